@@ -1,0 +1,66 @@
+"""The families of errors; a leaf stands beside the code that raises it.
+
+Every error that pinfold raises on purpose is a PinfoldError: its text is one line that says what was wrong, where, and
+what is allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+_EXCERPT = 40
+
+
+class PinfoldError(Exception):
+    """The root of all errors that pinfold raises on purpose."""
+
+
+class ParseError(PinfoldError, ValueError):
+    """Text that is not what it should be; says what, where, and the column if there is one.
+
+    >>> str(ParseError("expected a CPU number", text="1,,2", at=2, where="sys/devices/system/cpu/online"))
+    'sys/devices/system/cpu/online: expected a CPU number at column 3 of "1,,2"'
+    """
+
+    def __init__(self, problem: str, *, text: str | None = None, at: int = 0, where: str = "") -> None:
+        place = "" if text is None else f" at column {at + 1} of {excerpt(text, at)}"
+        super().__init__(f"{where}: {problem}{place}" if where else f"{problem}{place}")
+        self.problem = problem
+        self.text = text
+        self.at = at
+        self.where = where
+
+    def within(self, where: str) -> Self:
+        """Return the same error, placed in the file or field *where*."""
+        inner = f"{where}: {self.where}" if self.where else where
+        return type(self)(self.problem, text=self.text, at=self.at, where=inner)
+
+
+class ConfigError(PinfoldError):
+    """A configuration that cannot be used."""
+
+
+class StateError(PinfoldError):
+    """A State, or a file of it, that cannot be trusted."""
+
+
+class RuntimeUnavailable(PinfoldError):  # noqa: N818 - the word users know from gRPC
+    """What runs the containers does not answer."""
+
+
+class AdmissionError(PinfoldError):
+    """A refusal; *reason* is the word the kubelet would put into the pod's status."""
+
+    reason = "UnexpectedAdmissionError"
+
+
+def excerpt(text: str, at: int = 0) -> str:
+    """Return *text* in double quotes, cut around position *at* when it is long, with unprintables escaped.
+
+    >>> print(excerpt("7" * 100, at=50))
+    "…7777777777777777777777777777777777777777…"
+    """
+    start = 0 if len(text) <= _EXCERPT else max(0, min(at - _EXCERPT // 2, len(text) - _EXCERPT))
+    piece = text[start : start + _EXCERPT]
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in piece)
+    return f'"{"…" if start else ""}{shown}{"…" if start + _EXCERPT < len(text) else ""}"'
