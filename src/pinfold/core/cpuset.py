@@ -18,6 +18,10 @@ MAX_CPU: Final = 65535
 _MAX_TEXT: Final = 1 << 19
 _CHUNK_BITS: Final = 32
 _RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
+_PREFIX: Final = "0x"
+# How kernels really print: full chunks, which can be read in one go.
+_KERNEL_MASK: Final = re.compile(r"[0-9a-f]{1,8}(?:,[0-9a-f]{8})*")
+_MAX_MASK: Final = (MAX_CPU + 1) // _CHUNK_BITS * 9 - 1
 _CHUNK: Final = re.compile(r"[0-9a-fA-F]+")
 
 
@@ -247,26 +251,31 @@ def _number(match: re.Match[str], group: int, text: str) -> int:
 def _parse_mask(text: str) -> int:
     if len(text) > _MAX_TEXT:
         raise ParseError(_too_long("mask", text), text=text)
-    mask = at = 0
-    if text[:2] in {"0x", "0X"}:
-        at = 2
-    while True:
-        match = _CHUNK.match(text, at)
-        if match is None:
-            raise ParseError("expected hex digits", text=text, at=at)
-        chunk = int(match[0], 16)
-        many = match.start() > 2 or text[match.end() : match.end() + 1] == ","
-        if many and chunk.bit_length() > _CHUNK_BITS:
-            raise ParseError(f"a chunk of a mask has at most {_CHUNK_BITS} bits", text=text, at=at)
-        mask = mask << _CHUNK_BITS | chunk
+    if _KERNEL_MASK.fullmatch(text) and len(text) <= _MAX_MASK:
+        return int(text.replace(",", ""), 16)
+    at = len(_PREFIX) if text[: len(_PREFIX)].lower() == _PREFIX else 0
+    if "," not in text:
+        return _parse_chunk(text, at, MAX_CPU + 1)
+    mask = 0
+    while at <= len(text):
+        mask = mask << _CHUNK_BITS | _parse_chunk(text, at, _CHUNK_BITS)
         if mask.bit_length() > MAX_CPU + 1:
-            raise ParseError(f"mask has CPUs above {MAX_CPU}, the highest allowed", text=text, at=at)
-        at = match.end()
-        if at == len(text):
-            return mask
-        if text[at] != ",":
-            raise ParseError('expected hex digits or ","', text=text, at=at)
-        at += 1
+            raise ParseError(f"mask has CPUs above {MAX_CPU}, the highest allowed", text=text)
+        at = text.find(",", at) + 1 or len(text) + 1
+    return mask
+
+
+def _parse_chunk(text: str, at: int, bits: int) -> int:
+    """Return the hex number of at most *bits* bits that goes from *at* to the next comma."""
+    match = _CHUNK.match(text, at)
+    if match is None:
+        raise ParseError("expected hex digits", text=text, at=at)
+    if text[match.end() : match.end() + 1] not in {"", ","}:
+        raise ParseError('expected hex digits or ","', text=text, at=match.end())
+    chunk = int(match[0], 16)
+    if chunk.bit_length() > bits:
+        raise ParseError(f"at most {bits} bits are allowed here", text=text, at=at)
+    return chunk
 
 
 def _too_long(kind: str, text: str) -> str:

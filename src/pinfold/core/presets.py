@@ -101,17 +101,18 @@ def _hybrid(p_cores: int, e_cores: int) -> Topology:
 def _gb200() -> Topology:
     """Return two Grace CPUs with 16 memory nodes of the GPUs each: 34 NUMA nodes, of which two have CPUs."""
     grace = from_shape("sockets:2,numa:1,l3:1,cores:72,threads:1")
-    nodes = range(34)
-    owner = [0, 1, *(0 for _ in range(16)), *(1 for _ in range(16))]
-    near, far, gpu = LOCAL, 40, 80
-    return Topology(
-        cpus=grace.cpus,
-        memory_only=tuple(nodes[2:]),
-        distances={
-            a: {b: near if a == b else far if max(a, b) < 2 else gpu if owner[a] == owner[b] else 2 * gpu for b in nodes}
-            for a in nodes
-        },
-    )
+    sockets = len(grace.sockets)
+    nodes = range(sockets + 32)
+    socket_of = [*range(sockets), *(node // 16 for node in range(32))]
+
+    def distance(a: int, b: int) -> int:
+        if a == b:
+            return LOCAL
+        beside_gpu = max(a, b) >= sockets
+        return (80 if beside_gpu else 40) * (2 if beside_gpu and socket_of[a] != socket_of[b] else 1)
+
+    distances = {a: {b: distance(a, b) for b in nodes} for a in nodes}
+    return Topology(cpus=grace.cpus, memory_only=tuple(nodes[sockets:]), distances=distances)
 
 
 _BUILDERS: Final[Mapping[str, Callable[[], Topology]]] = {

@@ -157,9 +157,7 @@ class Topology:
         return CPUSet(sum(core.mask for core in self.cores if core.mask & mask))
 
 
-def _label(
-    online: int, groups: Iterable[tuple[int | None, int]], kind: str, warnings: list[str]
-) -> dict[int, int]:
+def _label(online: int, groups: Iterable[tuple[int | None, int]], kind: str, warnings: list[str]) -> dict[int, int]:
     """Return the group id of each online CPU; a CPU named by several groups stays with the first of them."""
     labels: dict[int, int] = {}
     seen = 0

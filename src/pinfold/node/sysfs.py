@@ -1,0 +1,215 @@
+"""Topology from a sysfs tree, live or recorded.
+
+Where a fact is missing the next file that can tell is asked, in this order:
+
+- online: cpu/online; each cpuN/online; every cpuN directory. Offline: cpu/present (or the directories) less online.
+- core: core_cpus or thread_siblings, as list or map; (package, die, book, core_id); unknown.
+- socket: physical_package_id if it is not negative; package_cpus or core_siblings, if they tell more than the cores
+  do, numbered by their lowest CPU; unknown.
+- NUMA node: nodeN/cpulist, nodeN/cpumap, the cpuN links in nodeN, the nodeN link in cpuN; unknown.
+- uncore cache: shared_cpu_list or shared_cpu_map of the first cache above level 2, named by its id file if all such
+  caches have one of their own, else numbered by their lowest CPU; unknown.
+
+Each group is read once, not once for each of its CPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pinfold.core.cpuset import cpus_of, format_list
+from pinfold.core.topology import Facts, Topology
+from pinfold.node.tree import NoCPUs, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+_Key = TypeVar("_Key")
+
+SYSTEM: Final = "sys/devices/system"
+# firmware that does not know writes -1, which some kernels print unsigned
+_UNKNOWN_ID: Final = 0xFFFFFFFF
+_LAST_CORE_LEVEL: Final = 2
+
+
+def discover(root: Path) -> Topology:
+    """Return the machine whose /sys is below *root*."""
+    tree = Tree(root, SYSTEM)
+    online, present = read_online(tree)
+    if not online:
+        raise NoCPUs(root, f"no CPUs found in {SYSTEM}/cpu; expected the root directory of a Linux machine or a copy")
+    cores = _cores(tree, online)
+    numa_nodes = read_nodes(tree, online)
+    return Topology.from_groups(
+        Facts(
+            online=online,
+            cores=cores,
+            sockets=_sockets(tree, online, cores),
+            numa_nodes=numa_nodes,
+            uncore_caches=_uncore_caches(tree, online),
+            offline=present & ~online,
+            isolated=tree.mask(["cpu/isolated"], []) or 0,
+            distances=read_distances(tree, numa_nodes),
+            warnings=tree.warnings,
+        )
+    )
+
+
+def read_online(tree: Tree) -> tuple[int, int]:
+    """Return the masks of online and of present CPUs."""
+    directories = _mask_of(tree.numbered("cpu", "cpu"))
+    online = tree.mask(["cpu/online"], [])
+    if online is None:
+        if directories:
+            tree.warn("cpu/online: missing; taken from cpuN/online, or every cpuN directory")
+        online = _mask_of(cpu for cpu in cpus_of(directories) if tree.number(f"cpu/cpu{cpu}/online") != 0)
+    present = tree.mask(["cpu/present"], [])
+    return online, online | (directories if present is None else present)
+
+
+def read_nodes(tree: Tree, online: int) -> dict[int, int]:
+    """Return the CPUs of each NUMA node, also those that are offline; empty where there are no nodes."""
+    numbers = tree.numbered("node", "node")
+    if not numbers:
+        return _nodes_by_cpu_links(tree, online)
+    nodes: dict[int, int] = {}
+    for node in numbers:
+        mask = tree.mask([f"node/node{node}/cpulist"], [f"node/node{node}/cpumap"])
+        nodes[node] = _mask_of(tree.numbered(f"node/node{node}", "cpu")) if mask is None else mask
+    _warn_about(tree, online & ~_union(nodes), "in no NUMA node")
+    return nodes
+
+
+def read_distances(tree: Tree, nodes: Mapping[int, int]) -> dict[int, dict[int, int]]:
+    """Return the distances that the machine tells; a row lists them in the order of the online nodes."""
+    listed = tree.mask(["node/online"], [])
+    order = sorted(nodes) if listed is None else cpus_of(listed)
+    distances: dict[int, dict[int, int]] = {}
+    for node in nodes:
+        words = (tree.text(f"node/node{node}/distance") or "").split()
+        if not words:
+            continue
+        if len(words) == len(order) and all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
+            distances[node] = dict(zip(order, map(int, words), strict=True))
+        else:
+            tree.warn(f"node/node{node}/distance: expected {len(order)} numbers, found {len(words)}; ignored")
+    return distances
+
+
+def _cores(tree: Tree, online: int) -> list[int]:
+    def siblings(cpu: int) -> int | None:
+        topology = f"cpu/cpu{cpu}/topology"
+        return tree.mask(
+            [f"{topology}/core_cpus_list", f"{topology}/thread_siblings_list"],
+            [f"{topology}/core_cpus", f"{topology}/thread_siblings"],
+        )
+
+    groups, missing = _partition(online, siblings)
+    by_id: dict[tuple[int | None, ...], int] = {}
+    for cpu in cpus_of(missing):
+        core = tree.number(f"cpu/cpu{cpu}/topology/core_id")
+        if core is None or core < 0:
+            continue
+        outer = ("physical_package_id", "die_id", "cluster_id", "book_id", "drawer_id")
+        key = (*(tree.number(f"cpu/cpu{cpu}/topology/{name}") for name in outer), core)
+        by_id[key] = by_id.get(key, 0) | 1 << cpu
+    _warn_about(tree, missing & ~_union(by_id), "on an unknown core; each is taken for a core of its own")
+    return [*groups, *by_id.values()]
+
+
+def _sockets(tree: Tree, online: int, cores: list[int]) -> dict[int, int]:
+    def package(cpu: int) -> int | None:
+        topology = f"cpu/cpu{cpu}/topology"
+        return tree.mask(
+            [f"{topology}/package_cpus_list", f"{topology}/core_siblings_list"],
+            [f"{topology}/package_cpus", f"{topology}/core_siblings"],
+        )
+
+    groups, missing = _partition(online, package)
+    sockets: dict[int, int] = {}
+    unnamed: list[int] = []
+    # CPUs of one package share its id; those that name no package are asked one by one.
+    for mask in [*groups, *(1 << cpu for cpu in cpus_of(missing))]:
+        socket = tree.number(f"cpu/cpu{(mask & -mask).bit_length() - 1}/topology/physical_package_id")
+        if socket is not None and 0 <= socket != _UNKNOWN_ID:
+            sockets[socket] = sockets.get(socket, 0) | mask
+        elif not mask & missing:
+            unnamed.append(mask)
+    if set(unnamed) - set(cores):
+        first = max(sockets, default=-1) + 1
+        sockets.update(enumerate(sorted(unnamed, key=_lowest), first))
+    _warn_about(tree, online & ~_union(sockets), "in no known socket; one common socket is assumed")
+    return sockets
+
+
+def _uncore_caches(tree: Tree, online: int) -> dict[int, int]:
+    ids: dict[int, int | None] = {}
+
+    def shared(cpu: int) -> int | None:
+        for index in tree.numbered(f"cpu/cpu{cpu}/cache", "index"):
+            cache = f"cpu/cpu{cpu}/cache/index{index}"
+            if (tree.number(f"{cache}/level") or 0) <= _LAST_CORE_LEVEL:
+                continue
+            mask = tree.mask([f"{cache}/shared_cpu_list"], [f"{cache}/shared_cpu_map"])
+            if mask is None:
+                tree.warn(f"{cache}: does not say which CPUs share it; ignored")
+                continue
+            ids[cpu] = tree.number(f"{cache}/id")
+            return mask
+        return None
+
+    caches, _missing = _partition(online, shared)
+    # _partition asks the lowest CPU of each group, so that is where the id was read.
+    names = [ids.get(_lowest(cache)) for cache in caches]
+    if None in names or len(set(names)) < len(names):
+        names = list(range(len(caches)))
+    return {name: cache for name, cache in zip(names, caches, strict=True) if name is not None}
+
+
+def _partition(online: int, group_of: Callable[[int], int | None]) -> tuple[list[int], int]:
+    """Return the groups in the order of their lowest CPU, asking one CPU for each, and the CPUs that have none."""
+    groups: list[int] = []
+    missing = 0
+    rest = online
+    while rest:
+        cpu = _lowest(rest)
+        mask = group_of(cpu)
+        if mask is None:
+            missing |= 1 << cpu
+            rest ^= 1 << cpu
+        else:
+            groups.append((mask | 1 << cpu) & rest)
+            rest &= ~groups[-1]
+    return groups, missing
+
+
+def _nodes_by_cpu_links(tree: Tree, online: int) -> dict[int, int]:
+    nodes: dict[int, int] = {}
+    for cpu in cpus_of(online):
+        for node in tree.numbered(f"cpu/cpu{cpu}", "node")[:1]:
+            nodes[node] = nodes.get(node, 0) | 1 << cpu
+    return nodes
+
+
+def _warn_about(tree: Tree, cpus: int, problem: str) -> None:
+    if cpus:
+        tree.warn(f"CPUs {format_list(cpus)}: {problem}")
+
+
+def _mask_of(cpus: Iterable[int]) -> int:
+    mask = 0
+    for cpu in cpus:
+        mask |= 1 << cpu
+    return mask
+
+
+def _union(groups: Mapping[_Key, int]) -> int:
+    mask = 0
+    for group in groups.values():
+        mask |= group
+    return mask
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
