@@ -1,0 +1,59 @@
+"""prefer-align-cpus-by-uncorecache: whole uncore caches first, then one cache that can hold all that is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.allocators.order import fullest_first, note_core_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pinfold.core.allocators.order import Place
+    from pinfold.core.allocators.packed import Taking
+
+
+def take_uncore(taking: Taking) -> None:
+    """Take whole caches while at least an average cache's worth is needed; then the rest within one cache."""
+    caches = list(_sorted_caches(taking))
+    if taking.need >= taking.machine.cpus_per_uncore:
+        taking.take_whole(caches)
+    if taking.need < 1:
+        return
+    if taking.recorder is not None:
+        note_core_size(taking.recorder, taking.machine)
+    for cache in caches:
+        cpus = _partial(taking, cache)
+        if cpus.bit_count() == taking.need:
+            taking.take(cpus, f"took part of {cache.name}", f"it can hold all {taking.need} CPUs still needed")
+            return
+        if taking.recorder is not None:
+            taking.recorder.step(f"passed over {cache.name}", 0, f"{cpus.bit_count()} CPUs there, {taking.need} needed")
+
+
+def _sorted_caches(taking: Taking) -> Iterator[Place]:
+    """Yield the caches with free CPUs, sorted within each of the sorted NUMA nodes; one that spans nodes repeats."""
+    machine = taking.machine
+    for node in machine.sorted_numa_nodes(taking.free):
+        yield from fullest_first(machine.caches_in[node.id], taking.free, within=node.mask)
+
+
+def _partial(taking: Taking, cache: Place) -> int:
+    """Return the free CPUs of as many cores as are needed, the lowest of the cache; one less for an odd rest."""
+    free, need = taking.free, taking.need
+    mine = cache.mask & free
+    if cache.nested and mine.bit_count() < need:
+        return mine
+    threads = taking.machine.cpus_per_core
+    wanted = -(-need // threads)
+    mask = 0
+    for core in cache.cores:
+        if core.mask & mine:
+            mask |= core.mask & free
+            wanted -= 1
+            if not wanted:
+                break
+    if need % 2 and threads > 1 and mask.bit_count() > need:
+        # The reference drops exactly one CPU, the highest, whatever the number of threads.
+        mask ^= 1 << mask.bit_length() - 1
+    return mask

@@ -1,0 +1,87 @@
+"""State: who has which CPUs, as one immutable value.
+
+Knows nothing of machines or policies: `check` is told what the node has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pinfold.core.cpuset import EMPTY, CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pinfold.core.pods import PodUID
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The shared pool and all Assignments. A Policy maps a State to the next; nothing else changes one."""
+
+    shared: CPUSet
+    """CPUs of everyone without an Assignment (the kubelet's file calls it the default CPU set)."""
+    assignments: Mapping[PodUID, Mapping[str, CPUSet]] = field(default_factory=dict)
+    """Exclusive CPUs by pod and container."""
+    pods: Mapping[PodUID, CPUSet] = field(default_factory=dict)
+    """CPUs of pods that were assigned as a whole (pod-level resources); their containers divide them up."""
+    baselines: Mapping[PodUID, Mapping[str, CPUSet]] = field(default_factory=dict)
+    """What containers had before they were resized in place; kept for the kubelet's file."""
+    reusable: Mapping[PodUID, CPUSet] = field(default_factory=dict, compare=False)
+    """CPUs of finished init containers that later containers of the same pod take first. Lost at a restart."""
+
+    def cpus(self, pod: PodUID, container: str) -> CPUSet | None:
+        """Return the exclusive CPUs of a container, None if it has none."""
+        return self.assignments.get(pod, {}).get(container)
+
+    def cpus_of_pod(self, pod: PodUID) -> CPUSet:
+        """Return all exclusive CPUs of a pod's containers."""
+        mask = 0
+        for cpus in self.assignments.get(pod, {}).values():
+            mask |= cpus.mask
+        return CPUSet(mask)
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """All CPUs that belong to a container or pod."""
+        mask = 0
+        for pod in (*self.assignments, *self.pods):
+            mask |= self.cpus_of_pod(pod).mask | self.pods.get(pod, EMPTY).mask
+        return CPUSet(mask)
+
+    def restarted(self) -> State:
+        """Return what is left of the State when the process that held it starts anew."""
+        return replace(self, reusable={})
+
+    def check(self, online: CPUSet, *, kept_apart: CPUSet = EMPTY) -> list[str]:
+        """Return the broken invariants, in words; none means the State is sound.
+
+        *kept_apart* are reserved CPUs that strict-cpu-reservation keeps out of the shared pool.
+        """
+        return list(self._broken(online, kept_apart))
+
+    def _broken(self, online: CPUSet, kept_apart: CPUSet) -> Iterator[str]:
+        if not self.shared:
+            yield "the shared pool is empty"
+        owners: dict[PodUID, CPUSet] = {}
+        for pod in dict.fromkeys((*self.assignments, *self.pods)):
+            mine = self.cpus_of_pod(pod) | self.pods.get(pod, EMPTY)
+            if pod in self.pods and not self.cpus_of_pod(pod) <= self.pods[pod]:
+                yield f"pod {pod} has containers on {self.cpus_of_pod(pod) - self.pods[pod]}, outside of its own CPUs"
+            if mine & self.shared:
+                yield f"pod {pod} has CPUs {mine & self.shared}, which are also shared"
+            if mine & kept_apart:
+                yield f"pod {pod} has CPUs {mine & kept_apart}, which are reserved"
+            for other, theirs in owners.items():
+                if mine & theirs:
+                    yield f"pods {pod} and {other} both have CPUs {mine & theirs}"
+            owners[pod] = mine
+        yield from self._uncovered(online, kept_apart)
+
+    def _uncovered(self, online: CPUSet, kept_apart: CPUSet) -> Iterator[str]:
+        everyone = self.shared | self.exclusive | kept_apart
+        if everyone - online:
+            yield f"CPUs {everyone - online} are in use, but not online"
+        if online - everyone:
+            yield f"CPUs {online - everyone} belong to nobody"

@@ -1,0 +1,91 @@
+"""Trace: the steps a decision took, as data and as text; and the known defects of the reference, as names.
+
+A decision is pure, so its Trace is made by taking it once more with a recorder: it costs nothing until it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pinfold.core.cpuset import EMPTY, CPUSet, format_list
+
+
+class Defect(StrEnum):
+    """What the reference gets wrong; only fidelity `kubelet` hits any. See docs/reference/parity.md."""
+
+    AVERAGE_SIZE = "average-size"
+    """A core or socket was judged whole by the average size of all, not by its own."""
+    UNAVAILABLE_CPUS = "unavailable-cpus"
+    """CPUs were taken that were not free."""
+    ALIASED_COMBINATION = "aliased-combination"
+    """Not the best-scored NUMA nodes were used, but later ones that share their first nodes."""
+    ENDLESS_DISTRIBUTION = "endless-distribution"
+    """The reference never returns."""
+    EMPTY_SHARED_POOL = "empty-shared-pool"
+    """The last shared CPU was given away."""
+    POD_NOT_RESTARTABLE = "pod-not-restartable"
+    """A pod with pod-level resources is not recognised after a restart."""
+    SPARSE_NODE_IDS = "sparse-node-ids"
+    """Distances are looked up by position, which crashes where NUMA node ids have gaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done, or looked at and passed over (then it took nothing)."""
+
+    what: str
+    took: CPUSet = EMPTY
+    why: str = ""
+
+    def __str__(self) -> str:
+        took = f": CPUs {self.took}" if self.took else ""
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.what}{took}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What led to a decision, in order."""
+
+    steps: tuple[Step, ...] = ()
+    defects: tuple[tuple[Defect, str], ...] = ()
+
+    def text(self) -> str:
+        """Return the steps, a line each."""
+        lines = [str(step) for step in self.steps]
+        return "\n".join([*lines, *(f"defect {name}: {what}" for name, what in self.defects)])
+
+    def data(self) -> dict[str, object]:
+        """Return the steps as plain data, ready for JSON."""
+        return {
+            "steps": [{"what": step.what, "took": str(step.took), "why": step.why} for step in self.steps],
+            "defects": [{"defect": str(name), "what": what} for name, what in self.defects],
+        }
+
+
+class Recorder:
+    """Collects what a decision does while it is taken once more for its Trace."""
+
+    __slots__ = ("_defects", "_steps")
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._defects: dict[tuple[Defect, str], None] = {}
+
+    def step(self, what: str, took: int = 0, why: str = "") -> None:
+        """Remember a step that took the CPUs of the mask *took*."""
+        self._steps.append(Step(what, CPUSet(took), why))
+
+    def defect(self, defect: Defect, what: str) -> None:
+        """Remember a defect of the reference that shows here."""
+        self._defects[defect, what] = None
+
+    def unavailable(self, mask: int) -> None:
+        """Remember that CPUs were taken which were not free."""
+        if mask:
+            self.defect(Defect.UNAVAILABLE_CPUS, f"CPUs {format_list(mask)} were taken though they were not free")
+
+    def trace(self) -> Trace:
+        """Return all of it."""
+        return Trace(tuple(self._steps), tuple(self._defects))
