@@ -37,7 +37,11 @@ class ParseError(PinfoldError, ValueError):
 
 
 class ConfigError(PinfoldError):
-    """A configuration that cannot be used."""
+    """A configuration that cannot be used, with all of its problems; the first is the one the kubelet would name."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 class StateError(PinfoldError):

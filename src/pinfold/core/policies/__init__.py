@@ -1,0 +1,1 @@
+"""Who gets exclusive CPUs: each policy maps a State and a container to the next State, or refuses."""

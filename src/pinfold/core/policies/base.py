@@ -1,0 +1,69 @@
+"""What a policy is: the Policy protocol and the Decision it returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pinfold.core.trace import Recorder, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.hints import Hints
+    from pinfold.core.pods import Container, ContainerRef, Pod
+    from pinfold.core.state import State
+
+
+class Decision:
+    """The next State and why. *cpus* are the container's exclusive CPUs, None if it has none of its own."""
+
+    __slots__ = ("_retake", "cpus", "state")
+
+    def __init__(
+        self, state: State, cpus: CPUSet | None = None, retake: Callable[[Recorder], object] | None = None
+    ) -> None:
+        self.state = state
+        self.cpus = cpus
+        self._retake = retake
+
+    @property
+    def trace(self) -> Trace:
+        """The steps that were taken: the decision is taken once more to find out, so that nobody else pays for it."""
+        recorder = Recorder()
+        if self._retake is not None:
+            self._retake(recorder)
+        return recorder.trace()
+
+    def __repr__(self) -> str:
+        return f"Decision(cpus={self.cpus!r}, state={self.state!r})"
+
+
+class Policy(Protocol):
+    """Decides which CPUs a container gets. The same inputs always give the same Decision."""
+
+    name: str
+
+    def start(self, state: State | None) -> State:
+        """Return the State to begin with: the one found, if it fits this machine and configuration."""
+        ...
+
+    def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:
+        """Return the NUMA nodes on which the container could be; None if it does not matter."""
+        ...
+
+    def pod_hints(self, state: State, pod: Pod) -> Hints | None:
+        """Return the NUMA nodes on which all containers of the pod could be together."""
+        ...
+
+    def admit(self, state: State, pod: Pod, container: Container, affinity: int | None = None) -> Decision:
+        """Give the container its CPUs, on the NUMA nodes of the mask *affinity* if it can be; or raise why not."""
+        ...
+
+    def admit_pod(self, state: State, pod: Pod, affinity: int | None = None) -> Decision:
+        """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
+        ...
+
+    def release(self, state: State, container: ContainerRef) -> Decision:
+        """Take the CPUs of a container back, except those that another container of the pod still uses."""
+        ...

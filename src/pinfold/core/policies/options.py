@@ -1,0 +1,124 @@
+"""The options of the static policy: one table, how they are spelled, and which of them exclude each other."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Maturity(StrEnum):
+    """How far an option has come; alpha and beta ones stand behind a gate."""
+
+    STABLE = "Stable"
+    BETA = "Beta"
+    ALPHA = "Alpha"
+
+
+class Gate(NamedTuple):
+    """A feature gate and what it is when nothing is said."""
+
+    name: str
+    default: bool
+
+    def is_on(self, gates: Mapping[str, bool]) -> bool:
+        """Whether the gate is open under these settings."""
+        return gates.get(self.name, self.default)
+
+
+OPTION_GATES: Final[Mapping[Maturity, Gate]] = {
+    Maturity.BETA: Gate("CPUManagerPolicyBetaOptions", default=True),
+    Maturity.ALPHA: Gate("CPUManagerPolicyAlphaOptions", default=False),
+}
+POD_LEVEL: Final = Gate("PodLevelResourceManagers", default=False)
+RESIZE: Final = Gate("InPlacePodVerticalScalingExclusiveCPUs", default=False)
+
+
+class Options(NamedTuple):
+    """The options in force."""
+
+    full_pcpus_only: bool = False
+    distribute_cpus_across_numa: bool = False
+    align_by_socket: bool = False
+    distribute_cpus_across_cores: bool = False
+    strict_cpu_reservation: bool = False
+    prefer_align_cpus_by_uncorecache: bool = False
+
+
+DEFAULT: Final = Options()
+
+
+class Option(NamedTuple):
+    """A row of the table: an option as users write it, and those it cannot be used with."""
+
+    name: str
+    maturity: Maturity
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def field(self) -> str:
+        """The field of Options that holds it."""
+        return self.name.replace("-", "_")
+
+
+# In the order in which the reference looks for conflicts.
+OPTIONS: Final[Mapping[str, Option]] = {
+    option.name: option
+    for option in (
+        Option("full-pcpus-only", Maturity.STABLE, ("distribute-cpus-across-cores",)),
+        Option("distribute-cpus-across-numa", Maturity.BETA, ("distribute-cpus-across-cores",)),
+        Option("align-by-socket", Maturity.ALPHA),
+        Option("distribute-cpus-across-cores", Maturity.ALPHA),
+        Option("strict-cpu-reservation", Maturity.STABLE),
+        Option(
+            "prefer-align-cpus-by-uncorecache",
+            Maturity.STABLE,
+            ("distribute-cpus-across-cores", "distribute-cpus-across-numa"),
+        ),
+    )
+}
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def parse_options(given: Mapping[str, str], gates: Mapping[str, bool]) -> tuple[Options, list[str]]:
+    """Return the options in force, and all problems, worded as the reference words them.
+
+    >>> parse_options({"full-pcpus-only": "true", "uncore": "yes"}, {})[1]
+    ['unknown CPU Manager Policy option: "uncore"']
+    """
+    problems: list[str] = []
+    values: dict[str, bool] = {}
+    for name, text in given.items():
+        option = OPTIONS.get(name)
+        if option is None:
+            problems.append(f"unknown CPU Manager Policy option: {quote(name)}")
+            continue
+        gate = OPTION_GATES.get(option.maturity)
+        if gate is not None and not gate.is_on(gates):
+            level = f"CPU Manager Policy {option.maturity}-level Options"
+            problems.append(f"{level} not enabled, but option {quote(name)} provided")
+        elif text in _TRUE | _FALSE:
+            values[option.field] = text in _TRUE
+        else:
+            cause = f"strconv.ParseBool: parsing {quote(text)}: invalid syntax"
+            problems.append(f"bad value for option {quote(name)}: {cause}")
+    options = Options(**values)
+    return options, problems + _conflicts(options)
+
+
+def _conflicts(options: Options) -> list[str]:
+    return [
+        f"static policy options {option.name} and {other} can not be used at the same time"
+        for option in OPTIONS.values()
+        for other in option.conflicts
+        if getattr(options, option.field) and getattr(options, OPTIONS[other].field)
+    ]
+
+
+def quote(text: str) -> str:
+    """Return *text* in double quotes, as Go prints it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in escaped) + '"'

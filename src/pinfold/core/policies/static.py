@@ -1,0 +1,222 @@
+"""Policy `static`: whole CPUs of Guaranteed pods are exclusive, everyone else shares the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.allocators.distributed import take_distributed
+from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
+from pinfold.core.allocators.packed import take_packed
+from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.pods import exclusive_cpus
+from pinfold.core.policies.base import Decision
+from pinfold.core.policies.options import DEFAULT
+from pinfold.core.state import State
+from pinfold.core.trace import Defect
+from pinfold.errors import AdmissionError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
+    from pinfold.core.policies.options import Options
+    from pinfold.core.trace import Recorder
+
+
+class SMTAlignmentError(AdmissionError):
+    """full-pcpus-only: the CPUs cannot be whole cores; the texts are the reference's."""
+
+    reason = "SMTAlignmentError"
+
+    def __init__(self, wanted: int, per_core: int, free: int | None = None) -> None:
+        if free is None:
+            text = f"requested {wanted} cpus not multiple cpus per core = {per_core}"
+        else:
+            text = f"not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {wanted}, "
+            text += f"CPUs per core = {per_core}"
+        super().__init__(f"SMT Alignment Error: {text}")
+        self.wanted = wanted
+        self.per_core = per_core
+        self.free = free
+
+
+class EmptySharedPoolError(AdmissionError):
+    """The request would take the last CPU that shared containers can run on."""
+
+    reason = "EmptySharedPoolError"
+
+    def __init__(self, wanted: int, shared: CPUSet) -> None:
+        super().__init__(
+            f"{wanted} CPUs would empty the shared pool (CPUs {shared}): with strict-cpu-reservation the reserved CPUs "
+            "are not part of it, and containers without exclusive CPUs would have nowhere to run"
+        )
+        self.wanted = wanted
+        self.shared = shared
+
+
+def reserve(
+    machine: Machine,
+    arrangement: Arrangement,
+    count: int,
+    cpus: CPUSet | None = None,
+    recorder: Recorder | None = None,
+) -> CPUSet:
+    """Return the reserved CPUs: those listed, or *count* CPUs chosen as a container's would be."""
+    if cpus is None:
+        free = machine.online.bit_count()
+        cpus = CPUSet(_take(machine, machine.online, count, arrangement, recorder)) if count <= free else EMPTY
+    if len(cpus) != count:
+        raise ConfigError(
+            f"[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {count})"
+        )
+    for cpu in cpus:
+        if not machine.online >> cpu & 1:
+            cause = f"unknown CPU ID: {cpu}"
+            raise ConfigError(f"[cpumanager] unable to build the reserved physical CPUs from the reserved set: {cause}")
+    return cpus
+
+
+def arrangement_of(options: Options, machine: Machine) -> Arrangement:
+    """Return how the options want the CPUs of a request to lie."""
+    group = machine.cpus_per_core if options.full_pcpus_only else 1
+    return Arrangement(
+        spread=options.distribute_cpus_across_cores,
+        uncore=options.prefer_align_cpus_by_uncorecache,
+        group=group if options.distribute_cpus_across_numa else 0,
+        align_by_socket=options.align_by_socket,
+    )
+
+
+class StaticPolicy:
+    """Exclusive CPUs for whole-CPU containers of Guaranteed pods, lying as the options ask for."""
+
+    name: Final = "static"
+
+    def __init__(
+        self, machine: Machine, reserved: CPUSet, options: Options = DEFAULT, *, pod_level: bool = False
+    ) -> None:
+        self.machine: Final = machine
+        self.options: Final = options
+        self.reserved: Final = reserved
+        self.reserved_physical: Final = machine.topology.siblings(reserved)
+        self.pod_level: Final = pod_level
+        self.arrangement: Final = arrangement_of(options, machine)
+        self._exact: Final = machine.fidelity is Fidelity.KUBELET
+
+    @property
+    def allocatable(self) -> CPUSet:
+        """The CPUs that can ever be exclusive."""
+        return self.machine.topology.online - self.reserved
+
+    def assignable(self, state: State) -> CPUSet:
+        """Return the CPUs that can be given now: the shared ones that are not reserved."""
+        return state.shared - self.reserved
+
+    def admit(self, state: State, pod: Pod, container: Container, affinity: int | None = None) -> Decision:
+        """Give the container its CPUs, near the NUMA nodes of the mask *affinity* if there is one."""
+        count = exclusive_cpus(pod, container, pod_level=self.pod_level)
+        if not count:
+            return Decision(state)
+        containers = state.assignments.get(pod.uid)
+        cpus = containers.get(container.name) if containers else None
+        if cpus is not None:
+            return Decision(_with(state, state.shared, state.assignments, _reusable(state, pod, container, cpus)), cpus)
+        return self._assign(state, pod, container, count, affinity)
+
+    def _assign(self, state: State, pod: Pod, container: Container, count: int, affinity: int | None) -> Decision:
+        def retake(recorder: Recorder) -> None:
+            self._choose(state, count, affinity, reusable, recorder)
+
+        reusable = state.reusable.get(pod.uid, EMPTY).mask
+        cpus = CPUSet(self._choose(state, count, affinity, reusable))
+        assignments = dict(state.assignments)
+        assignments[pod.uid] = {**assignments.get(pod.uid, {}), container.name: cpus}
+        shared = CPUSet(state.shared.mask & ~cpus.mask)
+        return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus, retake)
+
+    def _choose(
+        self, state: State, count: int, affinity: int | None, reusable: int, recorder: Recorder | None = None
+    ) -> int:
+        """Return the mask of the CPUs for a request, or raise why there are none."""
+        if self.options.full_pcpus_only:
+            self._check_whole_cores(state, count, recorder)
+        available = state.shared.mask & ~self.reserved.mask | reusable
+        taken = 0
+        if affinity is not None:
+            near = available & self._near(affinity)
+            taken = self.take(near, min(count, near.bit_count()), recorder)
+        if taken.bit_count() < count:
+            taken |= self.take(available & ~taken, count - taken.bit_count(), recorder)
+        if not state.shared.mask & ~taken:
+            self._leave_some_shared(state, count, recorder)
+        return taken
+
+    def take(self, available: int, count: int, recorder: Recorder | None = None) -> int:
+        """Return *count* CPUs of *available*, lying as the options ask for."""
+        return _take(self.machine, available, count, self.arrangement, recorder)
+
+    def _near(self, affinity: int) -> int:
+        machine = self.machine
+        return machine.sockets_of(affinity) if self.options.align_by_socket else machine.numa_mask(affinity)
+
+    def _check_whole_cores(self, state: State, count: int, recorder: Recorder | None) -> None:
+        per_core = self.machine.cpus_per_core
+        if recorder is not None:
+            note_core_size(recorder, self.machine)
+        if count % per_core:
+            raise SMTAlignmentError(count, per_core)
+        # Siblings of reserved CPUs are free, but a core that is partly reserved is not.
+        free = (state.shared.mask & ~self.reserved_physical.mask).bit_count()
+        if count > free:
+            raise SMTAlignmentError(count, per_core, free)
+
+    def _leave_some_shared(self, state: State, count: int, recorder: Recorder | None) -> None:
+        # differs: the reference lets the last shared CPU go.
+        if not self._exact:
+            raise EmptySharedPoolError(count, state.shared)
+        if recorder is not None:
+            what = (
+                f"the shared pool is empty: shared containers stay on CPUs {state.shared}, which belong to others now"
+            )
+            recorder.defect(Defect.EMPTY_SHARED_POOL, what)
+
+    def release(self, state: State, container: ContainerRef) -> Decision:
+        """Take the container's CPUs back, except those that another container of the pod still uses."""
+        containers = state.assignments.get(container.pod)
+        cpus = containers.get(container.name) if containers else None
+        if containers is None or cpus is None:
+            return Decision(state)
+        rest = {name: held for name, held in containers.items() if name != container.name}
+        assignments = dict(state.assignments)
+        freed = cpus.mask
+        if rest:
+            assignments[container.pod] = rest
+            for held in rest.values():
+                freed &= ~held.mask
+        else:
+            del assignments[container.pod]
+        return Decision(_with(state, CPUSet(state.shared.mask | freed), assignments, state.reusable), cpus)
+
+
+def _take(
+    machine: Machine, available: int, count: int, arrangement: Arrangement, recorder: Recorder | None = None
+) -> int:
+    take = take_distributed if arrangement.group else take_packed
+    return take(machine, available, count, arrangement, recorder)
+
+
+def _reusable(state: State, pod: Pod, container: Container, cpus: CPUSet) -> Mapping[PodUID, CPUSet]:
+    """Return what later containers of the pod can use again: CPUs of its init containers that nobody has taken since.
+
+    Another pod's CPUs are no longer remembered: pods are admitted one after the other.
+    """
+    before = state.reusable.get(pod.uid, EMPTY)
+    if any(init.name == container.name and not init.sidecar for init in pod.init):
+        return {pod.uid: before | cpus}
+    return {pod.uid: before - cpus} if before else {}
+
+
+def _with(
+    state: State, shared: CPUSet, assignments: Mapping[PodUID, Mapping[str, CPUSet]], reusable: Mapping[PodUID, CPUSet]
+) -> State:
+    return State(shared, assignments, state.pods, state.baselines, reusable)
