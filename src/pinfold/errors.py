@@ -6,7 +6,10 @@ what is allowed.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _EXCERPT = 40
 
@@ -56,6 +59,16 @@ class AdmissionError(PinfoldError):
     """A refusal; *reason* is the word the kubelet would put into the pod's status."""
 
     reason = "UnexpectedAdmissionError"
+    retake: Callable[..., object] | None = None
+    """Takes the decision once more with a recorder, for its Trace."""
+    left: object | None = None
+    """The State that the reference leaves behind where it does not undo what it had begun; None: unchanged."""
+
+    @property
+    def message(self) -> str:
+        """The text in the pod's status: the kubelet wraps what it did not expect."""
+        typed = self.reason != AdmissionError.reason
+        return str(self) if typed else f"Allocate failed due to {self}, which is unexpected"
 
 
 def excerpt(text: str, at: int = 0) -> str:

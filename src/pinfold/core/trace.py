@@ -26,6 +26,8 @@ class Defect(StrEnum):
     """The last shared CPU was given away."""
     POD_NOT_RESTARTABLE = "pod-not-restartable"
     """A pod with pod-level resources is not recognised after a restart."""
+    REFUSED_POD_KEEPS_CPUS = "refused-pod-keeps-cpus"
+    """A pod with pod-level resources was refused, but its CPUs are not given back."""
     SPARSE_NODE_IDS = "sparse-node-ids"
     """Distances are looked up by position, which crashes where NUMA node ids have gaps."""
 

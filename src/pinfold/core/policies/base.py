@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pinfold.core.trace import Recorder, Trace
+from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,13 +31,25 @@ class Decision:
     @property
     def trace(self) -> Trace:
         """The steps that were taken: the decision is taken once more to find out, so that nobody else pays for it."""
-        recorder = Recorder()
-        if self._retake is not None:
-            self._retake(recorder)
-        return recorder.trace()
+        return _retaken(self._retake)
 
     def __repr__(self) -> str:
         return f"Decision(cpus={self.cpus!r}, state={self.state!r})"
+
+
+def trace_of(refusal: AdmissionError) -> Trace:
+    """Return the steps that were taken before a request was refused."""
+    return _retaken(refusal.retake)
+
+
+def _retaken(retake: Callable[[Recorder], object] | None) -> Trace:
+    recorder = Recorder()
+    if retake is not None:
+        try:
+            retake(recorder)
+        except AdmissionError as refusal:
+            recorder.step(f"refused with {refusal.reason}", 0, str(refusal))
+    return recorder.trace()
 
 
 class Policy(Protocol):

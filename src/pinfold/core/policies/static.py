@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
 from pinfold.core.allocators.packed import take_packed
 from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import exclusive_cpus
+from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision
 from pinfold.core.policies.options import DEFAULT
+from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.state import State
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError, ConfigError
@@ -124,11 +126,13 @@ class StaticPolicy:
         return self._assign(state, pod, container, count, affinity)
 
     def _assign(self, state: State, pod: Pod, container: Container, count: int, affinity: int | None) -> Decision:
-        def retake(recorder: Recorder) -> None:
-            self._choose(state, count, affinity, reusable, recorder)
-
         reusable = state.reusable.get(pod.uid, EMPTY).mask
-        cpus = CPUSet(self._choose(state, count, affinity, reusable))
+        retake = partial(self._choose, state, count, affinity, reusable)
+        try:
+            cpus = CPUSet(self._choose(state, count, affinity, reusable))
+        except AdmissionError as refusal:
+            refusal.retake = retake
+            raise
         assignments = dict(state.assignments)
         assignments[pod.uid] = {**assignments.get(pod.uid, {}), container.name: cpus}
         shared = CPUSet(state.shared.mask & ~cpus.mask)
@@ -180,6 +184,44 @@ class StaticPolicy:
             )
             recorder.defect(Defect.EMPTY_SHARED_POOL, what)
 
+    def admit_pod(self, state: State, pod: Pod, affinity: int | None = None) -> Decision:
+        """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
+        count = exclusive_pod_cpus(pod, pod_level=self.pod_level) if pod.resources is not None else 0
+        if not count:
+            return Decision(state)
+        known = state.pods.get(pod.uid)
+        if known is not None:
+            return Decision(state, known, self._note_restart)
+        retake = partial(self._assign_pod, state, pod, count, affinity)
+        try:
+            return Decision(*self._assign_pod(state, pod, count, affinity), retake)
+        except AdmissionError as refusal:
+            refusal.retake = retake
+            raise
+
+    def _assign_pod(
+        self, state: State, pod: Pod, count: int, affinity: int | None, recorder: Recorder | None = None
+    ) -> tuple[State, CPUSet]:
+        check_budget(pod, count)
+        cpus = CPUSet(self._choose(state, count, affinity, 0, recorder))
+        pods = {**state.pods, pod.uid: cpus}
+        shared = state.shared - cpus
+        try:
+            parts = divide(pod, cpus.mask, partial(self.take, recorder=recorder))
+        except AdmissionError as refusal:
+            if self._exact:
+                # differs: only the reference keeps the CPUs of a pod that it has refused.
+                refusal.left = State(shared, state.assignments, pods, state.baselines)
+                if recorder is not None:
+                    recorder.defect(Defect.REFUSED_POD_KEEPS_CPUS, f"CPUs {cpus} stay with the refused pod {pod.name}")
+            raise
+        return State(shared, {**state.assignments, pod.uid: parts}, pods, state.baselines), cpus
+
+    def _note_restart(self, recorder: Recorder) -> None:
+        recorder.step("kept the pod's CPUs", 0, "it has been admitted before")
+        if self._exact:
+            recorder.defect(Defect.POD_NOT_RESTARTABLE, "after a restart the reference divides the pod's CPUs anew")
+
     def release(self, state: State, container: ContainerRef) -> Decision:
         """Take the container's CPUs back, except those that another container of the pod still uses."""
         containers = state.assignments.get(container.pod)
@@ -188,6 +230,8 @@ class StaticPolicy:
             return Decision(state)
         rest = {name: held for name, held in containers.items() if name != container.name}
         assignments = dict(state.assignments)
+        if container.pod in state.pods:
+            return Decision(_without_pod_container(state, container.pod, assignments, rest), cpus)
         freed = cpus.mask
         if rest:
             assignments[container.pod] = rest
@@ -196,6 +240,18 @@ class StaticPolicy:
         else:
             del assignments[container.pod]
         return Decision(_with(state, CPUSet(state.shared.mask | freed), assignments, state.reusable), cpus)
+
+
+def _without_pod_container(
+    state: State, pod: PodUID, assignments: dict[PodUID, Mapping[str, CPUSet]], rest: Mapping[str, CPUSet]
+) -> State:
+    """Return the State without a container of a pod that has CPUs as a whole; they come back with the last one."""
+    if rest:
+        assignments[pod] = rest
+        return _with(state, state.shared, assignments, state.reusable)
+    del assignments[pod]
+    pods = {uid: cpus for uid, cpus in state.pods.items() if uid != pod}
+    return State(state.shared | state.pods[pod], assignments, pods, state.baselines, state.reusable)
 
 
 def _take(
