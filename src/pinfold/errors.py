@@ -59,8 +59,8 @@ class AdmissionError(PinfoldError):
     """A refusal; *reason* is the word the kubelet would put into the pod's status."""
 
     reason = "UnexpectedAdmissionError"
-    retake: Callable[..., object] | None = None
-    """Takes the decision once more with a recorder, for its Trace."""
+    retake: tuple[Callable[..., object], *tuple[object, ...]] | None = None
+    """What refused: a function and its arguments, to be called once more with a recorder for the Trace."""
     left: object | None = None
     """The State that the reference leaves behind where it does not undo what it had begun; None: unchanged."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_CPU: Final = 65535
+_FULL: Final = (1 << MAX_CPU + 1) - 1
 # All 65,536 numbers written one by one, with room for zeros and spaces; more text than this is not a CPU list.
 _MAX_TEXT: Final = 1 << 19
 _CHUNK_BITS: Final = 32
@@ -40,10 +41,9 @@ class CPUSet:
     mask: int
 
     def __init__(self, mask: int = 0) -> None:
-        if mask < 0 or mask.bit_length() > MAX_CPU + 1:
-            problem = f"CPU numbers go from 0 to {MAX_CPU}"
-            raise ParseError(problem)
-        object.__setattr__(self, "mask", mask)
+        if not 0 <= mask <= _FULL:
+            raise ParseError(f"CPU numbers go from 0 to {MAX_CPU}")
+        _set_mask(self, mask)
 
     @classmethod
     def of(cls, *cpus: int) -> Self:
@@ -56,8 +56,7 @@ class CPUSet:
         mask = 0
         for cpu in cpus:
             if not 0 <= cpu <= MAX_CPU:
-                problem = f"CPU number {cpu} is not within 0 to {MAX_CPU}"
-                raise ParseError(problem)
+                raise ParseError(f"CPU number {cpu} is not within 0 to {MAX_CPU}")
             mask |= 1 << cpu
         return cls(mask)
 
@@ -166,6 +165,8 @@ class CPUSet:
         return f'CPUSet.parse("{self}")'
 
 
+# The slot itself: the way past our own __setattr__, and twice as fast as object's.
+_set_mask: Final = CPUSet.__dict__["mask"].__set__
 EMPTY: Final = CPUSet()
 
 

@@ -5,8 +5,8 @@ Knows nothing of machines or policies: `check` is told what the node has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from pinfold.core.pods import PodUID
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+# Shared by all States that have nothing of a kind; read-only.
+NOTHING: Final[Mapping[PodUID, Any]] = MappingProxyType({})  # Any: stands for maps of different values
+
+
+class State(NamedTuple):
     """The shared pool and all Assignments. A Policy maps a State to the next; nothing else changes one."""
 
     shared: CPUSet
     """CPUs of everyone without an Assignment (the kubelet's file calls it the default CPU set)."""
-    assignments: Mapping[PodUID, Mapping[str, CPUSet]] = field(default_factory=dict)
+    assignments: Mapping[PodUID, Mapping[str, CPUSet]] = NOTHING
     """Exclusive CPUs by pod and container."""
-    pods: Mapping[PodUID, CPUSet] = field(default_factory=dict)
+    pods: Mapping[PodUID, CPUSet] = NOTHING
     """CPUs of pods that were assigned as a whole (pod-level resources); their containers divide them up."""
-    baselines: Mapping[PodUID, Mapping[str, CPUSet]] = field(default_factory=dict)
+    baselines: Mapping[PodUID, Mapping[str, CPUSet]] = NOTHING
     """What containers had before they were resized in place; kept for the kubelet's file."""
-    reusable: Mapping[PodUID, CPUSet] = field(default_factory=dict, compare=False)
+    reusable: Mapping[PodUID, CPUSet] = NOTHING
     """CPUs of finished init containers that later containers of the same pod take first. Lost at a restart."""
 
     def cpus(self, pod: PodUID, container: str) -> CPUSet | None:
@@ -52,7 +55,7 @@ class State:
 
     def restarted(self) -> State:
         """Return what is left of the State when the process that held it starts anew."""
-        return replace(self, reusable={})
+        return self._replace(reusable=NOTHING)
 
     def check(self, online: CPUSet, *, kept_apart: CPUSet = EMPTY) -> list[str]:
         """Return the broken invariants, in words; none means the State is sound.

@@ -6,15 +6,15 @@ import math
 from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.allocators.order import Fidelity
-from pinfold.core.allocators.packed import NotEnoughCPUs, take_packed
+from pinfold.core.allocators.order import Arrangement, Fidelity
+from pinfold.core.allocators.packed import NotEnoughCPUs, take_packed, take_packed_in
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pinfold.core.allocators.order import Arrangement, Machine
+    from pinfold.core.allocators.order import Machine
     from pinfold.core.trace import Recorder
 
 
@@ -49,23 +49,23 @@ def take_distributed(
     """Return *count* CPUs of *available*, in equal parts from several NUMA nodes, in groups of CPUs."""
     if count < 1:
         return 0
-    free = available & machine.online
-    if count > free.bit_count() and not count % arrangement.group:
-        raise NotEnoughCPUs(count, available.bit_count())
-    packed = arrangement._replace(uncore=False)
     if not count % arrangement.group:
+        free = available & machine.online
+        if count > free.bit_count():
+            raise NotEnoughCPUs(count, available.bit_count())
         search = _Search(machine, free, count, arrangement, recorder)
-        for size in search.sizes():
-            split = search.best(size)
-            if split is not None:
-                return search.take(split, packed)
+        split = search.run()
+        if split is not None:
+            return search.take(split, spread=arrangement.spread)
     if recorder is not None:
         recorder.step("packed instead", 0, "no NUMA nodes can share the CPUs evenly")
-    return take_packed(machine, available, count, packed, recorder)
+    return take_packed(machine, available, count, arrangement._replace(uncore=False), recorder)
 
 
 class _Search:
     """Looks for the NUMA nodes to distribute over: those that leave the free CPUs of all nodes in best balance."""
+
+    __slots__ = ("align_by_socket", "count", "counts", "free", "group", "keeps_aliases", "machine", "nodes", "recorder")
 
     def __init__(
         self, machine: Machine, free: int, count: int, arrangement: Arrangement, recorder: Recorder | None
@@ -80,39 +80,47 @@ class _Search:
         self.recorder = recorder
         self.keeps_aliases = machine.fidelity is Fidelity.KUBELET
 
-    def sizes(self) -> range:
-        """Return how many nodes to try: from what full nodes would take, to one for each group or free node."""
-        groups = -(-self.machine.online.bit_count() // self.group)
-        per_node = -(-groups // len(self.machine.numa_nodes))
-        needed = -(-self.count // self.group)
-        return range(-(-needed // per_node), min(needed, len(self.nodes)) + 1)
+    def run(self) -> Split | None:
+        """Return the best split over as few nodes as can be; None if there is none.
 
-    def best(self, size: int) -> Split | None:
+        The fewest to try are those that full nodes would take, the most one for each group or each free node.
+        """
+        groups = -(-self.machine.online.bit_count() // self.group)
+        per_node = -(-groups // len(self.machine.numa_nodes.places))
+        needed = self.count // self.group
+        most = max(self.counts)
+        for size in range(-(-needed // per_node), min(needed, len(self.nodes)) + 1):
+            share = needed // size * self.group
+            if share > most and not self.align_by_socket:
+                continue
+            split = self._best(size, share, most)
+            if split is not None:
+                return split
+        return None
+
+    def _best(self, size: int, share: int, most: int) -> Split | None:
         """Return the best split over *size* nodes; None if there is none."""
-        share = self.count // size // self.group * self.group
         aliased = self.keeps_aliases and size != _allocated_at(size)
         plain = share * size == self.count and not self.align_by_socket and not aliased
-        if plain and len(self.nodes) * max(self.counts) < _ROUNDING * share:
+        if plain and len(self.nodes) * most < _ROUNDING * share:
             return self._over_fullest(size, share)
         if math.comb(len(self.nodes), size) > _MOST_COMBINATIONS or 1 << size > _MOST_SUBSETS:
             return self._over_fullest(size, share)
         return self._over_best(size)
 
-    def take(self, split: Split, packed: Arrangement) -> int:
+    def take(self, split: Split, *, spread: bool) -> int:
         """Return the CPUs that the nodes give."""
         taken = 0
         for i in split.nodes:
-            mine = self.nodes[i].mask & self.free
             # With aliased nodes the reference may ask a node for more than it has; it then goes on without it.
-            if mine.bit_count() >= split.share:
-                taken |= take_packed(self.machine, mine, split.share, packed, self.recorder)
+            if self.counts[i] >= split.share:
+                taken |= self._take_in(i, split.share, 0, spread=spread)
         rest = self.count - split.share * len(split.nodes)
         while rest > 0:
             before = rest
             for i in split.extra:
-                mine = self.nodes[i].mask & self.free & ~taken
-                if rest and mine.bit_count() >= self.group:
-                    taken |= take_packed(self.machine, mine, self.group, packed, self.recorder)
+                if rest and (self.nodes[i].mask & self.free & ~taken).bit_count() >= self.group:
+                    taken |= self._take_in(i, self.group, taken, spread=spread)
                     rest -= self.group
             if rest == before:
                 if self.recorder is not None:
@@ -121,6 +129,12 @@ class _Search:
         if taken.bit_count() < self.count:
             raise AccountingError(self.count - taken.bit_count())
         return taken
+
+    def _take_in(self, i: int, count: int, taken: int, *, spread: bool) -> int:
+        free = self.free & ~taken
+        if not spread:
+            return take_packed_in(self.machine, self.nodes[i], free, count, self.recorder)
+        return take_packed(self.machine, free & self.nodes[i].mask, count, Arrangement(spread=True), self.recorder)
 
     def _over_fullest(self, size: int, share: int) -> Split | None:
         """Return the split over the fullest nodes, of equals those that come first.
@@ -193,7 +207,7 @@ class _Search:
 
     def _in_one_socket(self, nodes: tuple[int, ...]) -> bool:
         cpus = sum([self.nodes[i].mask for i in nodes])
-        return sum([bool(socket.mask & cpus) for socket in self.machine.sockets]) == 1
+        return sum([bool(socket.mask & cpus) for socket in self.machine.sockets.places]) == 1
 
     def _share_out(self, counts: tuple[int, ...]) -> tuple[float, int, tuple[int, ...]] | None:
         """Return score, share and givers of the rest for nodes with these free CPUs; None if it cannot be done."""

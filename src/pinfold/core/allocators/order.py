@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.allocators.cores import ListedCores, StridedCores, stride_of
 from pinfold.core.trace import Defect
 
 if TYPE_CHECKING:
@@ -43,25 +44,54 @@ PACKED: Final = Arrangement()
 
 
 class Place:
-    """A group of CPUs as allocators see it, with the groups inside it."""
+    """A core, uncore cache, NUMA node or socket as allocators see it, with the groups inside it."""
 
-    __slots__ = ("cores", "id", "inner", "mask", "name", "nested", "size", "whole")
+    __slots__ = ("cores", "first_threads", "id", "inner", "mask", "name", "nested", "size", "whole")
 
     def __init__(self, group: Group, kind: str, whole: int) -> None:
         self.id: Final = group.id
         self.mask: Final = group.mask
         self.size: Final = group.mask.bit_count()
         self.whole: Final = whole
-        """The number of free CPUs at which the reference takes the group for wholly free."""
+        """The number of free CPUs at which the group counts as wholly free."""
         self.name: Final = f"{kind} {group.id}"
-        self.inner: tuple[Place, ...] = ()
-        self.cores: tuple[Place, ...] = ()
+        self.inner = NOTHING
+        self.cores = NOTHING
+        self.first_threads = 0
+        """The lowest CPU of each core inside."""
         self.nested = True
-        """Whether no core of the group reaches out of it."""
+        """Whether no core inside reaches out."""
 
     def is_whole(self, free: int) -> bool:
         """Whether the group counts as wholly free."""
         return (self.mask & free).bit_count() == self.whole
+
+
+class Row:
+    """Groups of one kind, in the order of their ids."""
+
+    __slots__ = ("masks", "places")
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.places: Final = tuple(places)
+        self.masks: Final = tuple(place.mask for place in self.places)
+
+    def inside(self, mask: int) -> Row:
+        """Return those that have a CPU in *mask*."""
+        return Row(place for place in self.places if place.mask & mask)
+
+    def fullest_first(self, free: int) -> Sequence[Place]:
+        """Return those with free CPUs, fewest free CPUs first; ties keep the order of ids."""
+        counts = [(mask & free).bit_count() for mask in self.masks]
+        order = sorted(counts)
+        if order == counts:
+            return self.places[counts.count(0) :] if not counts[0] else self.places
+        pairs = [pair for pair in zip(counts, range(len(counts)), strict=True) if pair[0]]
+        pairs.sort()
+        return [self.places[i] for _, i in pairs]
+
+
+NOTHING: Final = Row(())
 
 
 class Machine:
@@ -75,74 +105,65 @@ class Machine:
         average = fidelity is Fidelity.KUBELET
         self.cpus_per_core: Final = cpus // len(topology.cores) if average else topology.threads_per_core
         self.cpus_per_uncore: Final = cpus // len(topology.uncore_caches)
-        cores = _places(topology.cores, "core", self.cpus_per_core if average else 0)
-        sockets = _places(topology.sockets, "socket", cpus // len(topology.sockets) if average else 0)
-        self.numa_nodes: Final = _places(topology.numa_nodes, "NUMA node")
-        self.uncore_caches: Final = _places(topology.uncore_caches, "uncore cache")
-        self.cores: Final = cores
-        self.sockets: Final = sockets
+        self.cores: Final = _row(topology.cores, "core", self.cpus_per_core if average else 0)
+        self.sockets: Final = _row(topology.sockets, "socket", cpus // len(topology.sockets) if average else 0)
+        self.numa_nodes: Final = _row(topology.numa_nodes, "NUMA node")
+        self.uncore_caches: Final = _row(topology.uncore_caches, "uncore cache")
         # The level that has fewer groups is the outer one; each list of the inner one is sorted within it.
-        self.numa_first: Final = len(sockets) >= len(self.numa_nodes)
-        self.outer, self.inner = (self.numa_nodes, sockets) if self.numa_first else (sockets, self.numa_nodes)
-        self.even: Final = all(core.size == core.whole == self.cpus_per_core for core in cores)
-        """Whether all cores have the same number of CPUs."""
-        for place in self.outer:
-            place.inner = _inside(self.inner, place.mask)
-        for place in (*self.inner, *self.uncore_caches):
-            place.cores = _inside(cores, place.mask)
-            place.nested = all(core.mask & ~place.mask == 0 for core in place.cores)
-        self.caches_in: Final = {node.id: _inside(self.uncore_caches, node.mask) for node in self.numa_nodes}
-        self.smallest_outer: Final = min(place.size for place in self.outer)
-        self.smallest_inner: Final = min(place.size for place in self.inner)
+        self.numa_first: Final = len(topology.sockets) >= len(topology.numa_nodes)
+        levels = (self.numa_nodes, self.sockets) if self.numa_first else (self.sockets, self.numa_nodes)
+        self.outer, self.inner = levels
+        for place in self.outer.places:
+            place.inner = self.inner.inside(place.mask)
+        for place in (*self.inner.places, *self.uncore_caches.places):
+            self._put_cores_into(place)
+        self.caches_in: Final = {node.id: self.uncore_caches.inside(node.mask) for node in self.numa_nodes.places}
+        self.smallest_outer: Final = min(place.size for place in self.outer.places)
+        self.smallest_inner: Final = min(place.size for place in self.inner.places)
+        self._tidy: Final = all(
+            not inner.mask & ~outer.mask for outer in self.outer.places for inner in outer.inner.places
+        )
+        even = all(core.size == core.whole == self.cpus_per_core for core in self.cores.places)
+        nested = all(place.nested for place in (*self.inner.places, *self.uncore_caches.places))
+        stride = stride_of(topology.cores) if even and nested else None
+        self.pick: Final = ListedCores(self) if stride is None else StridedCores(self, stride)
+
+    def _put_cores_into(self, place: Place) -> None:
+        place.cores = self.cores.inside(place.mask)
+        place.nested = all(not core.mask & ~place.mask for core in place.cores.places)
+        place.first_threads = sum(core.mask & -core.mask for core in place.cores.places)
 
     def numa_mask(self, nodes: int) -> int:
         """Return the CPUs of the NUMA nodes in the mask *nodes*."""
-        return sum(node.mask for node in self.numa_nodes if nodes >> node.id & 1)
+        return sum([node.mask for node in self.numa_nodes.places if nodes >> node.id & 1])
 
     def sockets_of(self, nodes: int) -> int:
         """Return all CPUs of the sockets that the NUMA nodes in the mask *nodes* have a part in."""
         cpus = self.numa_mask(nodes)
-        return sum(socket.mask for socket in self.sockets if socket.mask & cpus)
+        return sum([mask for mask in self.sockets.masks if mask & cpus])
 
-    def sorted_outer(self, free: int) -> list[Place]:
+    def sorted_outer(self, free: int) -> Sequence[Place]:
         """Return the outer groups with free CPUs, the fullest first."""
-        return fullest_first(self.outer, free)
+        return self.outer.fullest_first(free)
 
-    def sorted_inner(self, free: int) -> list[Place]:
+    def sorted_inner(self, free: int) -> Sequence[Place]:
         """Return the inner groups with free CPUs, the fullest first within each of the sorted outer groups."""
+        if self._tidy:
+            return [place for outer in self.outer.fullest_first(free) for place in outer.inner.fullest_first(free)]
         return [
             place
-            for outer in fullest_first(self.outer, free)
-            for place in fullest_first(outer.inner, free, within=outer.mask)
+            for outer in self.outer.fullest_first(free)
+            for place in outer.inner.fullest_first(free)
+            if place.mask & outer.mask & free
         ]
 
-    def sorted_numa_nodes(self, free: int) -> list[Place]:
+    def sorted_numa_nodes(self, free: int) -> Sequence[Place]:
         """Return the NUMA nodes with free CPUs, as the reference sorts them."""
         return self.sorted_outer(free) if self.numa_first else self.sorted_inner(free)
 
-    def sorted_sockets(self, free: int) -> list[Place]:
+    def sorted_sockets(self, free: int) -> Sequence[Place]:
         """Return the sockets with free CPUs, as the reference sorts them."""
         return self.sorted_inner(free) if self.numa_first else self.sorted_outer(free)
-
-
-def fullest_first(places: Sequence[Place], free: int, within: int = -1) -> list[Place]:
-    """Return those with a free CPU in *within*, fewest free CPUs first; ties keep the order of ids."""
-    found = [place for place in places if place.mask & free & within]
-    if len(found) > 1:
-        found.sort(key=lambda place: (place.mask & free).bit_count())
-    return found
-
-
-def lowest(mask: int, count: int) -> int:
-    """Return the *count* lowest CPUs of *mask*.
-
-    >>> bin(lowest(0b11011, 3))
-    '0b1011'
-    """
-    rest = mask
-    for _ in range(count):
-        rest &= rest - 1
-    return mask ^ rest
 
 
 def note_core_size(recorder: Recorder, machine: Machine) -> None:
@@ -152,9 +173,9 @@ def note_core_size(recorder: Recorder, machine: Machine) -> None:
         recorder.defect(Defect.AVERAGE_SIZE, f"{what} {machine.topology.threads_per_core}")
 
 
-def note_averages(recorder: Recorder, places: Iterable[Place], free: int) -> None:
-    """Tell the recorder which of *places* the average size misjudges."""
-    for place in places:
+def note_averages(recorder: Recorder, row: Row, free: int) -> None:
+    """Tell the recorder which groups the average size misjudges."""
+    for place in row.places:
         if place.whole != place.size and place.mask & free and place.is_whole(free) != (not place.mask & ~free):
             said = "whole" if place.is_whole(free) else "not whole"
             recorder.defect(
@@ -164,9 +185,5 @@ def note_averages(recorder: Recorder, places: Iterable[Place], free: int) -> Non
             )
 
 
-def _places(groups: Iterable[Group], kind: str, whole: int = 0) -> tuple[Place, ...]:
-    return tuple(Place(group, kind, whole or group.mask.bit_count()) for group in groups)
-
-
-def _inside(places: Iterable[Place], mask: int) -> tuple[Place, ...]:
-    return tuple(place for place in places if place.mask & mask)
+def _row(groups: Iterable[Group], kind: str, whole: int = 0) -> Row:
+    return Row(Place(group, kind, whole or group.mask.bit_count()) for group in groups)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.allocators.order import PACKED, fullest_first, lowest, note_averages
+from pinfold.core.allocators.cores import lowest
+from pinfold.core.allocators.order import PACKED, note_averages
 from pinfold.core.allocators.uncore import take_uncore
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pinfold.core.allocators.order import Arrangement, Machine, Place
     from pinfold.core.trace import Recorder
@@ -36,11 +37,11 @@ class Taking:
         self.taken = 0
         self.recorder = recorder
 
-    def take(self, mask: int, what: str, why: str = "") -> None:
+    def take(self, mask: int, what: str, place: Place, why: str = "") -> None:
         """Take the CPUs of *mask*."""
         if self.recorder is not None:
             self.recorder.unavailable(mask & ~self.free)
-            self.recorder.step(what, mask, why)
+            self.recorder.step(f"took {what} {place.name}", mask, why or f"{self.need} CPUs were needed")
         self.taken |= mask
         self.free &= ~mask
         self.need -= mask.bit_count()
@@ -50,7 +51,7 @@ class Taking:
         free = self.free
         for place in places:
             if place.size <= self.need and place.is_whole(free):
-                self.take(place.mask, f"took {place.name} whole", f"of {self.need} CPUs needed")
+                self.take(place.mask, "all of", place)
 
 
 def take_packed(
@@ -66,10 +67,23 @@ def take_packed(
     _take_levels(taking)
     if arrangement.uncore and taking.need > 0:
         take_uncore(taking)
-    if not arrangement.spread and taking.need > 0:
-        _take_cores(taking)
     if taking.need > 0:
-        (_take_spread_cpus if arrangement.spread else _take_cpus)(taking)
+        if arrangement.spread:
+            _take_spread_cpus(taking)
+        else:
+            take_cores_and_cpus(taking, machine.sorted_inner(taking.free))
+    return taking.taken
+
+
+def take_packed_in(machine: Machine, node: Place, free: int, count: int, recorder: Recorder | None = None) -> int:
+    """Return *count* free CPUs of one NUMA node, as take_packed does when only those are available."""
+    free &= node.mask
+    if machine.numa_first or count >= machine.smallest_inner:
+        return take_packed(machine, free, count, PACKED, recorder)
+    taking = Taking(machine, free, count, recorder)
+    if recorder is not None:
+        note_averages(recorder, machine.sockets, free)
+    take_cores_and_cpus(taking, (node,))
     return taking.taken
 
 
@@ -84,74 +98,33 @@ def _take_levels(taking: Taking) -> None:
         taking.take_whole(machine.sorted_inner(taking.free))
 
 
-def _take_cores(taking: Taking) -> None:
-    """Take whole cores, walking the sorted inner groups."""
-    free = taking.free
-    machine = taking.machine
+def take_cores_and_cpus(taking: Taking, inner: Sequence[Place]) -> None:
+    """Take whole cores of the sorted inner groups, then single CPUs of the cores with the fewest free ones."""
+    pick = taking.machine.pick
     if taking.recorder is not None:
-        note_averages(taking.recorder, machine.cores, free)
-    if machine.even:
-        if taking.need >= machine.cpus_per_core:
-            _take_even_cores(taking)
-        return
-    average = any(core.whole != core.size for core in machine.cores)
-    for inner in machine.sorted_inner(free):
-        cores = fullest_first(inner.cores, free, within=inner.mask)
-        if not average:
-            # differs: where cores have sizes of their own, a larger one that fits comes first: no core is split
-            # for a remainder that smaller ones could have filled.
-            cores.sort(key=lambda core: -core.size)
-        taking.take_whole(cores)
-        if taking.need < 1:
-            return
-
-
-def _take_even_cores(taking: Taking) -> None:
-    """Take whole cores of equal size: among them the lowest come first, and only what is needed is looked at."""
-    free, size, need = taking.free, taking.machine.cpus_per_core, taking.need
-    for inner in taking.machine.sorted_inner(free):
-        mask = 0
-        for core in inner.cores:
-            wanted = core.mask
-            if not wanted & ~free and not wanted & taking.taken:
-                mask |= wanted
-                need -= size
-                if need < size:
-                    break
-        if mask:
-            taking.take(mask, f"took whole cores in {inner.name}", f"of {taking.need} CPUs needed")
-        if need < size:
-            return
-
-
-def _take_cpus(taking: Taking) -> None:
-    """Take single CPUs: of the cores with the fewest free CPUs first, walking the sorted inner groups."""
+        note_averages(taking.recorder, taking.machine.cores, taking.free)
     free = taking.free
-    for inner in taking.machine.sorted_inner(free):
-        mask = 0
-        need = taking.need
-        for core in fullest_first(inner.cores, free, within=inner.mask):
-            cpus = core.mask & free
-            size = cpus.bit_count()
-            if size >= need:
-                mask |= cpus if size == need else lowest(cpus, need)
-                need = 0
-                break
-            mask |= cpus
-            need -= size
-        if mask:
-            taking.take(mask, f"took single CPUs in {inner.name}", "of the cores with the fewest free CPUs")
-        if need < 1:
-            return
+    for place in inner:
+        cpus = pick.whole(place, free, taking.need)
+        if cpus:
+            taking.take(cpus, "whole cores in", place)
+            if taking.need < 1:
+                return
+    free = taking.free
+    # Taking cores has changed who is fullest, where there is more than one group to choose from.
+    for place in taking.machine.sorted_inner(free) if len(inner) > 1 else inner:
+        cpus = pick.single(place, free, taking.need)
+        if cpus:
+            taking.take(cpus, "single CPUs in", place, "of the cores with the fewest free CPUs")
+            if taking.need < 1:
+                return
 
 
 def _take_spread_cpus(taking: Taking) -> None:
     """Take single CPUs in the order of their numbers, socket by socket: the other thread of a core comes last."""
     free = taking.free
     for socket in taking.machine.sorted_sockets(free):
-        cpus = socket.mask & free
-        if cpus.bit_count() > taking.need:
-            cpus = lowest(cpus, taking.need)
-        taking.take(cpus, f"took CPUs in {socket.name}", "in the order of their numbers, spread over its cores")
+        cpus = lowest(socket.mask & free, taking.need)
+        taking.take(cpus, "CPUs in", socket, "in the order of their numbers, spread over its cores")
         if taking.need < 1:
             return

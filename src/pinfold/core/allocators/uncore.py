@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.allocators.order import fullest_first, note_core_size
+from pinfold.core.allocators.order import note_core_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,44 +15,41 @@ if TYPE_CHECKING:
 
 def take_uncore(taking: Taking) -> None:
     """Take whole caches while at least an average cache's worth is needed; then the rest within one cache."""
-    caches = list(_sorted_caches(taking))
+    # The reference makes the list once; what is taken whole stays in it, and has nothing left to give.
+    free = taking.free
     if taking.need >= taking.machine.cpus_per_uncore:
-        taking.take_whole(caches)
-    if taking.need < 1:
-        return
+        taking.take_whole(_sorted_caches(taking, free))
+        if taking.need < 1:
+            return
     if taking.recorder is not None:
         note_core_size(taking.recorder, taking.machine)
-    for cache in caches:
+    for cache in _sorted_caches(taking, free):
         cpus = _partial(taking, cache)
         if cpus.bit_count() == taking.need:
-            taking.take(cpus, f"took part of {cache.name}", f"it can hold all {taking.need} CPUs still needed")
+            taking.take(cpus, "part of", cache, f"it can hold all {taking.need} CPUs still needed")
             return
         if taking.recorder is not None:
-            taking.recorder.step(f"passed over {cache.name}", 0, f"{cpus.bit_count()} CPUs there, {taking.need} needed")
+            why = f"{cpus.bit_count()} CPUs of its cores are free, {taking.need} are needed"
+            taking.recorder.step(f"passed over {cache.name}", 0, why)
 
 
-def _sorted_caches(taking: Taking) -> Iterator[Place]:
+def _sorted_caches(taking: Taking, free: int) -> Iterator[Place]:
     """Yield the caches with free CPUs, sorted within each of the sorted NUMA nodes; one that spans nodes repeats."""
     machine = taking.machine
-    for node in machine.sorted_numa_nodes(taking.free):
-        yield from fullest_first(machine.caches_in[node.id], taking.free, within=node.mask)
+    for node in machine.sorted_numa_nodes(free):
+        for cache in machine.caches_in[node.id].fullest_first(free):
+            if cache.mask & node.mask & free:
+                yield cache
 
 
 def _partial(taking: Taking, cache: Place) -> int:
     """Return the free CPUs of as many cores as are needed, the lowest of the cache; one less for an odd rest."""
-    free, need = taking.free, taking.need
-    mine = cache.mask & free
+    need = taking.need
+    mine = cache.mask & taking.free
     if cache.nested and mine.bit_count() < need:
         return mine
     threads = taking.machine.cpus_per_core
-    wanted = -(-need // threads)
-    mask = 0
-    for core in cache.cores:
-        if core.mask & mine:
-            mask |= core.mask & free
-            wanted -= 1
-            if not wanted:
-                break
+    mask = taking.machine.pick.lowest(cache, taking.free, -(-need // threads))
     if need % 2 and threads > 1 and mask.bit_count() > need:
         # The reference drops exactly one CPU, the highest, whatever the number of threads.
         mask ^= 1 << mask.bit_length() - 1

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from pinfold.core.pods import Container, ContainerRef, Pod
     from pinfold.core.state import State
 
+    # What was decided by and with: the function and its arguments, to be called once more with a recorder.
+    Retake = tuple[Callable[..., object], *tuple[object, ...]]
+
 
 class Decision:
     """The next State and why. *cpus* are the container's exclusive CPUs, None if it has none of its own."""
 
     __slots__ = ("_retake", "cpus", "state")
 
-    def __init__(
-        self, state: State, cpus: CPUSet | None = None, retake: Callable[[Recorder], object] | None = None
-    ) -> None:
+    def __init__(self, state: State, cpus: CPUSet | None = None, retake: Retake | None = None) -> None:
         self.state = state
         self.cpus = cpus
         self._retake = retake
@@ -42,11 +43,12 @@ def trace_of(refusal: AdmissionError) -> Trace:
     return _retaken(refusal.retake)
 
 
-def _retaken(retake: Callable[[Recorder], object] | None) -> Trace:
+def _retaken(retake: Retake | None) -> Trace:
     recorder = Recorder()
     if retake is not None:
+        decide, *inputs = retake
         try:
-            retake(recorder)
+            decide(*inputs, recorder)
         except AdmissionError as refusal:
             recorder.step(f"refused with {refusal.reason}", 0, str(refusal))
     return recorder.trace()

@@ -13,7 +13,7 @@ from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision
 from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
-from pinfold.core.state import State
+from pinfold.core.state import NOTHING, State
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError, ConfigError
 
@@ -127,14 +127,15 @@ class StaticPolicy:
 
     def _assign(self, state: State, pod: Pod, container: Container, count: int, affinity: int | None) -> Decision:
         reusable = state.reusable.get(pod.uid, EMPTY).mask
-        retake = partial(self._choose, state, count, affinity, reusable)
+        retake = (self._choose, state, count, affinity, reusable)
         try:
             cpus = CPUSet(self._choose(state, count, affinity, reusable))
         except AdmissionError as refusal:
             refusal.retake = retake
             raise
-        assignments = dict(state.assignments)
-        assignments[pod.uid] = {**assignments.get(pod.uid, {}), container.name: cpus}
+        containers = state.assignments.get(pod.uid)
+        mine = {**containers, container.name: cpus} if containers else {container.name: cpus}
+        assignments = {**state.assignments, pod.uid: mine}
         shared = CPUSet(state.shared.mask & ~cpus.mask)
         return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus, retake)
 
@@ -191,8 +192,8 @@ class StaticPolicy:
             return Decision(state)
         known = state.pods.get(pod.uid)
         if known is not None:
-            return Decision(state, known, self._note_restart)
-        retake = partial(self._assign_pod, state, pod, count, affinity)
+            return Decision(state, known, (self._note_restart,))
+        retake = (self._assign_pod, state, pod, count, affinity)
         try:
             return Decision(*self._assign_pod(state, pod, count, affinity), retake)
         except AdmissionError as refusal:
@@ -266,10 +267,12 @@ def _reusable(state: State, pod: Pod, container: Container, cpus: CPUSet) -> Map
 
     Another pod's CPUs are no longer remembered: pods are admitted one after the other.
     """
+    if not pod.init and not state.reusable:
+        return NOTHING
     before = state.reusable.get(pod.uid, EMPTY)
     if any(init.name == container.name and not init.sidecar for init in pod.init):
         return {pod.uid: before | cpus}
-    return {pod.uid: before - cpus} if before else {}
+    return {pod.uid: before - cpus} if before else NOTHING
 
 
 def _with(
