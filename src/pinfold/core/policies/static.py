@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
 from pinfold.core.allocators.packed import take_packed
+from pinfold.core.cpuhints import cpu_hints, hints_for_assigned
 from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.hints import UNSATISFIABLE
 from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision
 from pinfold.core.policies.options import DEFAULT
@@ -20,6 +22,7 @@ from pinfold.errors import AdmissionError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pinfold.core.hints import Hints
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.options import Options
     from pinfold.core.trace import Recorder
@@ -113,6 +116,39 @@ class StaticPolicy:
     def assignable(self, state: State) -> CPUSet:
         """Return the CPUs that can be given now: the shared ones that are not reserved."""
         return state.shared - self.reserved
+
+    def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:
+        """Return the NUMA nodes on which the container could be; None if it needs no CPUs of its own."""
+        need = exclusive_cpus(pod, container, pod_level=self.pod_level)
+        if not need:
+            return None
+        cpus = state.cpus(pod.uid, container.name)
+        if cpus is not None:
+            return self._hints_for_assigned(cpus, need)
+        return self._hints(state, need, state.reusable.get(pod.uid, EMPTY))
+
+    def pod_hints(self, state: State, pod: Pod) -> Hints | None:
+        """Return the NUMA nodes on which all containers of the pod could be together."""
+        need = exclusive_pod_cpus(pod, pod_level=self.pod_level)
+        if not need:
+            return None
+        for container in pod.all_containers if pod.uid in state.assignments else ():
+            cpus = state.cpus(pod.uid, container.name)
+            if cpus is not None and len(cpus) != exclusive_cpus(pod, container, pod_level=self.pod_level):
+                return UNSATISFIABLE
+        assigned = state.cpus_of_pod(pod.uid)
+        if len(assigned) == need:
+            return self._hints_for_assigned(assigned, need)
+        return self._hints(state, need, state.reusable.get(pod.uid, EMPTY) | assigned)
+
+    def _hints(self, state: State, need: int, reusable: CPUSet) -> Hints:
+        available = state.shared.mask & ~self.reserved.mask
+        by_socket = self.options.align_by_socket
+        return cpu_hints(self.machine.topology, available, reusable.mask, need, align_by_socket=by_socket)
+
+    def _hints_for_assigned(self, cpus: CPUSet, need: int) -> Hints:
+        by_socket = self.options.align_by_socket
+        return hints_for_assigned(self.machine.topology, cpus.mask, need, align_by_socket=by_socket)
 
     def admit(self, state: State, pod: Pod, container: Container, affinity: int | None = None) -> Decision:
         """Give the container its CPUs, near the NUMA nodes of the mask *affinity* if there is one."""
