@@ -6,7 +6,7 @@ what is allowed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,12 +39,22 @@ class ParseError(PinfoldError, ValueError):
         return type(self)(self.problem, text=self.text, at=self.at, where=inner)
 
 
+class Problem(NamedTuple):
+    """What is wrong with a configuration, in the words of the reference where it has any, and what would be right."""
+
+    said: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.said}; {self.advice}" if self.advice else self.said
+
+
 class ConfigError(PinfoldError):
     """A configuration that cannot be used, with all of its problems; the first is the one the kubelet would name."""
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems = tuple(Problem(problem) if isinstance(problem, str) else problem for problem in problems)
+        super().__init__("; ".join(map(str, self.problems)))
 
 
 class StateError(PinfoldError):

@@ -1,2 +1,108 @@
-def main() -> int:
-    return 0
+"""The command line: a table of verbs, and the one place that turns errors into exit codes.
+
+0 is success, 2 a wrong call or an unusable input, 130 Ctrl-C, 141 a reader that went away (as of `| head`). A verb is a
+module with `add_arguments` and `run`; it is imported only when it is called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+
+import pinfold
+from pinfold.errors import PinfoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OK, WRONG, INTERRUPTED, READER_GONE = 0, 2, 130, 141
+
+
+class VerbModule(Protocol):
+    """What the module of a verb offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of the verb."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it, and return the exit code."""
+
+
+class Verb(NamedTuple):
+    """A verb: the module that does it, and what it is for."""
+
+    module: str
+    help: str
+
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "topology": Verb("pinfold.cli.topology", "show sockets, NUMA nodes, caches, cores and CPUs of a machine"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line *argv*, or that of the process, and return the exit code."""
+    if sys.stdout is None:  # closed by the caller, as with >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stays open, and needs no Path
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return READER_GONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        _drop_output()
+        problem = error.strerror or str(error)
+        return _fail(problem if error.filename is None else f"{error.filename}: {problem}")
+    except PinfoldError as error:
+        return _fail(str(error))
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = _parser(argv)
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has said what there was to say
+        return stop.code if isinstance(stop.code, int) else OK
+    if args.verb is None:
+        parser.print_help()
+        return OK
+    return _module(args.verb).run(args)
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"pinfold {pinfold.__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, verb in VERBS.items():
+        added = verbs.add_parser(name, help=verb.help, description=verb.help, allow_abbrev=False)
+        if name in argv:
+            _module(name).add_arguments(added)
+    return parser
+
+
+def _module(verb: str) -> VerbModule:
+    return cast("VerbModule", import_module(VERBS[verb].module))  # a module is no class, but has what is asked
+
+
+def _fail(problem: str) -> int:
+    line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem)
+    print(f"pinfold: error: {line}", file=sys.stderr)
+    return WRONG
+
+
+def _drop_output() -> None:
+    """Send what is left for stdout nowhere, so that Python does not try again, and complain, when it ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -55,8 +55,9 @@ def preset(name: str) -> Topology:
         return from_shape(SHAPES[name])
     if ":" in name:
         return from_shape(name)
-    close = difflib.get_close_matches(name[:40], preset_names(), n=3, cutoff=0.5) or preset_names()
-    raise ParseError(f"unknown machine; try {', '.join(close)}, or a shape such as {SHAPES['xeon-2s-64']}", text=name)
+    names = preset_names()
+    close = difflib.get_close_matches(name[:40], names, n=3, cutoff=0.5) or [*names[:3], "…"]
+    raise ParseError(f"unknown machine; try {', '.join(close)} or a shape such as {SHAPES['laptop-4']}", text=name)
 
 
 def preset_names() -> list[str]:
@@ -145,7 +146,7 @@ def _parse_shape(text: str) -> dict[str, int]:
         if not counts[match[1]] and match[1] != "l3":
             raise ParseError(f"a machine has at least one of {match[1]}", text=text, at=at)
         at += len(part) + 1
-    order = [level for level in counts if level in {"numa", "l3"}]
+    order = [level for level in counts if level in {"numa", "l3"}] if "numa" in counts else ["numa"]
     given = [level for level in counts if level not in {"numa", "l3"}]
     if given != [level for level in LEVELS if level in given]:
         raise ParseError(f"levels go from the outside in: {', '.join(LEVELS)} (numa and l3 either way)", text=text)

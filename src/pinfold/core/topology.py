@@ -29,6 +29,14 @@ class Group(NamedTuple):
         return CPUSet(self.mask)
 
 
+class Counts(NamedTuple):
+    """How many there are by the kubelet's own count, which need not be what it lists."""
+
+    cpus: int
+    cores: int
+    sockets: int
+
+
 class CPUInfo(NamedTuple):
     """What the machine says of one online CPU; None where it does not say."""
 
@@ -79,6 +87,8 @@ class Topology:
     memory_only: tuple[int, ...] = ()
     """NUMA nodes without CPUs."""
     distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict, hash=False)
+    counted: Counts | None = None
+    """Only in the kubelet's view of a machine, and only where it counts other than it lists."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """What was missing or contradictory in the source, and what was assumed instead."""
 
@@ -140,6 +150,11 @@ class Topology:
                 caches.append(Group(socket.id if not known else spare, socket.mask & rest))
                 spare += 1
         return tuple(caches)
+
+    @property
+    def counts(self) -> Counts:
+        """How many CPUs, cores and sockets the kubelet would divide by."""
+        return self.counted or Counts(len(self.cpus), len(self.cores), len(self.sockets))
 
     @cached_property
     def core_of(self) -> Mapping[int, Group]:

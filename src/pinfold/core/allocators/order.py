@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.cores import ListedCores, StridedCores, stride_of
+from pinfold.core.topology import Counts
 from pinfold.core.trace import Defect
 
 if TYPE_CHECKING:
@@ -101,16 +102,17 @@ class Machine:
         self.topology: Final = topology
         self.fidelity: Final = fidelity
         self.online: Final = topology.online.mask
-        cpus = len(topology.cpus)
         average = fidelity is Fidelity.KUBELET
-        self.cpus_per_core: Final = cpus // len(topology.cores) if average else topology.threads_per_core
+        own = Counts(len(topology.cpus), len(topology.cores), len(topology.sockets))
+        cpus, cores, sockets = topology.counts if average else own
+        self.cpus_per_core: Final = cpus // cores if average else topology.threads_per_core
         self.cpus_per_uncore: Final = cpus // len(topology.uncore_caches)
         self.cores: Final = _row(topology.cores, "core", self.cpus_per_core if average else 0)
-        self.sockets: Final = _row(topology.sockets, "socket", cpus // len(topology.sockets) if average else 0)
+        self.sockets: Final = _row(topology.sockets, "socket", cpus // sockets if average else 0)
         self.numa_nodes: Final = _row(topology.numa_nodes, "NUMA node")
         self.uncore_caches: Final = _row(topology.uncore_caches, "uncore cache")
         # The level that has fewer groups is the outer one; each list of the inner one is sorted within it.
-        self.numa_first: Final = len(topology.sockets) >= len(topology.numa_nodes)
+        self.numa_first: Final = sockets >= len(topology.numa_nodes)
         levels = (self.numa_nodes, self.sockets) if self.numa_first else (self.sockets, self.numa_nodes)
         self.outer, self.inner = levels
         for place in self.outer.places:

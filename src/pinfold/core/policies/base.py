@@ -57,10 +57,13 @@ def _retaken(retake: Retake | None) -> Trace:
 class Policy(Protocol):
     """Decides which CPUs a container gets. The same inputs always give the same Decision."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The policy's name, as users write it."""
+        ...
 
-    def start(self, state: State | None) -> State:
-        """Return the State to begin with: the one found, if it fits this machine and configuration."""
+    def start(self, state: State) -> State:
+        """Return the State to begin with: the one that was found (without CPUs: none was), if it fits this node."""
         ...
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import EMPTY
 from pinfold.core.policies.base import Decision
-from pinfold.core.state import State
 
 if TYPE_CHECKING:
     from pinfold.core.hints import Hints
     from pinfold.core.pods import Container, ContainerRef, Pod
+    from pinfold.core.state import State
 
 
 class NonePolicy:
@@ -18,9 +17,9 @@ class NonePolicy:
 
     name: Final = "none"
 
-    def start(self, state: State | None) -> State:
+    def start(self, state: State) -> State:
         """Return the State as it was found."""
-        return State(EMPTY) if state is None else state
+        return state
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:  # noqa: ARG002 - the protocol
         """Return None: the container may be anywhere."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.errors import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -83,35 +85,38 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
-def parse_options(given: Mapping[str, str], gates: Mapping[str, bool]) -> tuple[Options, list[str]]:
+def parse_options(given: Mapping[str, str], gates: Mapping[str, bool]) -> tuple[Options, list[Problem]]:
     """Return the options in force, and all problems, worded as the reference words them.
 
-    >>> parse_options({"full-pcpus-only": "true", "uncore": "yes"}, {})[1]
-    ['unknown CPU Manager Policy option: "uncore"']
+    >>> print(parse_options({"strict-cpu-reservation": "true", "full-pcpus-only": "yes"}, {})[1][0])
+    bad value for option "full-pcpus-only": strconv.ParseBool: parsing "yes": invalid syntax; allowed: true, false
     """
-    problems: list[str] = []
+    problems: list[Problem] = []
     values: dict[str, bool] = {}
     for name, text in given.items():
         option = OPTIONS.get(name)
         if option is None:
-            problems.append(f"unknown CPU Manager Policy option: {quote(name)}")
+            problems.append(
+                Problem(f"unknown CPU Manager Policy option: {quote(name)}", f"known: {', '.join(OPTIONS)}")
+            )
             continue
         gate = OPTION_GATES.get(option.maturity)
         if gate is not None and not gate.is_on(gates):
             level = f"CPU Manager Policy {option.maturity}-level Options"
-            problems.append(f"{level} not enabled, but option {quote(name)} provided")
+            said = f"{level} not enabled, but option {quote(name)} provided"
+            problems.append(Problem(said, f"open the feature gate {gate.name} to use it"))
         elif text in _TRUE | _FALSE:
             values[option.field] = text in _TRUE
         else:
             cause = f"strconv.ParseBool: parsing {quote(text)}: invalid syntax"
-            problems.append(f"bad value for option {quote(name)}: {cause}")
+            problems.append(Problem(f"bad value for option {quote(name)}: {cause}", "allowed: true, false"))
     options = Options(**values)
     return options, problems + _conflicts(options)
 
 
-def _conflicts(options: Options) -> list[str]:
+def _conflicts(options: Options) -> list[Problem]:
     return [
-        f"static policy options {option.name} and {other} can not be used at the same time"
+        Problem(f"static policy options {option.name} and {other} can not be used at the same time")
         for option in OPTIONS.values()
         for other in option.conflicts
         if getattr(options, option.field) and getattr(options, OPTIONS[other].field)

@@ -17,7 +17,8 @@ from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.state import NOTHING, State
 from pinfold.core.trace import Defect
-from pinfold.errors import AdmissionError, ConfigError
+from pinfold.core.validation import validate
+from pinfold.errors import AdmissionError, ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,9 +72,8 @@ def reserve(
         free = machine.online.bit_count()
         cpus = CPUSet(_take(machine, machine.online, count, arrangement, recorder)) if count <= free else EMPTY
     if len(cpus) != count:
-        raise ConfigError(
-            f"[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {count})"
-        )
+        said = f"[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {count})"
+        raise ConfigError(Problem(said, f"the machine has CPUs {machine.topology.online}"))
     for cpu in cpus:
         if not machine.online >> cpu & 1:
             cause = f"unknown CPU ID: {cpu}"
@@ -112,6 +112,11 @@ class StaticPolicy:
     def allocatable(self) -> CPUSet:
         """The CPUs that can ever be exclusive."""
         return self.machine.topology.online - self.reserved
+
+    def start(self, state: State) -> State:
+        """Return the State to begin with: the one that was found, if it fits the machine and what is reserved."""
+        strict = self.options.strict_cpu_reservation
+        return validate(state, online=self.machine.topology.online, reserved=self.reserved, strict=strict)
 
     def assignable(self, state: State) -> CPUSet:
         """Return the CPUs that can be given now: the shared ones that are not reserved."""

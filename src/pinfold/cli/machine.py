@@ -1,0 +1,132 @@
+"""The machine that a command is about: this host, another root directory, a file, or a built-in one.
+
+Every verb that needs a Topology takes the same options, and gets it here.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.presets import SHAPES, preset
+from pinfold.core.topology import CPUInfo
+from pinfold.errors import ParseError, PinfoldError
+from pinfold.formats.machinefile import parse_machine, parse_machine_as_kubelet
+from pinfold.node.kubeletview import discover_as_kubelet
+from pinfold.node.sysfs import discover
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from pinfold.core.topology import Group, Topology
+
+_MAX_FILE: Final = 64 << 20
+_GZIP: Final = b"\x1f\x8b"
+_EXAMPLE: Final = SHAPES["epyc-7303-2s"]
+
+
+class UnusableFile(PinfoldError):  # noqa: N818 - the fact, as the others in this family
+    """A file that cannot describe a machine, whatever the format."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name = name
+        self.problem = problem
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which machine."""
+    group = parser.add_argument_group("machine", "this host, unless one of these is given")
+    source = group.add_mutually_exclusive_group()
+    source.add_argument(
+        "--sysroot", metavar="DIR", type=Path, help="root directory of another machine: DIR/sys is read"
+    )
+    source.add_argument(
+        "--from", metavar="FILE", dest="file", help="lscpu -p, hwloc XML, cAdvisor or pinfold JSON; - is stdin"
+    )
+    source.add_argument("--preset", metavar="NAME|SHAPE", help=f"a built-in machine, or a shape such as {_EXAMPLE}")
+    group.add_argument(
+        "--as",
+        dest="view",
+        choices=("pinfold", "kubelet"),
+        default="pinfold",
+        help="as it is (pinfold, the default), or as a kubelet sees it, mistakes included",
+    )
+
+
+def read_machine(args: argparse.Namespace) -> Topology:
+    """Return the machine that the options ask for."""
+    as_kubelet = args.view == "kubelet"
+    if args.file is not None:
+        return _from_file(args.file, as_kubelet=as_kubelet)
+    if args.preset is not None:
+        return _from_preset(args.preset, as_kubelet=as_kubelet)
+    root = args.sysroot or Path("/")
+    return discover_as_kubelet(root) if as_kubelet else discover(root)
+
+
+def machine_name(args: argparse.Namespace) -> str:
+    """Return what to call the machine in a title; nothing for this host."""
+    if args.preset is not None:
+        return str(args.preset)
+    path = args.file if args.file not in {None, "-"} else args.sysroot
+    return "" if path is None else Path(path).name
+
+
+def _from_file(name: str, *, as_kubelet: bool) -> Topology:
+    shown = "stdin" if name == "-" else name
+    text = _decode(shown, _read(name, shown))
+    try:
+        return parse_machine_as_kubelet(text) if as_kubelet else parse_machine(text)
+    except ParseError as error:
+        raise error.within(shown) from None
+
+
+def _read(name: str, shown: str) -> bytes:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(_MAX_FILE + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(_MAX_FILE + 1)
+    except IsADirectoryError:
+        raise UnusableFile(shown, "is a directory; for one that has sys/ in it use --sysroot") from None
+    if len(data) > _MAX_FILE:
+        raise UnusableFile(shown, f"is larger than {_MAX_FILE >> 20} MiB")
+    return data
+
+
+def _decode(shown: str, data: bytes) -> str:
+    if data.startswith(_GZIP):
+        hint = "unpack it, then use --sysroot with the directory that has sys/ in it, or --from with a file"
+        raise UnusableFile(shown, f"is compressed; {hint}")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnusableFile(shown, f"is not text (byte {error.start + 1} is not UTF-8)") from None
+    if "\0" in text:
+        raise UnusableFile(shown, "is not text (it has NUL bytes)")
+    return text
+
+
+def _from_preset(name: str, *, as_kubelet: bool) -> Topology:
+    try:
+        topology = preset(name)
+    except ParseError as error:
+        raise error.within("--preset") from None
+    return _assumed(topology) if as_kubelet else topology
+
+
+def _assumed(topology: Topology) -> Topology:
+    """Return the machine with the unknown filled in, as decisions assume it; a kubelet knows no unknown."""
+    kinds = (topology.cores, topology.sockets, topology.numa_nodes, topology.uncore_caches)
+    core, socket, numa, uncore = map(_ids, kinds)
+    rows = (CPUInfo(cpu, core[cpu], socket[cpu], numa[cpu], uncore[cpu]) for cpu in topology.online)
+    return replace(topology, cpus=tuple(rows))
+
+
+def _ids(groups: Iterable[Group]) -> dict[int, int]:
+    return {cpu: group.id for group in groups for cpu in group.cpus}

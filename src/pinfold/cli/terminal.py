@@ -1,0 +1,38 @@
+"""What the terminal can show: its width, its colours, its characters. The environment is looked at here only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from pinfold.formats.topologymap import Look
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_LEAST_WIDTH: Final = 40
+_DRAWN_WITH: Final = "╭╮╰╯─│━┄·…"
+
+
+def look(stream: TextIO) -> Look:
+    """Return how to draw on *stream*; a pipe or file is 80 columns wide, without colour."""
+    return Look(
+        width=max(shutil.get_terminal_size().columns, _LEAST_WIDTH),
+        colour=has_colour(stream),
+        ascii_only=not shows_boxes(stream),
+    )
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether *stream* is a terminal with colours, and nobody asked for none (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def shows_boxes(stream: TextIO) -> bool:
+    """Whether *stream* can carry the characters that boxes are drawn with."""
+    try:
+        _DRAWN_WITH.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

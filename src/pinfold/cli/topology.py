@@ -1,0 +1,60 @@
+"""`pinfold topology`: a machine as a map, a table, JSON, a picture or lscpu's text."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from pinfold.cli import machine
+from pinfold.cli.terminal import look
+from pinfold.formats.lscpu import format_lscpu
+from pinfold.formats.topologyjson import format_topology_json
+from pinfold.formats.topologymap import format_map
+from pinfold.formats.topologysvg import format_svg
+from pinfold.formats.topologytable import format_table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from pinfold.core.topology import Topology
+
+_MOST_WARNINGS: Final = 10
+
+_OUTPUTS: Final[Mapping[str, Callable[[Topology, str], str]]] = {
+    "map": lambda topology, _: format_map(topology, look(sys.stdout)),
+    "table": lambda topology, _: format_table(topology),
+    "json": lambda topology, _: format_topology_json(topology),
+    "svg": format_svg,
+    "lscpu": lambda topology, _: format_lscpu(topology),
+}
+_WITH_WARNINGS: Final = ("map", "table")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold topology`."""
+    machine.add_arguments(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=tuple(_OUTPUTS),
+        default="map",
+        help="map (the default), one row for each CPU, JSON, a picture, or text as of lscpu -p",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the machine."""
+    topology = machine.read_machine(args)
+    print(_OUTPUTS[args.output](topology, machine.machine_name(args)), end="", flush=True)
+    if args.output in _WITH_WARNINGS:
+        _warn(topology)
+    return 0
+
+
+def _warn(topology: Topology) -> None:
+    for warning in topology.warnings[:_MOST_WARNINGS]:
+        print(f"pinfold: warning: {warning}", file=sys.stderr)
+    more = len(topology.warnings) - _MOST_WARNINGS
+    if more > 0:
+        print(f"pinfold: warning: and {more} more; see -o json", file=sys.stderr)

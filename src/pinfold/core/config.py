@@ -1,0 +1,172 @@
+"""Config: policy, options, reserved CPUs, Topology Manager, checked together against a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from pinfold.core.admission import Admitter, Scope
+from pinfold.core.allocators.order import Fidelity, Machine
+from pinfold.core.policies.none import NonePolicy
+from pinfold.core.policies.options import POD_LEVEL, parse_options, quote
+from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
+from pinfold.core.topologymanager import TopologyManager
+from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.policies.base import Policy
+    from pinfold.core.policies.options import Options
+    from pinfold.core.topology import Topology
+
+
+_Built = TypeVar("_Built")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """CPUs that are never exclusive: so much, and which ones if that is said.
+
+    >>> from pinfold.core.cpuset import CPUSet
+    >>> Reservation.of(CPUSet.of(0, 1)).count, Reservation(milli=1500).count
+    (2, 2)
+    """
+
+    milli: int | None = None
+    """How much CPU is reserved for kubelet and system together; whole CPUs are chosen for it."""
+    cpus: CPUSet | None = None
+
+    @classmethod
+    def of(cls, cpus: CPUSet) -> Self:
+        """Return the reservation of exactly these CPUs."""
+        return cls(len(cpus) * 1000, cpus)
+
+    @property
+    def count(self) -> int:
+        """The number of whole CPUs."""
+        return -(-(self.milli or 0) // 1000)
+
+    def problems(self) -> list[Problem]:
+        """Return what the static policy has against it."""
+        advice = (
+            "reserve at least one CPU: without any, the shared pool could become empty, and where would the rest run"
+        )
+        if self.milli is None:
+            return [Problem("[cpumanager] unable to determine reserved CPU resources for static policy", advice)]
+        if self.milli <= 0:
+            required = "systemreserved.cpu + kubereserved.cpu to be greater than zero"
+            return [Problem(f"[cpumanager] the static policy requires {required}", advice)]
+        return []
+
+
+NOT_SAID: Final = Reservation()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What an operator has set, with the kubelet's defaults; nothing is checked until it meets a machine.
+
+    >>> from pinfold.core.cpuset import CPUSet
+    >>> from pinfold.core.presets import preset
+    >>> config = Config("static", {"full-pcpus-only": "true"}, Reservation.of(CPUSet.of(0)))
+    >>> print(config.build(preset("laptop-4")).policy.name)
+    static
+    >>> Config("static").build(preset("laptop-4"))
+    Traceback (most recent call last):
+    pinfold.errors.ConfigError: [cpumanager] unable to determine reserved CPU resources for static policy; ...
+    """
+
+    policy: str = "none"
+    options: Mapping[str, str] = field(default_factory=dict)
+    reserved: Reservation = NOT_SAID
+    topology_policy: str = "none"
+    topology_options: Mapping[str, str] = field(default_factory=dict)
+    topology_scope: str = "container"
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    fidelity: Fidelity = Fidelity.PINFOLD
+
+    def build(self, topology: Topology) -> Admitter:
+        """Return what admits pods on this machine, or raise a ConfigError with all problems."""
+        problems: list[Problem] = []
+        policy = _collect(problems, lambda: self.build_policy(topology))
+        manager = _collect(problems, lambda: self.build_manager(topology))
+        if self.topology_scope not in set(Scope):
+            scopes = ", ".join(Scope)
+            problems.append(Problem(f"unknown scope: {quote(self.topology_scope)}", f"known: {scopes}"))
+        if policy is None or manager is None or problems:
+            raise ConfigError(*problems)
+        return Admitter(policy, manager, Scope(self.topology_scope))
+
+    def build_manager(self, topology: Topology) -> TopologyManager:
+        """Return the Topology Manager; fidelity `pinfold` puts no limit on the number of NUMA nodes."""
+        any_machine = self.fidelity is Fidelity.PINFOLD
+        options = self.topology_options
+        return TopologyManager.for_machine(self.topology_policy, options, topology, any_machine=any_machine)
+
+    def build_policy(self, topology: Topology) -> Policy:
+        """Return the CPU Manager's policy."""
+        build = POLICIES.get(self.policy)
+        if build is None:
+            raise ConfigError(Problem(f"unknown policy: {quote(self.policy)}", f"known: {', '.join(POLICIES)}"))
+        return build(self, topology)
+
+
+def _build_none(config: Config, _topology: Topology) -> Policy:
+    if config.options:
+        given = " ".join(f"{name}:{value}" for name, value in sorted(config.options.items()))
+        raise ConfigError(f"None policy: received unsupported options=map[{given}]")
+    return NonePolicy()
+
+
+def _build_static(config: Config, topology: Topology) -> Policy:
+    problems = config.reserved.problems()
+    options, wrong = parse_options(config.options, config.gates)
+    problems += wrong or check_machine(options, config.topology_policy, topology)
+    machine = Machine(topology, config.fidelity)
+    reserved = None
+    if config.reserved.count > 0:
+        arrangement = arrangement_of(options, machine)
+        count, cpus = config.reserved.count, config.reserved.cpus
+        reserved = _collect(problems, lambda: reserve(machine, arrangement, count, cpus))
+    if reserved is not None and options.strict_cpu_reservation and config.fidelity is Fidelity.PINFOLD:
+        problems += _check_some_are_shared(topology, reserved)
+    if problems or reserved is None:
+        raise ConfigError(*problems)
+    return StaticPolicy(machine, reserved, options, pod_level=POD_LEVEL.is_on(config.gates))
+
+
+POLICIES: Mapping[str, Callable[[Config, Topology], Policy]] = {"none": _build_none, "static": _build_static}
+
+
+def check_machine(options: Options, topology_policy: str, topology: Topology) -> list[Problem]:
+    """Return what this machine, or the Topology Manager on it, has against the options."""
+    problems = []
+    if options.align_by_socket:
+        if topology_policy == TopologyPolicy.SINGLE_NUMA_NODE:
+            # The reference's spelling.
+            other = "single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
+            problems.append(Problem(f"Topolgy manager {other}"))
+        if topology.counts.sockets > len(topology.numa_nodes):
+            said = (
+                "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+            )
+            problems.append(Problem(said))
+    return problems
+
+
+def _check_some_are_shared(topology: Topology, reserved: CPUSet) -> list[Problem]:
+    if topology.online - reserved:
+        return []
+    # differs: the reference starts with an empty shared pool.
+    return [Problem(f"strict-cpu-reservation with all CPUs reserved ({reserved}) leaves no CPU for the shared pool")]
+
+
+def _collect(problems: list[Problem], build: Callable[[], _Built]) -> _Built | None:
+    try:
+        return build()
+    except ConfigError as error:
+        problems += error.problems
+        return None

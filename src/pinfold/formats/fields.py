@@ -1,0 +1,188 @@
+"""Checked access to the fields of a document: every problem is noted with its path, and reading goes on.
+
+Each getter returns a neutral value where the document is wrong, so a reader is written as if all were well and raises
+once, at the end, with everything that was found.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from pinfold.errors import ParseError, excerpt
+from pinfold.formats.documents import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST: Final = 100
+_WHOLE: Final = re.compile(r"[0-9]{1,18}")
+
+
+class DocumentError(ParseError):
+    """Documents that cannot be used: *problems* holds all that was found, the text shows the first."""
+
+    def __init__(self, problems: Sequence[ParseError]) -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(problems[0].problem + more, where=problems[0].where)
+        self.problems = tuple(problems)
+
+    def within(self, where: str) -> DocumentError:
+        """Return the same error, placed in the file *where*."""
+        return DocumentError([problem.within(where) for problem in self.problems])
+
+
+class Problems:
+    """What has been found wrong so far; stops a reading that finds too much."""
+
+    def __init__(self) -> None:
+        self.found: list[ParseError] = []
+
+    def add(self, problem: str, where: str) -> None:
+        """Note a problem; the hundredth is raised, with all before it."""
+        self.found.append(ParseError(problem, where=where))
+        if len(self.found) == _MOST:
+            raise DocumentError(self.found)
+
+    def check(self) -> None:
+        """Raise what was found, if anything."""
+        if self.found:
+            raise DocumentError(self.found)
+
+
+class Field:
+    """A value in a document and how to get there.
+
+    >>> problems = Problems()
+    >>> document = Field({"spec": {"replicas": "three"}}, problems, "document 1")
+    >>> document.mapping("spec").whole("replicas", default=1)
+    1
+    >>> print(problems.found[0])
+    document 1: spec.replicas: "three" where a whole number is expected
+    """
+
+    __slots__ = ("key", "parent", "problems", "value")
+
+    def __init__(self, value: object, problems: Problems, key: str | int, parent: Field | None = None) -> None:
+        self.value = value
+        self.problems = problems
+        self.key = key
+        self.parent = parent
+
+    @property
+    def path(self) -> str:
+        """The way from the root, as `spec.containers[1].name`."""
+        steps = []
+        field = self
+        while field.parent is not None:
+            steps.append(f"[{field.key}]" if isinstance(field.key, int) else f".{bare(field.key)}")
+            field = field.parent
+        return "".join(reversed(steps)).removeprefix(".")
+
+    @property
+    def where(self) -> str:
+        """The document and the path, for errors."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        return ": ".join(part for part in (str(root.key), self.path) if part)
+
+    def refuse(self, problem: str) -> None:
+        """Note what is wrong with this field."""
+        self.problems.add(problem, self.where)
+
+    def expected(self, what: str) -> None:
+        """Note that the value is not what it should be."""
+        if self.value is None:
+            self.refuse(f"missing; {what} is expected")
+        else:
+            self.refuse(f"{shown(self.value)} where {what} is expected")
+
+    def child(self, key: str) -> Field:
+        """Return the field *key*; its value is None if it is missing."""
+        value = self.value.get(key) if isinstance(self.value, dict) else None
+        return Field(value, self.problems, key, self)
+
+    def mapping(self, key: str) -> Field:
+        """Return the mapping at *key*, empty if it is not there."""
+        field = self.child(key)
+        if not isinstance(field.value, dict):
+            if field.value is not None:
+                field.expected("a mapping")
+            field.value = {}
+        return field
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of this mapping."""
+        return list(self.value) if isinstance(self.value, dict) else []
+
+    def items(self, key: str) -> list[Field]:
+        """Return the elements of the list at *key*, none if it is not there."""
+        field = self.child(key)
+        if isinstance(field.value, list):
+            return [Field(value, self.problems, index, field) for index, value in enumerate(field.value)]
+        if field.value is not None:
+            field.expected("a list")
+        return []
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return the text at *key*."""
+        field = self.child(key)
+        return default if field.value is None else field.as_text()
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return the list of texts at *key*."""
+        return tuple(field.as_text() for field in self.items(key))
+
+    def pairs(self, key: str) -> dict[str, str]:
+        """Return the mapping of text to text at *key*."""
+        field = self.mapping(key)
+        return {Field(name, self.problems, name, field).as_text(): field.text(name) for name in field.names}
+
+    def whole(self, key: str, default: int) -> int:
+        """Return the whole number at *key*, 0 or more."""
+        field = self.child(key)
+        if isinstance(field.value, Number) and _WHOLE.fullmatch(field.value.text):
+            return int(field.value.text)
+        if field.value is not None:
+            field.expected("a whole number")
+        return default
+
+    def as_text(self, what: str = "text") -> str:
+        """Return the value itself as text; *what* says what it is the text of."""
+        if not isinstance(self.value, str):
+            self.expected(f"{what} in quotes" if isinstance(self.value, Number | bool) else what)
+            return ""
+        if "\0" in self.value or _is_broken(self.value):
+            self.refuse(f"{excerpt(self.value)} has a NUL or broken Unicode")
+        return self.value
+
+
+def shown(value: object) -> str:
+    """Return how *value* is named in an error."""
+    match value:
+        case None | bool():
+            return {None: "null", True: "true", False: "false"}[value]
+        case Number():
+            return bare(value.text)
+        case str():
+            return excerpt(value)
+        case _:
+            return "a mapping" if isinstance(value, dict) else "a list"
+
+
+def bare(text: str) -> str:
+    """Return *text* fit for a line of output: cut and escaped like an excerpt, without the quotes."""
+    return excerpt(text)[1:-1]
+
+
+def _is_broken(text: str) -> bool:
+    """Return whether *text* has half a surrogate pair, as a JSON escape can make, and so could not be written."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
