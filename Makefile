@@ -21,7 +21,7 @@ run: $(STAMP) ## set up, then show this host's CPUs
 
 test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"
-	@$(BIN)/pytest -q -n auto
+	@$(BIN)/pytest -q -n auto -m "not slow"
 
 check: $(STAMP) ## formatting, lint, types, import contracts, doctests
 	@echo "ruff format --check" && $(BIN)/ruff format --check .
@@ -30,14 +30,17 @@ check: $(STAMP) ## formatting, lint, types, import contracts, doctests
 	@echo "lint-imports" && $(BIN)/lint-imports
 	@echo "pytest: doctests" && $(BIN)/pytest -q src README.md
 
+parity: $(STAMP) ## replay recorded kubelet behaviour: make parity VECTORS=DIR
+	@$(BIN)/python -m tests.parity.replay $(VECTORS)
+
 format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: $(STAMP) ## print all figures
 	@$(BIN)/python -m benchmarks
 
-e2e: $(STAMP) ## the slow suites
-	@$(BIN)/pytest -q -m slow
+e2e: $(STAMP) ## the slow suites (none yet is no error)
+	@$(BIN)/pytest -q -m slow tests || [ $$? = 5 ]
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

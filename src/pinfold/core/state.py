@@ -34,6 +34,11 @@ class State(NamedTuple):
     reusable: Mapping[PodUID, CPUSet] = NOTHING
     """CPUs of finished init containers that later containers of the same pod take first. Lost at a restart."""
 
+    @classmethod
+    def new(cls) -> State:
+        """Return the State of a node that has none yet; a Policy's `start` turns it into the first one."""
+        return cls(EMPTY)
+
     def cpus(self, pod: PodUID, container: str) -> CPUSet | None:
         """Return the exclusive CPUs of a container, None if it has none."""
         return self.assignments.get(pod, {}).get(container)

@@ -77,8 +77,8 @@ def format_checkpoint(
         return f'{head}{pods},"checksum":{checksum(policy, default, printed, print_map(state.pods, print_pod))}}}'
     baselines = _member("baselines", [_baseline(pod, state.baselines[pod]) for pod in sorted(state.baselines)])
     data = f"{head}{pods if pod_level else ''}{baselines if resize else ''}}}"
-    tail = f'"data":{quote_json(data)},"dataChecksum":{data_checksum(data)}'
-    return f'{head},"checksum":{checksum(policy, default, printed)},{tail}}}'
+    tail = f'"data":{quote_json(data)},"dataChecksum":{data_checksum(data, remember=True)}}}'
+    return f'{head},"checksum":{checksum(policy, default, printed, remember=True)},{tail}'
 
 
 def parse_checkpoint(text: str, *, policy: str, pod_level: bool = False, resize: bool = False) -> State:

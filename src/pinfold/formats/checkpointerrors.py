@@ -89,7 +89,9 @@ class UnreadableCPUs(CheckpointError):  # noqa: N818 - the same
 def quoted(text: str) -> str:
     """Return *text* as Go's %q prints it."""
     plain = text.replace("\\", r"\\").replace('"', r"\"")
-    return f'"{"".join(c if c.isprintable() else ascii(c)[1:-1] for c in plain)}"'
+    if not plain.isprintable():
+        plain = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in plain)
+    return f'"{plain}"'
 
 
 def _go_words(text: str) -> str:

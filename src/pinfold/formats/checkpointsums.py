@@ -22,24 +22,27 @@ _T = TypeVar("_T")
 _NIL: Final = "<nil>"
 
 
-def checksum(policy: str, default: str, entries: str, pods: str | None = None) -> int:
+def checksum(policy: str, default: str, entries: str, pods: str | None = None, *, remember: bool = False) -> int:
     """Return `checksum` of versions 2 and 4, with *pods* of version 3; *entries* and *pods* are printed already.
+
+    With *remember* the next checksum is faster to get, if most of its entries are the same.
 
     >>> checksum("static", "0-63", print_map({}, print_containers))
     1058907510
     """
     podded = "" if pods is None else f" PodEntries:(state.PodCPUAssignments){pods}"
-    return _of_record(policy, default, f"(map[string]map[string]string){entries}{podded}")
+    text = _print_record(policy, default, f"(map[string]map[string]string){entries}{podded}")
+    return _hash(text, b"]" if remember else b"")
 
 
 def checksum_1(policy: str, default: str, entries: str) -> int:
     """Return `checksum` of version 1, whose entries are CPUs by container ID."""
-    return _of_record(policy, default, f"(map[string]string){entries}")
+    return _hash(_print_record(policy, default, f"(map[string]string){entries}"))
 
 
-def data_checksum(data: str) -> int:
-    """Return `dataChecksum` of version 4."""
-    return _hash(f"(string){data}")
+def data_checksum(data: str, *, remember: bool = False) -> int:
+    """Return `dataChecksum` of version 4; *remember* as above."""
+    return _hash(f"(string){data}", b"}" if remember else b"")
 
 
 def print_map(mapping: Mapping[_Name, _T] | None, item: Callable[[_T], str]) -> str:
@@ -64,11 +67,11 @@ def print_pod(cpus: CPUSet | None) -> str:
     return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){elements}}}}}"
 
 
-def _of_record(policy: str, default: str, entries: str) -> int:
+def _print_record(policy: str, default: str, entries: str) -> str:
     head = f"(*state.CPUManagerCheckpoint){{PolicyName:(string){policy} DefaultCPUSet:(string){default}"
-    return _hash(f"{head} Entries:{entries} Checksum:(checksum.Checksum)0}}")
+    return f"{head} Entries:{entries} Checksum:(checksum.Checksum)0}}"
 
 
-def _hash(text: str) -> int:
+def _hash(text: str, cut: bytes = b"") -> int:
     # A reader finds U+FFFD where a name is no Unicode, and takes the hash over that.
-    return fnv1a(repaired(text).encode())
+    return fnv1a(repaired(text).encode(), cut)

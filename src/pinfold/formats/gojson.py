@@ -69,12 +69,14 @@ def parse_json(text: str) -> Value:
     Traceback (most recent call last):
     pinfold.errors.ParseError: Expecting ',' delimiter at column 8 of "{"a": 1"
     """
+    if not text:
+        raise ParseError("expected JSON, found nothing")
     try:
         value: Value = json.loads(
             text, object_pairs_hook=tuple, parse_int=Number, parse_float=Number, parse_constant=_refuse
         )
     except json.JSONDecodeError as error:
-        raise ParseError(error.msg, text=text, at=error.pos) from error
+        raise ParseError(error.msg.removesuffix(" at"), text=text, at=error.pos) from error
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
     return value

@@ -72,6 +72,25 @@ class TestMerge:
     def test_result_that_is_not_preferred_may_be_wider_only_if_nothing_narrower_is_common(self) -> None:
         assert merged(hints("0?", "2-3?"), hints("1?", "2-3?")) == Hint(0b1100, preferred=False)
 
+    def test_fewer_nodes_than_the_goal_are_better_than_more_however_near_to_it(self) -> None:
+        # The goal is three nodes; what the hints have in common is one node or four.
+        one, other = hints("0-1-2?", "2-3-4-5?"), hints("2-3-4-5?", "6-7?")
+
+        assert manager(nodes=8).merge([{"a": one, "b": other}]).hint == Hint.of(2, preferred=False)
+
+    def test_any_node_keeps_what_the_others_have_in_common(self) -> None:
+        anywhere = HintList([Hint(None, preferred=False), Hint.of(0, preferred=False)])
+
+        assert merged(hints("1?", "2?"), anywhere) == Hint.of(1, preferred=False)
+
+    def test_lowest_result_may_come_from_cpus_cut_to_the_later_of_two_masks(self) -> None:
+        machine = preset("sockets:1,numa:5,cores:8")
+        best = TopologyManager.for_machine("best-effort", {}, machine)
+        # Only node 4 has free CPUs. It must stay in what is common with 0 and 4, but is beside the point for 1 and 2.
+        cpus = cpu_hints(machine, 0xFF << 32, 0, need=8)
+
+        assert best.merge([{"cpu": cpus}, {"a": hints("0-4?", "1-2?", "3?")}]).hint == Hint.of(1, preferred=False)
+
     def test_nodes_the_manager_does_not_know_are_cut_off(self) -> None:
         assert merged(hints("3-4"), hints("3-4")) == Hint(0b1000, preferred=True)
         assert merged(hints("3-4"), hints("3")) == Hint(0b1000, preferred=False)

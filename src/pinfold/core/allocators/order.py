@@ -125,9 +125,10 @@ class Machine:
         self._tidy: Final = all(
             not inner.mask & ~outer.mask for outer in self.outer.places for inner in outer.inner.places
         )
-        even = all(core.size == core.whole == self.cpus_per_core for core in self.cores.places)
+        self.even: Final = all(core.size == core.whole == self.cpus_per_core for core in self.cores.places)
+        """Whether all cores have the same number of CPUs."""
         nested = all(place.nested for place in (*self.inner.places, *self.uncore_caches.places))
-        stride = stride_of(topology.cores) if even and nested else None
+        stride = stride_of(topology.cores) if self.even and nested else None
         self.pick: Final = ListedCores(self) if stride is None else StridedCores(self, stride)
 
     def _put_cores_into(self, place: Place) -> None:

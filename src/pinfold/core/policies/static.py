@@ -21,7 +21,7 @@ from pinfold.core.validation import validate
 from pinfold.errors import AdmissionError, ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pinfold.core.hints import Hints
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
@@ -44,6 +44,19 @@ class SMTAlignmentError(AdmissionError):
         self.wanted = wanted
         self.per_core = per_core
         self.free = free
+
+
+class UnequalCoresError(SMTAlignmentError):
+    """full-pcpus-only on a machine whose cores are not equal: no whole cores make up the number."""
+
+    def __init__(self, wanted: int, sizes: Collection[int]) -> None:
+        cores = " or ".join(map(str, sorted(sizes)))
+        AdmissionError.__init__(
+            self,
+            f"SMT Alignment Error: requested {wanted} cpus cannot be made up of whole cores with {cores} CPUs each",
+        )
+        self.wanted = wanted
+        self.sizes = sizes
 
 
 class EmptySharedPoolError(AdmissionError):
@@ -107,6 +120,7 @@ class StaticPolicy:
         self.pod_level: Final = pod_level
         self.arrangement: Final = arrangement_of(options, machine)
         self._exact: Final = machine.fidelity is Fidelity.KUBELET
+        self._by_own_size: Final = not self._exact and not machine.even
 
     @property
     def allocatable(self) -> CPUSet:
@@ -184,18 +198,41 @@ class StaticPolicy:
         self, state: State, count: int, affinity: int | None, reusable: int, recorder: Recorder | None = None
     ) -> int:
         """Return the mask of the CPUs for a request, or raise why there are none."""
-        if self.options.full_pcpus_only:
-            self._check_whole_cores(state, count, recorder)
         available = state.shared.mask & ~self.reserved.mask | reusable
+        if self.options.full_pcpus_only and self._by_own_size:
+            taken = self._take_whole_cores(available, count, affinity, recorder)
+        else:
+            if self.options.full_pcpus_only:
+                self._check_whole_cores(state, count, recorder)
+            taken = self._take_near(available, count, affinity, recorder)
+        if not state.shared.mask & ~taken:
+            self._leave_some_shared(state, count, recorder)
+        return taken
+
+    def _take_near(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
+        """Return CPUs of the NUMA nodes in *affinity* first, then of all."""
         taken = 0
         if affinity is not None:
             near = available & self._near(affinity)
             taken = self.take(near, min(count, near.bit_count()), recorder)
         if taken.bit_count() < count:
             taken |= self.take(available & ~taken, count - taken.bit_count(), recorder)
-        if not state.shared.mask & ~taken:
-            self._leave_some_shared(state, count, recorder)
         return taken
+
+    def _take_whole_cores(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
+        """Return whole cores of a machine whose cores are not equal, near the affinity if that works out.
+
+        differs: the reference counts all cores as having the average size, and splits some.
+        """
+        cores = [mask for mask in self.machine.cores.masks if not mask & ~available]
+        free = sum(cores)
+        if count > free.bit_count():
+            raise SMTAlignmentError(count, self.machine.cpus_per_core, free.bit_count())
+        for nodes in (affinity, None) if affinity is not None else (None,):
+            taken = self._take_near(free, count, nodes, recorder)
+            if all(not mask & taken or not mask & ~taken for mask in cores):
+                return taken
+        raise UnequalCoresError(count, {mask.bit_count() for mask in cores})
 
     def take(self, available: int, count: int, recorder: Recorder | None = None) -> int:
         """Return *count* CPUs of *available*, lying as the options ask for."""
