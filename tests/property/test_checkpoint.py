@@ -96,8 +96,7 @@ def test_the_hash_is_that_of_the_plain_loop(piece: bytes, times: int, cut: bytes
 def read_or_refuse(text: str) -> None:
     try:
         state = parse_checkpoint(text, policy="static", pod_level=True, resize=True)
-    except PinfoldError as error:
-        assert str(error)
-    else:
-        again = format_checkpoint("static", state, pod_level=True, resize=True)
-        assert parse_checkpoint(again, policy="static", pod_level=True, resize=True) == state
+    except PinfoldError:
+        return
+    again = format_checkpoint("static", state, pod_level=True, resize=True)
+    assert parse_checkpoint(again, policy="static", pod_level=True, resize=True) == state

@@ -110,6 +110,7 @@ def validate(state: State, *, online: CPUSet, reserved: CPUSet, strict: bool = F
     usable = online - reserved if strict else online
     shared = state.shared
     if not shared:
+        # differs: a kubelet looks at the Assignments of containers only, and would share the CPUs of pods again.
         if state.assignments or state.pods:
             raise EmptySharedPool
         return State(usable)

@@ -11,7 +11,7 @@ from typing import Final
 from pinfold.errors import ParseError, StateError, excerpt
 
 KUBELET_FILE: Final = "/var/lib/kubelet/cpu_manager_state"
-_REPAIR: Final = "`pinfold state repair` rebuilds it from what runs"
+_REPAIR: Final = "move it away: `pinfold serve` rebuilds it from what runs"
 _ENTRIES_1: Final = (
     "json: cannot unmarshal string into Go struct field CPUManagerCheckpointV2.entries of type map[string]string"
 )

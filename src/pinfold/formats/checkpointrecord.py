@@ -94,10 +94,9 @@ def is_version_1(value: Value) -> bool:
             entries = map_field(member, entries, text_field)
     except ParseError:
         return False
-    # An empty mapping was not written, so it is not known which of the two the checksum was taken over.
-    return bool(entries) or any(
-        record.checksum == checksum_1(record.policy, record.default, print_containers(empty)) for empty in ({}, None)
-    )
+    # An empty mapping was left out, so it is not known which of these two the checksum was taken over.
+    empty = (print_containers({}), print_containers(None))
+    return bool(entries) or record.checksum in {checksum_1(record.policy, record.default, text) for text in empty}
 
 
 def parse_cpus(text: str) -> CPUSet:
@@ -114,6 +113,7 @@ def parse_cpus(text: str) -> CPUSet:
     if listed is not None and listed.end() < len(plain):
         raise CPUListError("expected a CPU number", text=plain, at=listed.end())
     try:
+        # differs: a kubelet takes CPU numbers up to 2**63, and then finds that the machine has no such CPU.
         return CPUSet.parse(plain)
     except ParseError as error:
         raise CPUListError(error.problem, text=plain, at=error.at) from error

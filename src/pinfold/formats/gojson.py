@@ -78,6 +78,7 @@ def parse_json(text: str) -> Value:
     except json.JSONDecodeError as error:
         raise ParseError(error.msg.removesuffix(" at"), text=text, at=error.pos) from error
     except RecursionError as error:
+        # differs: Go gives up at 10,000 levels, Python at about 1,000; a checkpoint has 4.
         raise ParseError("nested too deeply") from error
     return value
 

@@ -58,7 +58,7 @@ def write_atomically(path: Path, data: bytes) -> None:
                 os.unlink(new, dir_fd=directory)
             raise
         with _errors_of(path, "written, but a power failure could still undo it"):
-            os.fsync(directory)
+            _sync_directory(directory)
 
 
 def read_state_file(path: Path) -> str | None:
@@ -72,12 +72,22 @@ def read_state_file(path: Path) -> str | None:
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
-        with os.fdopen(file, "rb") as stream:
+        try:
             _check_regular(path, "not read", os.fstat(file).st_mode)
-            data = stream.read(MAX_FILE + 1)
+            data = _read_all(file)
+        finally:
+            os.close(file)
     if len(data) > MAX_FILE:
         raise StateFileError(path, "not read", f"it has more than {MAX_FILE:,} bytes")
     return data.decode("utf-8", "surrogateescape")
+
+
+def _read_all(file: int) -> bytearray:
+    """Return what is in the file, or a little more than allowed."""
+    data = bytearray()
+    while len(data) <= MAX_FILE and (chunk := os.read(file, 1 << 20)):
+        data += chunk
+    return data
 
 
 @contextmanager
@@ -115,6 +125,14 @@ def _write_new(name: str, data: bytes, directory: int) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _sync_directory(directory: int) -> None:
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems keep names safe by other means, and cannot be asked
+            raise
 
 
 @contextmanager

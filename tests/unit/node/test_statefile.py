@@ -1,0 +1,273 @@
+"""The State's file on a real disk: whole at every instant, whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pods import PodUID
+from pinfold.core.state import State
+from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.node.statefile import MAX_FILE, StateFileError, leftover_of, read_state_file, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(__file__).parents[3] / "src"
+OLD, NEW = b"old", b"new" * 1000
+
+# Writes one State after the other until it is killed, and a line after each.
+WRITER = """
+import sys
+from pathlib import Path
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.state import State
+from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.node.statefile import write_atomically
+
+for count in range(1, 100_000):
+    pods = {f"pod-{index}": {"c": CPUSet.of(index)} for index in range(1 + count % 200)}
+    write_atomically(Path(sys.argv[1]), format_checkpoint("static", State(CPUSet.of(0), pods)).encode())
+    print(count, flush=True)
+"""
+
+# Writes more than this process may have in a file: the kernel takes a part of it, then refuses.
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from pinfold.node.statefile import StateFileError, write_atomically
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    write_atomically(Path(sys.argv[1]), b"x" * 10_000)
+except StateFileError as error:
+    print(error.cause)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cpu_manager_state"
+
+
+def start(program: str, path: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@contextmanager
+def tmpfs(directory: Path, size: str = "64k") -> Iterator[Path]:
+    """A small file system of its own, where that is allowed."""
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def refused(path: Path, cause: str, data: bytes = NEW) -> None:
+    """Assert that *data* cannot be written, and that nothing is left of it."""
+    before = sorted(path.parent.iterdir()) if path.parent.is_dir() else None
+    with pytest.raises(StateFileError) as caught:
+        write_atomically(path, data)
+    assert str(caught.value).startswith(f"{path}: not written, what was there before is untouched: ")
+    assert cause in caught.value.cause
+    assert (sorted(path.parent.iterdir()) if path.parent.is_dir() else None) == before
+
+
+def test_the_content_is_replaced_and_nothing_else_is_left(path: Path) -> None:
+    for data in (OLD, NEW, b""):
+        write_atomically(path, data)
+        assert path.read_bytes() == data
+        assert list(path.parent.iterdir()) == [path]
+
+
+def test_only_the_owner_may_read_and_write(path: Path) -> None:
+    path.touch(0o644)
+    write_atomically(path, NEW)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_reader_keeps_the_content_it_has_opened(path: Path) -> None:
+    write_atomically(path, OLD)
+    with path.open("rb") as reader:
+        write_atomically(path, NEW)
+        assert reader.read() == OLD
+
+
+def test_what_a_crash_left_behind_is_removed_at_the_next_write(path: Path) -> None:
+    leftover_of(path).write_bytes(b"half a st")
+    write_atomically(path, NEW)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_missing_directory_is_named(path: Path) -> None:
+    refused(path.parent / "missing" / path.name, f"there is no directory {path.parent / 'missing'}; create it first")
+
+
+def test_a_file_in_place_of_the_directory_is_refused(path: Path) -> None:
+    path.parent.joinpath("file").touch()
+    refused(path.parent / "file" / path.name, "Not a directory")
+
+
+def test_a_directory_in_place_of_the_file_is_refused(path: Path) -> None:
+    path.mkdir()
+    refused(path, "it is a directory, not a file")
+    assert path.is_dir()
+
+
+def test_a_link_is_neither_followed_nor_replaced(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    target.write_bytes(OLD)
+    path.symlink_to(target)
+    refused(path, "it is a symbolic link, not a file")
+    assert path.is_symlink()
+    assert target.read_bytes() == OLD
+
+
+def test_a_named_pipe_is_refused_without_waiting_for_a_writer(path: Path) -> None:
+    os.mkfifo(path)
+    refused(path, "it is a named pipe, not a file")
+    with pytest.raises(StateFileError, match="it is a named pipe, not a file"):
+        read_state_file(path)
+
+
+def test_a_name_that_no_file_can_have_is_refused(path: Path) -> None:
+    refused(path.with_name("x" * 300), "File name too long")
+    refused(path.with_name("x\0y"), "null")
+
+
+def test_a_full_disk_leaves_the_old_content(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small") as directory:
+        path = directory / "state"
+        write_atomically(path, OLD)
+        refused(path, "No space left on device", b"x" * 100_000)
+        assert path.read_bytes() == OLD
+        write_atomically(path, NEW)
+        assert path.read_bytes() == NEW
+
+
+def test_a_disk_without_room_for_another_file_leaves_the_old_content(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", size="64k,nr_inodes=2") as directory:
+        path = directory / "state"
+        path.write_bytes(OLD)
+        refused(path, "No space left on device")
+        assert path.read_bytes() == OLD
+
+
+def test_a_read_only_disk_leaves_the_old_content(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small") as directory:
+        path = directory / "state"
+        write_atomically(path, OLD)
+        subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
+        refused(path, "Read-only file system")
+        assert read_state_file(path) == OLD.decode()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_is_not_ours_leaves_the_old_content(path: Path) -> None:
+    write_atomically(path, OLD)
+    path.parent.chmod(0o500)
+    try:
+        refused(path, "Permission denied")
+    finally:
+        path.parent.chmod(0o700)
+    assert path.read_bytes() == OLD
+
+
+def test_a_write_that_stops_half_way_leaves_the_old_content(path: Path) -> None:
+    write_atomically(path, OLD)
+    output, _ = start(LIMITED, path).communicate(timeout=30)
+    assert output == "File too large\n"
+    assert path.read_bytes() == OLD
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_writer_killed_at_any_instant_leaves_a_whole_file(path: Path) -> None:
+    for lines in range(1, 7):
+        with start(WRITER, path) as writer:
+            assert writer.stdout is not None
+            for _ in range(lines):
+                writer.stdout.readline()
+            # Every other time in the middle of a write.
+            while lines % 2 and not leftover_of(path).exists():
+                assert writer.poll() is None
+            writer.send_signal(signal.SIGKILL)
+        assert_whole(path)
+        assert set(path.parent.iterdir()) <= {path, leftover_of(path)}
+    write_atomically(path, NEW)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_reader_finds_a_whole_file_while_others_write(path: Path) -> None:
+    write_atomically(path, format_checkpoint("static", State(CPUSet.of(0))).encode())
+    writers = [start(WRITER, path) for _ in range(2)]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        for _ in range(300):
+            assert_whole(path)
+        assert [writer.poll() for writer in writers] == [None, None]
+    finally:
+        for writer in writers:
+            with writer:
+                writer.kill()
+
+
+def test_threads_write_one_after_the_other(path: Path) -> None:
+    contents = [f"{index}".encode() * 5000 for index in range(8)]
+    threads = [threading.Thread(target=write_atomically, args=(path, content)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_bytes() in contents
+    assert list(path.parent.iterdir()) == [path]
+
+
+def assert_whole(path: Path) -> None:
+    text = read_state_file(path)
+    assert text is not None
+    state = parse_checkpoint(text, policy="static")
+    pods = [PodUID(f"pod-{index}") for index in range(len(state.assignments))]
+    assert sorted(state.assignments) == sorted(pods)
+
+
+def test_no_file_is_no_text(path: Path) -> None:
+    assert read_state_file(path) is None
+    assert read_state_file(path.parent / "missing" / "state") is None
+
+
+def test_bytes_that_are_no_text_are_for_the_reader_to_judge(path: Path) -> None:
+    path.write_bytes(b'{"policyName":"st\xff\xe2\x82"}')
+    assert read_state_file(path) == '{"policyName":"st\udcff\udce2\udc82"}'
+
+
+def test_a_file_too_large_to_be_a_state_is_not_read(path: Path) -> None:
+    path.touch()
+    os.truncate(path, MAX_FILE + 1)
+    with pytest.raises(StateFileError, match="it has more than 16,777,216 bytes"):
+        read_state_file(path)
+
+
+def test_a_directory_or_a_link_is_not_read(path: Path) -> None:
+    with pytest.raises(StateFileError, match="it is a directory, not a file"):
+        read_state_file(path.parent)
+    path.symlink_to(path.parent / "elsewhere")
+    with pytest.raises(StateFileError, match="it is a symbolic link, not a file"):
+        read_state_file(path)
