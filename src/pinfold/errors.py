@@ -71,6 +71,8 @@ class AdmissionError(PinfoldError):
     reason = "UnexpectedAdmissionError"
     retake: tuple[Callable[..., object], *tuple[object, ...]] | None = None
     """What refused: a function and its arguments, to be called once more with a recorder for the Trace."""
+    before: tuple[Callable[..., object], *tuple[object, ...]] | None = None
+    """What was asked before that, likewise."""
     left: object | None = None
     """The State that the reference leaves behind where it does not undo what it had begun; None: unchanged."""
 

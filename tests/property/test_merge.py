@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pinfold.core.hintmerge import Providers
+    from pinfold.core.hints import Hints
 
     Distances = Mapping[int, Mapping[int, int]]
 
@@ -101,7 +102,8 @@ def _average(mask: int, distances: Distances | None) -> tuple[float, int]:
 
 @st.composite
 def node_ids(draw: st.DrawFn, most: int = 4) -> tuple[int, ...]:
-    return tuple(sorted(draw(st.sets(st.integers(0, 9), min_size=1, max_size=most))))
+    count = draw(st.integers(1, most))
+    return tuple(sorted(draw(st.permutations(range(10)))[:count]))
 
 
 @st.composite
@@ -110,20 +112,24 @@ def distances_between(draw: st.DrawFn, nodes: Sequence[int]) -> Distances:
 
 
 @st.composite
-def hint_lists(draw: st.DrawFn, nodes: Sequence[int], preferred: st.SearchStrategy[bool]) -> HintList:
+def hint_lists(draw: st.DrawFn, nodes: Sequence[int], preferred: st.SearchStrategy[bool]) -> HintList | None:
     # Node 10 is on no machine: a provider may speak of nodes that the Topology Manager does not know.
-    masks = st.sampled_from([*masks_over(nodes), *masks_over([*nodes[-2:], 10])])
-    hint = st.builds(Hint, st.one_of(masks, masks, masks, st.none()), preferred)
-    return HintList(draw(st.lists(hint, max_size=4)))
+    masks = [*masks_over(nodes), *masks_over([nodes[-1], 10])]
+    # One in nine is null, one is empty: what is special must not be all there is.
+    count = draw(st.sampled_from([1, 1, 2, 2, 3, 3, 4, 0, None]))
+    if count is None:
+        return None
+    affinity = st.sampled_from([*masks, None, 0])
+    return HintList([Hint(draw(affinity), draw(preferred)) for _ in range(count)])
 
 
 @st.composite
-def provider_lists(draw: st.DrawFn, nodes: Sequence[int], most: int = 3) -> Providers:
+def provider_lists(draw: st.DrawFn, nodes: Sequence[int], most: int = 3) -> list[Mapping[str, Hints | None] | None]:
     # If nothing is preferred, all depends on what the masks have in common.
     preferred = draw(st.sampled_from([st.booleans(), st.just(value=False)]))
-    listed = hint_lists(nodes, preferred)
-    provider = st.dictionaries(st.sampled_from(["a", "b"]), st.one_of(listed, listed, listed, st.none()), max_size=2)
-    return draw(st.lists(st.one_of(provider, provider, provider, st.none()), max_size=most))
+    kinds = st.sampled_from([("a",), ("a",), ("a",), ("a", "b"), ("a", "b"), (), None])
+    names = [draw(kinds) for _ in range(draw(st.sampled_from([*range(most), *[most] * most])))]
+    return [None if some is None else {name: draw(hint_lists(nodes, preferred)) for name in some} for some in names]
 
 
 @st.composite
@@ -163,7 +169,7 @@ def test_merging_lists_gives_what_a_walk_through_all_choices_gives(data: st.Data
 def test_described_cpu_hints_merge_as_the_same_hints_listed(data: st.DataObject) -> None:
     nodes = data.draw(node_ids(most=6))
     cpus = data.draw(cpu_families(nodes))
-    others = list(data.draw(provider_lists(nodes, most=2)))
+    others = data.draw(provider_lists(nodes, most=2))
     policy = data.draw(st.sampled_from(POLICIES))
     options = {"prefer-closest-numa-nodes": "true"} if data.draw(st.booleans()) else {}
     memory_only = data.draw(st.sets(st.integers(10, 11)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from pinfold.core.allocators.order import Fidelity
 from pinfold.core.hints import Hint
 from pinfold.core.pods import ContainerRef
 from pinfold.core.topologymanager import TopologyAffinityError
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pinfold.core.hints import Hints
-    from pinfold.core.pods import Pod, PodUID
+    from pinfold.core.pods import Container, Pod, PodUID
     from pinfold.core.policies.base import Decision, Policy
     from pinfold.core.state import State
     from pinfold.core.topologymanager import TopologyManager
+    from pinfold.core.trace import Recorder
 
     Resource = Mapping[str, Hints | None]
 
@@ -50,51 +52,81 @@ class Admitter(NamedTuple):
     policy: Policy
     manager: TopologyManager
     scope: Scope = Scope.CONTAINER
+    fidelity: Fidelity = Fidelity.PINFOLD
 
     def admit(self, state: State, pod: Pod, others: Sequence[Resource] = ()) -> Admission:
         """Return what becomes of *pod*; *others* are the hints of other resources (devices, memory)."""
         if self.manager.policy is TopologyPolicy.NONE:
-            return self._each(state, pod, lambda _state, _container: NO_HINT)
+            return self._each(state, pod, lambda _state, _container: _Question((), NO_HINT))
         if self.scope is Scope.POD:
             return self._as_a_whole(state, pod, others)
+        return self._each(
+            state, pod, lambda state, container: self._ask(self.policy.hints(state, pod, container), others)
+        )
 
-        def merged(state: State, index: int) -> Hint:
-            container = pod.all_containers[index]
-            return self._merge(self.policy.hints(state, pod, container), others)
+    def explain(self, providers: Sequence[Resource], recorder: Recorder) -> None:
+        """Tell the recorder how the hints of these resources were merged, and what was passed over."""
+        report = self.manager.explain(providers)
+        recorder.step(f"hint: {report.hint}", 0, report.reason)
+        for resource, hint, preferred in report.contributions:
+            recorder.step(
+                f"{resource} gave {hint or 'no hint'}", 0, f"prefers {', '.join(map(str, preferred)) or 'none'}"
+            )
+        for hint in report.passed_over:
+            recorder.step(f"passed over hint: {hint}")
+        if self.fidelity is Fidelity.KUBELET:
+            for defect, what in self.manager.defects:
+                recorder.defect(defect, what)
 
-        return self._each(state, pod, merged)
-
-    def _merge(self, cpus: Hints | None, others: Sequence[Resource]) -> Hint:
-        admit, hint = self.manager.merge([{"cpu": cpus} if cpus is not None else {}, *others])
+    def _ask(self, cpus: Hints | None, others: Sequence[Resource]) -> _Question:
+        providers = [{"cpu": cpus} if cpus is not None else {}, *others]
+        admit, hint = self.manager.merge(providers)
         if not admit:
-            raise TopologyAffinityError(hint)
-        return hint
+            refusal = TopologyAffinityError(hint)
+            refusal.before = (self.explain, providers)
+            raise refusal
+        return _Question(providers, hint)
 
     def _as_a_whole(self, state: State, pod: Pod, others: Sequence[Resource]) -> Admission:
         try:
-            hint = self._merge(self.policy.pod_hints(state, pod), others)
+            question = self._ask(self.policy.pod_hints(state, pod), others)
         except TopologyAffinityError as refusal:
             return Admission(state, {}, {}, refusal)
         if pod.resources is None:
-            return self._each(state, pod, lambda _state, _index: hint)
+            return self._each(state, pod, lambda _state, _container: question)
+        affinity = {container.name: question.hint for container in pod.all_containers}
         try:
-            decision = self.policy.admit_pod(state, pod, hint.affinity)
+            decision = self.policy.admit_pod(state, pod, question.hint.affinity)
         except AdmissionError as refusal:
-            return Admission(state, {}, dict.fromkeys(_names(pod), hint), refusal)
-        return Admission(decision.state, {}, dict.fromkeys(_names(pod), hint))
+            refusal.before = (self.explain, question.providers)
+            return Admission(state, {}, affinity, refusal)
+        return Admission(decision.state, {}, affinity)
 
-    def _each(self, state: State, pod: Pod, hint_for: Callable[[State, int], Hint]) -> Admission:
+    def _each(self, state: State, pod: Pod, ask: Callable[[State, Container], _Question]) -> Admission:
         decisions: dict[str, Decision] = {}
         affinity: dict[str, Hint] = {}
-        for index, container in enumerate(pod.all_containers):
+        for container in pod.all_containers:
+            asked = None
             try:
-                hint = affinity[container.name] = hint_for(state, index)
-                decision = self.policy.admit(state, pod, container, hint.affinity)
+                asked = ask(state, container)
+                affinity[container.name] = asked.hint
+                decision = self.policy.admit(state, pod, container, asked.hint.affinity)
             except AdmissionError as refusal:
+                if asked is not None and asked.providers:
+                    refusal.before = (self.explain, asked.providers)
                 return Admission(state, decisions, affinity, refusal, container.name)
+            if asked.providers:
+                decision.before = (self.explain, asked.providers)
             decisions[container.name] = decision
             state = decision.state
         return Admission(state, decisions, affinity)
+
+
+class _Question(NamedTuple):
+    """Hints that were merged, and what came of it."""
+
+    providers: Sequence[Resource]
+    hint: Hint
 
 
 NO_HINT = Hint(None, preferred=False)
@@ -107,7 +139,3 @@ def collect(policy: Policy, state: State, active: Collection[PodUID]) -> State:
             for name in containers:
                 state = policy.release(state, ContainerRef(pod, name)).state
     return state
-
-
-def _names(pod: Pod) -> list[str]:
-    return [container.name for container in pod.all_containers]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Fidelity, Machine
+from pinfold.core.gosyntax import go_quote
 from pinfold.core.policies.none import NonePolicy
-from pinfold.core.policies.options import POD_LEVEL, parse_options, quote
+from pinfold.core.policies.options import POD_LEVEL, parse_options
 from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
 from pinfold.core.topologymanager import TopologyManager
 from pinfold.core.topologyoptions import TopologyPolicy
@@ -95,10 +96,10 @@ class Config:
         manager = _collect(problems, lambda: self.build_manager(topology))
         if self.topology_scope not in set(Scope):
             scopes = ", ".join(Scope)
-            problems.append(Problem(f"unknown scope: {quote(self.topology_scope)}", f"known: {scopes}"))
+            problems.append(Problem(f"unknown scope: {go_quote(self.topology_scope)}", f"known: {scopes}"))
         if policy is None or manager is None or problems:
             raise ConfigError(*problems)
-        return Admitter(policy, manager, Scope(self.topology_scope))
+        return Admitter(policy, manager, Scope(self.topology_scope), self.fidelity)
 
     def build_manager(self, topology: Topology) -> TopologyManager:
         """Return the Topology Manager; fidelity `pinfold` puts no limit on the number of NUMA nodes."""
@@ -110,7 +111,7 @@ class Config:
         """Return the CPU Manager's policy."""
         build = POLICIES.get(self.policy)
         if build is None:
-            raise ConfigError(Problem(f"unknown policy: {quote(self.policy)}", f"known: {', '.join(POLICIES)}"))
+            raise ConfigError(Problem(f"unknown policy: {go_quote(self.policy)}", f"known: {', '.join(POLICIES)}"))
         return build(self, topology)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pinfold.core.topology import Topology
 
 _SOCKET_SETS: Final = 512
-"""So many sets of sockets are tried on machines with more nodes than that."""
+"""So many sets of sockets are tried on machines with more than LISTED_NODES nodes."""
 
 
 class SocketRule(NamedTuple):

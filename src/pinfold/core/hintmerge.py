@@ -141,9 +141,10 @@ def best_common(resources: Resources, everything: int, closeness: Closeness | No
 
 
 def count_goal(resources: Resources) -> int:
-    """Return the number of nodes that a result which is not preferred should have: more are worse, and fewer are too.
+    """Return the number of nodes that is best for a result which is not preferred.
 
-    It is the largest of the resources' narrowest hints: with fewer nodes, some resource has to cross their border.
+    It is the largest of the resources' narrowest hints. Fewer nodes are too few for some resource, so the more the
+    better; beyond that, more are only taken if it cannot be done with fewer.
     """
     goal = max((hints.narrowest for hints in resources.lists), default=0)
     return goal if resources.cpus is None else max(goal, resources.cpus.narrowest)

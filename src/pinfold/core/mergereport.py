@@ -138,7 +138,8 @@ def _trail(resources: Sequence[Hints | None], everything: int, target: int) -> l
         ways: dict[int, dict[int, Hint]] = {}
         for have, chosen in reached.items():
             for cut, hint in _ways_on(resources[place], have, target):
-                ways.setdefault(have & cut, {**chosen, place: hint})
+                if have & cut not in ways:
+                    ways[have & cut] = {**chosen, place: hint}
         reached = ways
     chosen = reached.get(target, {})
     return [chosen[place] for place in range(len(resources))] if target in reached else None

@@ -5,21 +5,16 @@ Knows nothing of hints.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.gosyntax import go_bool, go_int, go_quote
 from pinfold.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_MAX_NODES: Final = 8
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]+)", re.ASCII)
-_MAX_INT: Final = (1 << 63) - 1
-_ESCAPES: Final = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 
 
 class TopologyPolicy(StrEnum):
@@ -66,45 +61,6 @@ def read_options(options: Mapping[str, str]) -> tuple[TopologyOptions, list[Prob
     return values, problems
 
 
-def go_bool(text: str) -> bool:
-    """Return what Go's strconv.ParseBool makes of *text*; a ValueError has its words.
-
-    >>> go_bool("yes")
-    Traceback (most recent call last):
-    ValueError: strconv.ParseBool: parsing "yes": invalid syntax
-    """
-    if text not in _TRUE | _FALSE:
-        raise ValueError(f"strconv.ParseBool: parsing {go_quote(text)}: invalid syntax")
-    return text in _TRUE
-
-
-def go_int(text: str) -> int:
-    """Return what Go's strconv.Atoi makes of *text*; a ValueError has its words.
-
-    >>> go_int("0x10")
-    Traceback (most recent call last):
-    ValueError: strconv.Atoi: parsing "0x10": invalid syntax
-    """
-    match = _INTEGER.fullmatch(text)
-    if match is None:
-        raise ValueError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
-    sign, digits = match.groups()
-    limit = _MAX_INT + (sign == "-")
-    # The length first: Python refuses to read very long numbers.
-    if len(digits) > len(str(limit)) or int(digits) > limit:
-        raise ValueError(f"strconv.Atoi: parsing {go_quote(text)}: value out of range")
-    return -int(digits) if sign == "-" else int(digits)
-
-
-def go_quote(text: str) -> str:
-    r"""Return *text* as Go's %q prints it.
-
-    >>> print(go_quote('a"b\n'))
-    "a\"b\n"
-    """
-    return f'"{"".join(map(_go_escape, text))}"'
-
-
 def _read_closest(text: str, problems: list[Problem]) -> bool:
     try:
         return go_bool(text)
@@ -125,14 +81,3 @@ def _read_max_nodes(text: str, problems: list[Problem]) -> int:
     if count < DEFAULT_MAX_NODES:
         problems.append(Problem(f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_NODES}'))
     return max(count, DEFAULT_MAX_NODES)
-
-
-def _go_escape(char: str) -> str:
-    if char in '"\\':
-        return f"\\{char}"
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if code < ord(" ") or char == "\x7f":
-        return _ESCAPES.get(char, f"\\x{code:02x}")
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the last code of four hex digits

@@ -10,7 +10,7 @@ from pinfold.core.mergereport import MergeReason
 from pinfold.core.presets import preset
 from pinfold.core.topology import Topology
 from pinfold.core.topologymanager import TopologyAffinityError, TopologyManager
-from pinfold.core.topologyoptions import go_bool, go_int, go_quote
+from pinfold.core.gosyntax import go_bool, go_int, go_quote
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError, ConfigError
 

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 class Decision:
     """The next State and why. *cpus* are the container's exclusive CPUs, None if it has none of its own."""
 
-    __slots__ = ("_retake", "cpus", "state")
+    __slots__ = ("_retake", "before", "cpus", "state")
 
     def __init__(self, state: State, cpus: CPUSet | None = None, retake: Retake | None = None) -> None:
         self.state = state
         self.cpus = cpus
         self._retake = retake
+        self.before: Retake | None = None
+        """What was asked before the policy was: the Topology Manager's part of the Trace."""
 
     @property
     def trace(self) -> Trace:
         """The steps that were taken: the decision is taken once more to find out, so that nobody else pays for it."""
-        return _retaken(self._retake)
+        return _retaken(self.before, self._retake)
 
     def __repr__(self) -> str:
         return f"Decision(cpus={self.cpus!r}, state={self.state!r})"
@@ -40,17 +42,18 @@ class Decision:
 
 def trace_of(refusal: AdmissionError) -> Trace:
     """Return the steps that were taken before a request was refused."""
-    return _retaken(refusal.retake)
+    return _retaken(refusal.before, refusal.retake)
 
 
-def _retaken(retake: Retake | None) -> Trace:
+def _retaken(*retakes: Retake | None) -> Trace:
     recorder = Recorder()
-    if retake is not None:
-        decide, *inputs = retake
-        try:
-            decide(*inputs, recorder)
-        except AdmissionError as refusal:
-            recorder.step(f"refused with {refusal.reason}", 0, str(refusal))
+    for retake in retakes:
+        if retake is not None:
+            decide, *inputs = retake
+            try:
+                decide(*inputs, recorder)
+            except AdmissionError as refusal:
+                recorder.step(f"refused with {refusal.reason}", 0, str(refusal))
     return recorder.trace()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.gosyntax import go_bool, go_quote
 from pinfold.errors import Problem
 
 if TYPE_CHECKING:
@@ -81,8 +82,6 @@ OPTIONS: Final[Mapping[str, Option]] = {
         ),
     )
 }
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def parse_options(given: Mapping[str, str], gates: Mapping[str, bool]) -> tuple[Options, list[Problem]]:
@@ -97,19 +96,19 @@ def parse_options(given: Mapping[str, str], gates: Mapping[str, bool]) -> tuple[
         option = OPTIONS.get(name)
         if option is None:
             problems.append(
-                Problem(f"unknown CPU Manager Policy option: {quote(name)}", f"known: {', '.join(OPTIONS)}")
+                Problem(f"unknown CPU Manager Policy option: {go_quote(name)}", f"known: {', '.join(OPTIONS)}")
             )
             continue
         gate = OPTION_GATES.get(option.maturity)
         if gate is not None and not gate.is_on(gates):
             level = f"CPU Manager Policy {option.maturity}-level Options"
-            said = f"{level} not enabled, but option {quote(name)} provided"
+            said = f"{level} not enabled, but option {go_quote(name)} provided"
             problems.append(Problem(said, f"open the feature gate {gate.name} to use it"))
-        elif text in _TRUE | _FALSE:
-            values[option.field] = text in _TRUE
         else:
-            cause = f"strconv.ParseBool: parsing {quote(text)}: invalid syntax"
-            problems.append(Problem(f"bad value for option {quote(name)}: {cause}", "allowed: true, false"))
+            try:
+                values[option.field] = go_bool(text)
+            except ValueError as error:
+                problems.append(Problem(f"bad value for option {go_quote(name)}: {error}", "allowed: true, false"))
     options = Options(**values)
     return options, problems + _conflicts(options)
 
@@ -121,9 +120,3 @@ def _conflicts(options: Options) -> list[Problem]:
         for other in option.conflicts
         if getattr(options, option.field) and getattr(options, OPTIONS[other].field)
     ]
-
-
-def quote(text: str) -> str:
-    """Return *text* in double quotes, as Go prints it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in escaped) + '"'
