@@ -16,8 +16,8 @@ $(STAMP): pyproject.toml tools/setup
 	@PYTHON="$(PYTHON)" tools/setup $(VENV)
 	@touch $@
 
-run: $(STAMP) ## set up, then show this host's CPUs
-	@$(BIN)/pinfold topology
+run: $(STAMP) ## set up, then pin real processes on this host until Ctrl-C
+	@tools/demo
 
 test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"

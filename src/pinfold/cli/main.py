@@ -1,6 +1,7 @@
 """The command line: a table of verbs, and the one place that turns errors into exit codes.
 
-0 is success, 2 a wrong call or an unusable input, 130 Ctrl-C, 141 a reader that went away (as of `| head`). A verb is a
+0 is success, 2 a wrong call or an unusable input, 3 no daemon, 4 a refusal, 5 a second daemon, 130 Ctrl-C, 141 a reader
+that went away (as of `| head`); `run` exits as its command does, 126 and 127 if it cannot be started. A verb is a
 module with `add_arguments` and `run`; it is imported only when it is called.
 """
 
@@ -41,6 +42,14 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "topology": Verb("pinfold.cli.topology", "show sockets, NUMA nodes, caches, cores and CPUs of a machine"),
+    "serve": Verb("pinfold.cli.serve", "the daemon: give processes of this host CPUs of their own"),
+    "run": Verb("pinfold.cli.run", "run a command on CPUs of its own"),
+    "adopt": Verb("pinfold.cli.adopt", "give a running process CPUs of its own"),
+    "apply": Verb("pinfold.cli.apply", "run pods as processes, each on its CPUs"),
+    "delete": Verb("pinfold.cli.delete", "end pods and give their CPUs back"),
+    "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
+    "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
+    "events": Verb("pinfold.cli.events", "show what happened"),
 }
 
 
@@ -61,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         problem = error.strerror or str(error)
         return _fail(problem if error.filename is None else f"{error.filename}: {problem}")
     except PinfoldError as error:
-        return _fail(str(error))
+        return _fail(str(error), getattr(error, "exit_code", WRONG))
     return code
 
 
@@ -94,10 +103,10 @@ def _module(verb: str) -> VerbModule:
     return cast("VerbModule", import_module(VERBS[verb].module))  # a module is no class, but has what is asked
 
 
-def _fail(problem: str) -> int:
+def _fail(problem: str, code: int = WRONG) -> int:
     line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem)
     print(f"pinfold: error: {line}", file=sys.stderr)
-    return WRONG
+    return code
 
 
 def _drop_output() -> None:

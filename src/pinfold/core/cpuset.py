@@ -70,7 +70,7 @@ class CPUSet:
         Traceback (most recent call last):
         pinfold.errors.ParseError: range 3-1 runs backwards at column 1 of "3-1"
         """
-        return cls(_parse_list(text.strip(" \t\r\n")))
+        return cls(_parse_list(_trimmed(text, "list")))
 
     @classmethod
     def parse_mask(cls, text: str) -> Self:
@@ -79,7 +79,7 @@ class CPUSet:
         >>> print(CPUSet.parse_mask("f,00000003"), CPUSet.parse_mask("0xff"))
         0-1,32-35 0-7
         """
-        return cls(_parse_mask(text.strip(" \t\r\n")))
+        return cls(_parse_mask(_trimmed(text, "mask")))
 
     def format(self) -> str:
         """Return the set in the Linux list format; the empty set is the empty text."""
@@ -196,8 +196,6 @@ def format_list(mask: int) -> str:
 
 
 def _parse_list(text: str) -> int:
-    if len(text) > _MAX_TEXT:
-        raise ParseError(_too_long("list", text), text=text)
     mask = at = 0
     while at < len(text):
         match = _RANGE.match(text, at)
@@ -207,7 +205,7 @@ def _parse_list(text: str) -> int:
         at = match.end()
         if at == len(text):
             return mask
-        if text[at] == "-":
+        if text[at] == "-" and match[2] is None:
             raise ParseError("expected a CPU number", text=text, at=at + 1)
         if text[at] != ",":
             raise ParseError('expected "," or "-"', text=text, at=at)
@@ -250,8 +248,6 @@ def _number(match: re.Match[str], group: int, text: str) -> int:
 
 
 def _parse_mask(text: str) -> int:
-    if len(text) > _MAX_TEXT:
-        raise ParseError(_too_long("mask", text), text=text)
     if _KERNEL_MASK.fullmatch(text) and len(text) <= _MAX_MASK:
         return int(text.replace(",", ""), 16)
     at = len(_PREFIX) if text[: len(_PREFIX)].lower() == _PREFIX else 0
@@ -279,5 +275,8 @@ def _parse_chunk(text: str, at: int, bits: int) -> int:
     return chunk
 
 
-def _too_long(kind: str, text: str) -> str:
-    return f"CPU {kind} of {len(text):,} characters; {_MAX_TEXT:,} are allowed"
+def _trimmed(text: str, kind: str) -> str:
+    """Return *text* without white space around it; a text that is too long is not even copied."""
+    if len(text) > _MAX_TEXT:
+        raise ParseError(f"CPU {kind} of {len(text):,} characters; {_MAX_TEXT:,} are allowed", text=text)
+    return text.strip(" \t\r\n")

@@ -147,8 +147,8 @@ def _parse_shape(text: str) -> dict[str, int]:
             raise ParseError(f"a machine has at least one of {match[1]}", text=text, at=at)
         at += len(part) + 1
     order = [level for level in counts if level in {"numa", "l3"}] if "numa" in counts else ["numa"]
-    given = [level for level in counts if level not in {"numa", "l3"}]
-    if given != [level for level in LEVELS if level in given]:
+    rank = {level: LEVELS.index("numa" if level == "l3" else level) for level in LEVELS}
+    if list(counts) != sorted(counts, key=rank.__getitem__):
         raise ParseError(f"levels go from the outside in: {', '.join(LEVELS)} (numa and l3 either way)", text=text)
     full = {level: counts.get(level, 1) for level in dict.fromkeys([*order, *LEVELS])}
     total = 1

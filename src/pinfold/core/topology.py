@@ -134,7 +134,7 @@ class Topology:
     @cached_property
     def numa_nodes(self) -> tuple[Group, ...]:
         """All NUMA nodes that have CPUs."""
-        spare = _spare(row.numa for row in self.cpus)
+        spare = _spare([*self.memory_only, *(row.numa for row in self.cpus)])
         return _groups((spare if row.numa is None else row.numa, row.cpu) for row in self.cpus)
 
     @cached_property

@@ -32,12 +32,14 @@ def discover_as_kubelet(root: Path) -> Topology:
     if not known:
         raise NoCPUs(root, "the kubelet finds no CPUs here: none has all of " + ", ".join(required))
     nodes = read_nodes(tree, online)
-    rows = [row for node, cpus in _cpus_by_node(nodes, known).items() for row in _rows(tree, node, cpus, s390=s390)]
+    by_node = _cpus_by_node(nodes, known)
+    # A CPU that two nodes claim ends up in the last one.
+    rows = {row.cpu: row for node, cpus in by_node.items() for row in _rows(tree, node, cpus, s390=s390)}
     if not rows:
         raise NoCPUs(root, "the kubelet finds no CPUs here: none is in a NUMA node")
-    seen = CPUSet.from_cpus(row.cpu for row in rows)
+    seen = CPUSet.from_cpus(rows)
     return Topology(
-        cpus=tuple(sorted(rows)),
+        cpus=tuple(sorted(rows.values())),
         offline=CPUSet(present & ~online),
         isolated=CPUSet(tree.mask(["cpu/isolated"], []) or 0),
         memory_only=tuple(sorted(node for node, mask in nodes.items() if not mask & seen.mask)),

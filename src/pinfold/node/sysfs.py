@@ -60,7 +60,7 @@ def read_online(tree: Tree) -> tuple[int, int]:
     """Return the masks of online and of present CPUs."""
     directories = _mask_of(tree.numbered("cpu", "cpu"))
     online = tree.mask(["cpu/online"], [])
-    if online is None:
+    if not online:
         if directories:
             tree.warn("cpu/online: missing; taken from cpuN/online, or every cpuN directory")
         online = _mask_of(cpu for cpu in cpus_of(directories) if tree.number(f"cpu/cpu{cpu}/online") != 0)
@@ -115,7 +115,7 @@ def _cores(tree: Tree, online: int) -> list[int]:
         key = (*(tree.number(f"cpu/cpu{cpu}/topology/{name}") for name in outer), core)
         by_id[key] = by_id.get(key, 0) | 1 << cpu
     _warn_about(tree, missing & ~_union(by_id), "on an unknown core; each is taken for a core of its own")
-    return [*groups, *by_id.values()]
+    return [*groups.values(), *by_id.values()]
 
 
 def _sockets(tree: Tree, online: int, cores: list[int]) -> dict[int, int]:
@@ -130,8 +130,8 @@ def _sockets(tree: Tree, online: int, cores: list[int]) -> dict[int, int]:
     sockets: dict[int, int] = {}
     unnamed: list[int] = []
     # CPUs of one package share its id; those that name no package are asked one by one.
-    for mask in [*groups, *(1 << cpu for cpu in cpus_of(missing))]:
-        socket = tree.number(f"cpu/cpu{(mask & -mask).bit_length() - 1}/topology/physical_package_id")
+    for cpu, mask in [*groups.items(), *((cpu, 1 << cpu) for cpu in cpus_of(missing))]:
+        socket = tree.number(f"cpu/cpu{cpu}/topology/physical_package_id")
         if socket is not None and 0 <= socket != _UNKNOWN_ID:
             sockets[socket] = sockets.get(socket, 0) | mask
         elif not mask & missing:
@@ -160,16 +160,15 @@ def _uncore_caches(tree: Tree, online: int) -> dict[int, int]:
         return None
 
     caches, _missing = _partition(online, shared)
-    # _partition asks the lowest CPU of each group, so that is where the id was read.
-    names = [ids.get(_lowest(cache)) for cache in caches]
+    names = [ids.get(asked) for asked in caches]
     if None in names or len(set(names)) < len(names):
         names = list(range(len(caches)))
-    return {name: cache for name, cache in zip(names, caches, strict=True) if name is not None}
+    return {name: cache for name, cache in zip(names, caches.values(), strict=True) if name is not None}
 
 
-def _partition(online: int, group_of: Callable[[int], int | None]) -> tuple[list[int], int]:
-    """Return the groups in the order of their lowest CPU, asking one CPU for each, and the CPUs that have none."""
-    groups: list[int] = []
+def _partition(online: int, group_of: Callable[[int], int | None]) -> tuple[dict[int, int], int]:
+    """Return the groups by the one CPU that was asked for each, in the order of their lowest CPU; and who has none."""
+    groups: dict[int, int] = {}
     missing = 0
     rest = online
     while rest:
@@ -179,9 +178,11 @@ def _partition(online: int, group_of: Callable[[int], int | None]) -> tuple[list
             missing |= 1 << cpu
             rest ^= 1 << cpu
         else:
-            groups.append((mask | 1 << cpu) & rest)
-            rest &= ~groups[-1]
-    return groups, missing
+            # A CPU that says nothing itself is where others say it is.
+            groups[cpu] = (mask | 1 << cpu) & (rest | missing)
+            rest &= ~groups[cpu]
+            missing &= ~groups[cpu]
+    return dict(sorted(groups.items(), key=lambda group: _lowest(group[1]))), missing
 
 
 def _nodes_by_cpu_links(tree: Tree, online: int) -> dict[int, int]:

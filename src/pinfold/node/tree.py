@@ -85,7 +85,7 @@ class Tree:
             names = os.listdir(f"{self._root}/{path}")  # noqa: PTH208 - names are all we need
         except (FileNotFoundError, NotADirectoryError):
             return []
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._unusable(path, error)
             return []
         size = len(prefix)

@@ -1,0 +1,28 @@
+"""`pinfold adopt`: CPUs of their own for a process that runs already, with all its threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.cli.amount import add_amount, amount_body
+from pinfold.cli.client import Client, add_socket
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold adopt`."""
+    add_socket(parser)
+    add_amount(parser)
+    parser.add_argument("--name", help="the name it is shown under (default: its process id)")
+    parser.add_argument("pid", type=int, metavar="PID", help="the process")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the daemon to take the process over."""
+    body = amount_body(args) | {"pid": args.pid, "name": args.name or f"pid-{args.pid}"}
+    answer = Client.of(args).post("/v1/adopt", body)
+    cpus = answer["cpus"].get("main", "the shared pool's")
+    print(f"process {args.pid} has CPUs {cpus}")
+    return 0

@@ -1,0 +1,37 @@
+"""The option --cpus: how many CPUs, and how many a container may share, as users write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.quantity import Quantity
+from pinfold.errors import ParseError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_amount(parser: argparse.ArgumentParser) -> None:
+    """Add --cpus and --qos."""
+    parser.add_argument("--cpus", default="1", metavar="N", help="CPUs of its own: a whole number (default 1)")
+    parser.add_argument(
+        "--qos",
+        choices=("guaranteed", "burstable", "besteffort"),
+        default="guaranteed",
+        help="guaranteed: CPUs of its own; burstable, besteffort: in the shared pool, --cpus is its share",
+    )
+
+
+def amount_body(args: argparse.Namespace) -> dict[str, object]:
+    """Return the amount as the daemon wants it, or raise what is wrong with it."""
+    shared = args.qos != "guaranteed"
+    try:
+        milli = Quantity.parse(args.cpus).milli
+    except ParseError as error:
+        raise error.within("--cpus") from error
+    if not shared and (milli < 1000 or milli % 1000):  # noqa: PLR2004 - one CPU
+        problem = (
+            f"--cpus {args.cpus}: CPUs of its own are whole, 1 or more; for a share of the pool add --qos burstable"
+        )
+        raise ParseError(problem)
+    return {"milli": 0 if args.qos == "besteffort" else milli, "shared": shared}

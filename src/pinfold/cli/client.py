@@ -1,0 +1,105 @@
+"""Asks a daemon over its control socket; what it answers, or that nobody does, becomes a value or an error of ours."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pinfold.cli.places import socket_path
+from pinfold.errors import PinfoldError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_SLOWEST = 30.0
+
+
+class NoDaemon(PinfoldError):  # noqa: N818 - the fact
+    """Nobody answers on the socket."""
+
+    exit_code = 3
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"no daemon answers at {path} ({cause.strerror or cause}); start one: pinfold serve")
+
+
+class Refused(PinfoldError):  # noqa: N818 - the fact
+    """The daemon says no."""
+
+    exit_code = 4
+
+    def __init__(self, answer: dict[str, Any]) -> None:  # Any: JSON of the daemon
+        super().__init__(f"{answer.get('reason', 'Refused')}: {answer.get('message', 'no reason given')}")
+        self.answer = answer
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float | None) -> None:
+        super().__init__("pinfold")
+        self._path = path
+        self._timeout = timeout
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self._timeout)
+        try:
+            self.sock.connect(str(self._path))
+        except OSError as error:
+            raise NoDaemon(self._path, error) from error
+
+
+class Client:
+    """One daemon, asked again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Client:
+        """Return the client for the socket that was named, or the usual one."""
+        return cls(Path(args.socket) if args.socket else socket_path(os.environ, os.geteuid()))
+
+    def get(self, path: str) -> Any:  # noqa: ANN401 - JSON of the daemon
+        """Return what is at *path*."""
+        return self._ask("GET", path)
+
+    def post(self, path: str, body: dict[str, object]) -> Any:  # noqa: ANN401 - JSON of the daemon
+        """Ask for a change."""
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: str) -> Any:  # noqa: ANN401 - JSON of the daemon
+        """Ask for something to go."""
+        return self._ask("DELETE", path)
+
+    def lines(self, path: str) -> Iterator[Any]:  # Any: JSON of the daemon
+        """Yield the lines of a stream as they come."""
+        connection = _Connection(self.path, None)
+        connection.request("GET", path)
+        for line in connection.getresponse():
+            yield json.loads(line)
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON of the daemon
+        connection = _Connection(self.path, _SLOWEST)
+        try:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except (http.client.HTTPException, TimeoutError, ConnectionError, ValueError) as error:
+            raise NoDaemon(self.path, OSError(0, f"unusable answer: {error!r}")) from error
+        finally:
+            connection.close()
+        if response.status == 409:  # noqa: PLR2004 - conflict: a refusal
+            raise Refused(answer)
+        if response.status >= 400:  # noqa: PLR2004 - an error
+            raise PinfoldError(answer.get("message", f"status {response.status}"))
+        return answer
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the daemon's socket."""
+    parser.add_argument("--socket", metavar="PATH", help="the daemon's control socket (also PINFOLD_SOCKET)")

@@ -1,0 +1,146 @@
+"""`pinfold get`: pods, containers, CPUs and pools of a daemon, as a table or JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pinfold.cli.client import Client, add_socket
+from pinfold.core.cpuset import CPUSet
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    Rows = list[dict[str, Any]]  # Any: JSON of the daemon
+
+WHAT: Final = ("containers", "pods", "cpus", "pools", "node")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold get`."""
+    add_socket(parser)
+    parser.add_argument("what", nargs="?", choices=WHAT, default="containers", help="default: containers")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-w", "--watch", action="store_true", help="print again when something has happened")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was asked for, once or again and again."""
+    client = Client.of(args)
+    print(show(client, args.what, args.output), flush=True)
+    if args.watch:
+        for _ in client.lines(f"/v1/events?follow=true&after={_last(client)}"):
+            print("\n" + show(client, args.what, args.output), flush=True)
+    return 0
+
+
+def show(client: Client, what: str, output: str) -> str:
+    """Return what was asked for as text."""
+    data = _data(client, what)
+    if output == "json":
+        return json.dumps(data, indent=2)
+    if isinstance(data, dict):
+        return table(["", ""], [[name, _cell(value)] for name, value in data.items()])
+    return (
+        table([name.upper() for name in data[0]], [[_cell(value) for value in row.values()] for row in data])
+        if data
+        else f"no {what}"
+    )
+
+
+def _data(client: Client, what: str) -> Rows | dict[str, Any]:
+    node = client.get("/v1/node")
+    if what == "pools":
+        return dict(node["pools"])
+    if what == "node":
+        return dict(node)
+    rows: Rows = client.get("/v1/containers")
+    if what == "cpus":
+        return _cpus(node, rows)
+    if what == "pods":
+        return _pods(rows)
+    return [
+        {
+            "pod": row["pod"],
+            "container": row["container"],
+            "qos": row["qos"],
+            "cpus": row["cpus"] if row["exclusive"] else "shared",
+            "allowed": row["allowed"],
+            "state": row["state"],
+            "pid": row["pid"],
+            "age": _age(row["since"]),
+        }
+        for row in rows
+    ]
+
+
+def _pods(rows: Rows) -> Rows:
+    pods: dict[tuple[str, str], Rows] = {}
+    for row in rows:
+        pods.setdefault((row["namespace"], row["pod"]), []).append(row)
+    return [
+        {
+            "pod": pod,
+            "qos": of[0]["qos"],
+            "kind": of[0]["kind"],
+            "running": f"{sum(row['state'] == 'running' for row in of)}/{len(of)}",
+            "exclusive": str(_union(row["cpus"] for row in of if row["exclusive"])),
+            "restarts": sum(row["restarts"] for row in of),
+        }
+        for (_, pod), of in pods.items()
+    ]
+
+
+def _cpus(node: dict[str, Any], rows: Rows) -> Rows:
+    owner = {
+        cpu: f"{row['pod']}/{row['container']}" for row in rows if row["exclusive"] for cpu in CPUSet.parse(row["cpus"])
+    }
+    reserved = CPUSet.parse(node["pools"]["reserved"])
+    return [
+        {
+            "cpu": cpu,
+            "pool": "exclusive" if cpu in owner else "reserved" if cpu in reserved else "shared",
+            "owner": owner.get(cpu, ""),
+        }
+        for cpu in CPUSet.parse(node["pools"]["online"])
+    ]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows under their heads, in columns."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+        if any(line)
+    )
+
+
+def _union(texts: Any) -> CPUSet:  # noqa: ANN401 - any texts of CPU lists
+    cpus = CPUSet()
+    for text in texts:
+        cpus |= CPUSet.parse(text)
+    return cpus
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return "; ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {text}" for name, text in value.items() if text)
+    return str(value)
+
+
+def _age(since: float) -> str:
+    seconds = int(time.time() - since)
+    return f"{seconds}s" if seconds < 120 else f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h"  # noqa: PLR2004
+
+
+def _last(client: Client) -> int:
+    events = client.get("/v1/events")
+    return int(events[-1]["number"]) if events else 0

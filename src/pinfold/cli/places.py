@@ -1,0 +1,93 @@
+"""Where State and control socket are: as root in the system's directories, otherwise in the user's own.
+
+Every verb that talks to the daemon asks here. The environment and the user are given, nothing is looked up.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT: Final = "default"
+MAX_SOCKET_PATH: Final = 107
+"""Bytes that Linux has for the path of a unix socket, less the NUL at its end."""
+
+
+class Place(NamedTuple):
+    """A path, and why it is that one."""
+
+    path: Path
+    source: str
+
+
+def socket_path(environment: Mapping[str, str], uid: int, flag: str | None = None) -> Path:
+    """Return the control socket: the *flag* --socket, else $PINFOLD_SOCKET, else the default place of this user.
+
+    >>> print(socket_path({"XDG_RUNTIME_DIR": "/run/user/1000"}, uid=1000))
+    /run/user/1000/pinfold/pinfold.sock
+    """
+    return find_socket(environment, uid, flag).path
+
+
+def find_state(environment: Mapping[str, str], uid: int, flag: str | None) -> Place:
+    """Return the state directory: the *flag* --state-dir, else the default one of this user."""
+    if flag is not None:
+        return Place(check_path(flag, "--state-dir"), "--state-dir")
+    if place := _default_state(environment, uid):
+        return place
+    said = "no state directory: neither $XDG_STATE_HOME nor $HOME is an absolute path"
+    raise ConfigError(Problem(said, "name one with --state-dir"))
+
+
+def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> Place:
+    """Return the control socket, and what names it."""
+    if flag is not None:
+        return _bindable(Place(check_path(flag, "--socket"), "--socket"))
+    if named := environment.get("PINFOLD_SOCKET"):
+        return _bindable(Place(Path(named), "$PINFOLD_SOCKET"))
+    if uid == 0:
+        return Place(Path("/run/pinfold/pinfold.sock"), DEFAULT)
+    if directory := _directory(environment, "XDG_RUNTIME_DIR"):
+        return _bindable(Place(directory / "pinfold/pinfold.sock", "$XDG_RUNTIME_DIR"))
+    # Beside the default State even if --state-dir names another, so that commands find it without that flag.
+    if state := _default_state(environment, uid):
+        return _bindable(Place(state.path / "pinfold.sock", state.source))
+    said = "no control socket: none of $XDG_RUNTIME_DIR, $XDG_STATE_HOME and $HOME is an absolute path"
+    raise ConfigError(Problem(said, "name one with --socket or $PINFOLD_SOCKET"))
+
+
+def check_path(text: str, flag: str) -> Path:
+    """Return the path in a flag; an empty one, as of a variable that is not set, would be the current directory."""
+    if not text:
+        raise ConfigError(Problem(f"{flag}: the path is empty"))
+    return Path(text)
+
+
+def _default_state(environment: Mapping[str, str], uid: int) -> Place | None:
+    if uid == 0:
+        return Place(Path("/var/lib/pinfold"), DEFAULT)
+    for variable, below in (("XDG_STATE_HOME", "pinfold"), ("HOME", ".local/state/pinfold")):
+        if directory := _directory(environment, variable):
+            return Place(directory / below, f"${variable}")
+    return None
+
+
+def _bindable(place: Place) -> Place:
+    """Return *place*, unless it is too long for a socket."""
+    size = len(os.fsencode(place.path))
+    if size > MAX_SOCKET_PATH:
+        said = f"{place.source}: {place.path} has {size} bytes, and a unix socket's path at most {MAX_SOCKET_PATH}"
+        raise ConfigError(Problem(said, "name a shorter one with --socket or $PINFOLD_SOCKET"))
+    return place
+
+
+def _directory(environment: Mapping[str, str], variable: str) -> Path | None:
+    """Return the directory that *variable* names; the XDG specification has us ignore relative ones."""
+    path = Path(environment.get(variable, ""))
+    return path if path.is_absolute() else None

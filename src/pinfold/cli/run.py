@@ -1,0 +1,93 @@
+"""`pinfold run`: a command on CPUs of its own; it starts only after all others have left them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.cli.amount import add_amount, amount_body
+from pinfold.cli.client import Client, add_socket
+from pinfold.errors import ParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_PASSED_ON: Final = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+    signal.SIGCONT,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold run`."""
+    add_socket(parser)
+    add_amount(parser)
+    parser.add_argument("--name", help="the name it is shown under (default: the command and its process id)")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…", help="the command and its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reserve CPUs, start the command on them, pass signals on, and return its exit code."""
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise ParseError("no command; write it after --, as in: pinfold run --cpus 2 -- ./app --fast")
+    client = Client.of(args)
+    body = amount_body(args)
+    body["name"] = args.name or f"{_plain(command[0])}-{os.getpid()}"
+    reserved = client.post("/v1/run", body)
+    gate, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _wait_and_execute(gate, go, command, f"{reserved['uid']}/main")
+    os.close(gate)
+    for number in _PASSED_ON:
+        signal.signal(number, _passer(pid))
+    try:
+        client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": pid})
+        os.write(go, b"1")
+    finally:
+        os.close(go)  # without the byte the child gives up
+        _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def _wait_and_execute(gate: int, go: int, command: list[str], mark: str) -> None:
+    """In the child: wait until the CPUs are ours, then become the command."""
+    os.close(go)
+    if not os.read(gate, 1):
+        os._exit(1)
+    try:
+        os.execvpe(command[0], command, {**os.environ, "PINFOLD_CONTAINER": mark})  # noqa: S606 - what the user asked for
+    except FileNotFoundError:
+        print(f"pinfold: error: {command[0]}: command not found", file=sys.stderr, flush=True)
+        os._exit(NOT_FOUND)
+    except OSError as error:
+        print(f"pinfold: error: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(NOT_EXECUTABLE)
+
+
+def _passer(pid: int) -> Callable[[int, FrameType | None], None]:
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+
+    return pass_on
+
+
+def _plain(command: str) -> str:
+    name = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in Path(command).name.lower())
+    return name.strip("-")[:40] or "command"

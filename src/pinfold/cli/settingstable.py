@@ -1,0 +1,309 @@
+"""Every setting of `pinfold serve` as a row of one table: the flags and docs/reference/configuration.md come from it.
+
+    python -m pinfold.cli.settingstable > docs/reference/configuration.md
+
+Knows nothing of how a setting is read: `settings` does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.admission import Scope
+from pinfold.core.allocators.order import Fidelity
+from pinfold.core.config import POLICIES
+from pinfold.core.policies.options import OPTIONS
+from pinfold.core.presets import SHAPES
+from pinfold.core.topologyoptions import TopologyOption, TopologyPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class RuntimeName(StrEnum):
+    """What runs the containers."""
+
+    PROCESSES = "processes"
+    SIMULATED = "simulated"
+
+
+class Groups(StrEnum):
+    """How processes are kept on their CPUs."""
+
+    AUTO = "auto"
+    CGROUP_V2 = "cgroup-v2"
+    CGROUP_V1 = "cgroup-v1"
+    AFFINITY = "affinity"
+
+
+class LogFormat(StrEnum):
+    """How the daemon writes its log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Setting(NamedTuple):
+    """A row: one thing that can be set, under all of its names."""
+
+    name: str
+    meaning: str
+    default: str = ""
+    ours: str = ""
+    kubelet: str = ""
+    field: str = ""
+    form: str = ""
+    """What stands for the value in the help; the names that are allowed, where only some are."""
+    adds_up: bool = False
+    """Whether a flag that is given again adds to the one before; otherwise the last one counts."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All flags, ours first."""
+        return tuple(filter(None, (self.ours, self.kubelet)))
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return f"{{{','.join(names)}}}"
+
+
+_PAIRS: Final = "NAME=VALUE,..."
+
+CPU_MANAGER: Final = (
+    Setting(
+        "policy",
+        "who gets CPUs of its own: nobody (none), or whole-CPU containers of Guaranteed pods (static)",
+        "static",
+        "--policy",
+        "--cpu-manager-policy",
+        "cpuManagerPolicy",
+        _one_of(POLICIES),
+    ),
+    Setting(
+        "policy_options",
+        f"true or false for {', '.join(OPTIONS)}",
+        "",
+        "--policy-options",
+        "--cpu-manager-policy-options",
+        "cpuManagerPolicyOptions",
+        _PAIRS,
+        adds_up=True,
+    ),
+    Setting(
+        "reconcile_period",
+        "how often everything is compared with what should be, beside what events bring; 10ms or more",
+        "10s",
+        kubelet="--cpu-manager-reconcile-period",
+        field="cpuManagerReconcilePeriod",
+        form="DURATION",
+    ),
+    Setting(
+        "reserved_cpus",
+        "the CPUs that are never exclusive, e.g. 0-1,8; overrides the amounts below",
+        "the core of the lowest CPU; one CPU of it if there is no other core",
+        kubelet="--reserved-cpus",
+        field="reservedSystemCPUs",
+        form="CPUS",
+    ),
+    Setting(
+        "kube_reserved",
+        "so much CPU is reserved, for Kubernetes; summed with the next, rounded up to whole CPUs",
+        kubelet="--kube-reserved",
+        field="kubeReserved",
+        form="cpu=AMOUNT",
+        adds_up=True,
+    ),
+    Setting(
+        "system_reserved",
+        "so much CPU is reserved, for the system",
+        kubelet="--system-reserved",
+        field="systemReserved",
+        form="cpu=AMOUNT",
+        adds_up=True,
+    ),
+    Setting(
+        "cfs_quota",
+        "whether the CPU limit of a container without exclusive CPUs is enforced",
+        "true",
+        kubelet="--cpu-cfs-quota",
+        field="cpuCFSQuota",
+        form="BOOL",
+    ),
+    Setting(
+        "cfs_period",
+        "the period over which a CPU limit is enforced, 1ms to 1s",
+        "100ms",
+        kubelet="--cpu-cfs-quota-period",
+        field="cpuCFSQuotaPeriod",
+        form="DURATION",
+    ),
+    Setting(
+        "feature_gates",
+        "gates of options that are not stable yet; a gate in a flag overrides that gate of the file, and no other",
+        kubelet="--feature-gates",
+        field="featureGates",
+        form="NAME=BOOL,...",
+        adds_up=True,
+    ),
+)
+TOPOLOGY_MANAGER: Final = (
+    Setting(
+        "topology_policy",
+        "what is asked of the NUMA nodes that a container's CPUs are on",
+        "none",
+        kubelet="--topology-manager-policy",
+        field="topologyManagerPolicy",
+        form=_one_of(TopologyPolicy),
+    ),
+    Setting(
+        "topology_scope",
+        "what is aligned: each container by itself, or the pod as a whole",
+        "container",
+        kubelet="--topology-manager-scope",
+        field="topologyManagerScope",
+        form=_one_of(Scope),
+    ),
+    Setting(
+        "topology_options",
+        f"values for {', '.join(TopologyOption)}",
+        kubelet="--topology-manager-policy-options",
+        field="topologyManagerPolicyOptions",
+        form=_PAIRS,
+        adds_up=True,
+    ),
+)
+DAEMON: Final = (
+    Setting("config_file", "a KubeletConfiguration file, YAML or JSON, as it is", kubelet="--config", form="FILE"),
+    Setting("runtime", "what runs the containers", "processes", "--runtime", form=_one_of(RuntimeName)),
+    Setting(
+        "groups",
+        "how processes are kept on their CPUs; auto takes the strongest that works here",
+        "auto",
+        "--groups",
+        form=_one_of(Groups),
+    ),
+    Setting(
+        "state_dir",
+        "where the checkpoint and the journal are kept",
+        "/var/lib/pinfold as root, else $XDG_STATE_HOME/pinfold or ~/.local/state/pinfold",
+        "--state-dir",
+        form="DIR",
+    ),
+    Setting(
+        "socket",
+        "the control socket, at most 107 bytes; $PINFOLD_SOCKET sets it too, here and for the other commands",
+        "/run/pinfold/pinfold.sock as root, else $XDG_RUNTIME_DIR/pinfold/pinfold.sock, "
+        "or pinfold.sock in the default state directory",
+        "--socket",
+        form="PATH",
+    ),
+    Setting(
+        "sysroot", "root directory of the machine: DIR/sys is read, its cgroups are used", "/", "--sysroot", form="DIR"
+    ),
+    Setting(
+        "preset",
+        f"a built-in machine, or a shape such as {SHAPES['laptop-4']}; only with --runtime {RuntimeName.SIMULATED}",
+        "this host",
+        "--preset",
+        form="NAME|SHAPE",
+    ),
+    Setting(
+        "view",
+        "whose decisions: always sound ones, or the kubelet's with its defects",
+        "pinfold",
+        "--as",
+        form=_one_of(Fidelity),
+    ),
+    Setting(
+        "log_format", "key=value lines, or one JSON object to a line", "text", "--log-format", form=_one_of(LogFormat)
+    ),
+)
+GROUPS: Final = {"CPU Manager": CPU_MANAGER, "Topology Manager": TOPOLOGY_MANAGER, "Daemon": DAEMON}
+SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
+
+
+class _Keep(argparse.Action):
+    """Keeps the text of a flag, and in `given` the name under which it came."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        adds_up = before is not None and SETTINGS[self.dest].adds_up
+        setattr(namespace, self.dest, f"{before},{values}" if adds_up else values)
+        namespace.given = {**namespace.given, self.dest: option_string}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every setting; `machine.read_machine` understands those about the machine."""
+    parser.set_defaults(given={}, file=None)
+    for title, rows in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for setting in rows:
+            _add_argument(group, setting)
+
+
+def _add_argument(group: argparse._ArgumentGroup, setting: Setting) -> None:
+    shown = f" (default: {setting.default})" if setting.default else ""
+    group.add_argument(
+        *setting.flags,
+        dest=setting.name,
+        action=_Keep,
+        metavar=setting.form,
+        help=f"{setting.meaning}{shown}",
+        nargs="?" if setting.form == "BOOL" else None,
+        const="true",
+        type=Path if setting.name == "sysroot" else str,
+    )
+
+
+_INTRODUCTION: Final = """\
+<!-- Written by: python -m pinfold.cli.settingstable > docs/reference/configuration.md -->
+
+# Configuration
+
+Every setting of `pinfold serve`.
+It can be given by a flag, and most of them in a KubeletConfiguration file (`--config FILE`), which is read as it is.
+
+- A flag overrides the file.
+- A setting with two flags has a kubelet's name and a short one of ours; they mean the same, and the last one counts.
+- A list of pairs in a flag replaces the list in the file, except for feature gates, which are merged.
+  Given several times, such a flag adds up.
+- Without `--config`, what is not said has the default below, which makes sense on a laptop.
+  With it, what the file does not say has the kubelet's default: policy `none`, and nothing reserved.
+- The static policy needs at least one reserved CPU.
+- Fields of the file that are not in these tables are left alone.
+  One that is spelled almost like them is named in a warning.
+- All problems are reported together, in one line, and nothing is started.
+
+Durations are written as in Go: `10s`, `1m30s`, `500ms`.
+Amounts are Kubernetes quantities: `500m`, `2`.
+In the file, options and amounts are text: write `"true"` and `"2"` in quotes."""
+
+
+def format_reference() -> str:
+    """Return the page docs/reference/configuration.md."""
+    parts = [_INTRODUCTION]
+    for title, rows in GROUPS.items():
+        parts += [f"\n## {title}\n", *_table(rows)]
+    return "\n".join(parts) + "\n"
+
+
+def _table(rows: Iterable[Setting]) -> Iterable[str]:
+    yield "| our flag | kubelet flag | config field | default | meaning |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        names = (f"`{name}`" if name else "" for name in (row.ours, row.kubelet, row.field))
+        choice = f"; one of {', '.join(row.form[1:-1].split(','))}" if row.form.startswith("{") else ""
+        yield f"| {' | '.join((*names, row.default, row.meaning + choice))} |"
+
+
+if __name__ == "__main__":
+    print(format_reference(), end="")

@@ -1,0 +1,1 @@
+"""Holds the one current State: decide, save, apply, verify, in this order."""

@@ -1,0 +1,149 @@
+"""Manager: event → decide → save → apply → verify. No thread, no clock, no loop.
+
+A change is saved before it is applied, so that a crash at any instant leaves a State from which the next start finishes
+or undoes it. What cannot be applied is undone, and the caller is told; the next reconcile repairs what drifts.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pinfold.core.admission import Admission, collect
+from pinfold.core.reconcile import drift, wanted
+from pinfold.core.recover import recover
+from pinfold.errors import AdmissionError, PinfoldError, StateError
+from pinfold.runtimes.base import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pinfold.core.admission import Admitter
+    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.core.policies.base import Policy
+    from pinfold.core.reconcile import Drift
+    from pinfold.core.state import State
+    from pinfold.runtimes.base import Runtime
+
+
+class Note(NamedTuple):
+    """Something that happened, for the log and for whoever watches."""
+
+    what: str
+    fields: Mapping[str, object]
+
+
+class Store(Protocol):
+    """Where the State is kept."""
+
+    def save(self, state: State) -> None:
+        """Make the State durable, or raise; the last one stays if this one cannot be saved."""
+        ...
+
+
+class Manager:
+    """Holds the State of one node, and changes it in one way only."""
+
+    def __init__(
+        self, admitter: Admitter, runtime: Runtime, store: Store, state: State, tell: Callable[[Note], None]
+    ) -> None:
+        self.admitter = admitter
+        self.runtime = runtime
+        self.state = state
+        self.drifts_repaired = 0
+        self._store = store
+        self._tell = tell
+
+    def start(self) -> None:
+        """Make what runs agree with the State, whatever happened while nobody looked."""
+        self._store.save(self.state)
+        self.runtime.apply(wanted(self.state))
+
+    def admit(self, pod: Pod) -> Admission:
+        """Let a pod in: when this returns without a refusal, everyone else has left its CPUs, and that was verified."""
+        admission = self.admitter.admit(self.state, pod)
+        if admission.refusal is not None:
+            refusal = admission.refusal
+            self._tell(Note("refused", {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}))
+            return admission._replace(state=self.state)
+        self._change(admission.state)
+        for name, decision in admission.decisions.items():
+            if decision.cpus is not None:
+                self._tell(Note("assigned", {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}))
+        return admission
+
+    def release(self, containers: Collection[ContainerRef]) -> None:
+        """Take back the CPUs of containers that are gone."""
+        state = self.state
+        for container in containers:
+            state = self.admitter.policy.release(state, container).state
+        if state != self.state:
+            self._change(state)
+            for container in containers:
+                self._tell(Note("released", {"pod": container.pod, "container": container.name}))
+
+    def keep_only(self, active: Collection[PodUID]) -> None:
+        """Take back the CPUs of all pods but these."""
+        state = collect(self.admitter.policy, self.state, active)
+        if state != self.state:
+            self._change(state)
+
+    def reconfigure(self, admitter: Admitter, store: Store, pods: Mapping[PodUID, Pod]) -> None:
+        """Go on under another configuration, without anyone being drained; or raise, and leave all as it was.
+
+        Whoever has CPUs keeps them wherever the new rules allow; the others get new ones, or share.
+        """
+        state = self._carried_over(admitter.policy, pods)
+        before = self.admitter, self._store
+        self.admitter, self._store = admitter, store
+        try:
+            self._change(state)
+        except PinfoldError:
+            self.admitter, self._store = before
+            self._store.save(self.state)
+            raise
+        self._tell(Note("reconfigured", {"policy": admitter.policy.name, "shared": str(state.shared)}))
+
+    def _carried_over(self, policy: Policy, pods: Mapping[PodUID, Pod]) -> State:
+        try:
+            return policy.start(self.state)
+        except StateError:
+            state, lost = recover(policy, self.state.assignments)
+        for ref, cpus in lost.items():
+            self._tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
+            for container in pods[ref.pod].all_containers if ref.pod in pods else ():
+                if container.name == ref.name:
+                    with suppress(AdmissionError):
+                        state = policy.admit(state, pods[ref.pod], container).state
+        return state
+
+    def reconcile(self) -> list[Drift]:
+        """Find what has drifted, repair it, and return it."""
+        want = wanted(self.state)
+        found = list(drift(want, self.runtime.observe()))
+        if found:
+            for difference in found:
+                self._tell(Note("drift", {"found": str(difference)}))
+            self.runtime.apply(want)
+            self.drifts_repaired += len(found)
+        return found
+
+    def _change(self, state: State) -> None:
+        """Save, apply and verify the next State; go back to the last one if it cannot be."""
+        before = self.state
+        self._store.save(state)
+        try:
+            self._apply(state)
+        except PinfoldError as error:
+            self._tell(Note("undone", {"why": str(error)}))
+            self._store.save(before)
+            self.runtime.apply(wanted(before))
+            raise
+        self.state = state
+
+    def _apply(self, state: State) -> None:
+        want = wanted(state)
+        self.runtime.apply(want)
+        wrong = list(drift(want, self.runtime.observe()))
+        if wrong:
+            raise ApplyError("; ".join(map(str, wrong)))

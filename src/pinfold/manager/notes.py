@@ -1,0 +1,77 @@
+"""What happened, in order: kept for a while for whoever asks, and passed on to whoever watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from pinfold.manager.manager import Note
+
+_KEPT: Final = 2000
+
+
+class Entry(NamedTuple):
+    """A note with its number and time."""
+
+    number: int
+    time: float
+    what: str
+    fields: Mapping[str, object]
+
+    def data(self) -> dict[str, object]:
+        """Return it as JSON-ready data."""
+        return {"number": self.number, "time": round(self.time, 3), "what": self.what, **self.fields}
+
+
+class Notes:
+    """The last notes, and a log line for each."""
+
+    def __init__(self, log: IO[str], *, as_json: bool = False) -> None:
+        self._entries: deque[Entry] = deque(maxlen=_KEPT)
+        self._log = log
+        self._as_json = as_json
+        self._number = 0
+        self._more = asyncio.Event()
+
+    def tell(self, note: Note) -> None:
+        """Keep and log a note."""
+        self._number += 1
+        entry = Entry(self._number, time.time(), note.what, note.fields)
+        self._entries.append(entry)
+        self._log.write(_line(entry, as_json=self._as_json))
+        self._log.flush()
+        self._more.set()
+        self._more = asyncio.Event()
+
+    def after(self, number: int) -> list[Entry]:
+        """Return what happened after the entry with this number, as far as it is still kept."""
+        return [entry for entry in self._entries if entry.number > number]
+
+    async def follow(self, number: int) -> AsyncIterator[Entry]:
+        """Yield what happened after the entry with this number, and go on as more happens."""
+        while True:
+            more = self._more
+            for entry in self.after(number):
+                number = entry.number
+                yield entry
+            await more.wait()
+
+
+def _line(entry: Entry, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(entry.data()) + "\n"
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(entry.time))
+    fields = "".join(f" {name}={_value(value)}" for name, value in entry.fields.items())
+    return f"time={stamp} event={entry.what}{fields}\n"
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    plain = text and text.isprintable() and not set(text) & set(' "=')
+    return text if plain else json.dumps(text)

@@ -1,0 +1,204 @@
+"""Reads and writes one file of a cgroup, or makes and removes one group; what the kernel objects is said in words.
+
+Never buffered: a buffered write hides the kernel's error until the file is closed. What was written is read back.
+Knows nothing of versions or of who owns which group.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.errors import excerpt
+from pinfold.node.grouperrors import GroupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROCS: Final = "cgroup.procs"
+
+_CHUNK: Final = 1 << 16
+# A process that has just ended can hold its group for a moment longer, though it is listed no more.
+_LINGER_TRIES: Final = 50
+_LINGER_SECONDS: Final = 0.001
+
+_NO_PERMISSION: Final = "not permitted; it belongs to another user"
+_MEANINGS: Final = {
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
+    errno.EROFS: "the file system is mounted read-only",
+    errno.ENOENT: "there is no such group, or this kernel has no such file",
+    errno.ENODEV: "the group has just been removed",
+    errno.ENAMETOOLONG: "the path is too long; the kernel takes 4095 bytes",
+    errno.EAGAIN: "the groups above allow no more groups (cgroup.max.descendants, cgroup.max.depth)",
+    errno.EEXIST: "something else has that name",
+}
+_WRITE_MEANINGS: Final = {
+    ("cpuset.cpus", errno.ERANGE): "no such CPU",
+    ("cpuset.cpus", errno.EINVAL): "not a set of CPUs that are online",
+    ("cpuset.cpus", errno.ENOSPC): "the group has processes and would have no CPU",
+    ("cpuset.cpus", errno.EACCES): "the group above does not have all of these CPUs",
+    ("cpuset.cpus", errno.EBUSY): "a group below has CPUs that would be taken away, or a deadline process needs them",
+    ("cpuset.mems", errno.ERANGE): "no such NUMA node",
+    ("cpuset.mems", errno.EINVAL): "not a set of NUMA nodes that have memory",
+    ("cpuset.mems", errno.ENOSPC): "the group has processes and would have no memory",
+    ("cpuset.mems", errno.EACCES): "the group above does not have all of these NUMA nodes",
+    ("cpuset.mems", errno.EBUSY): "a group below has NUMA nodes that would be taken away",
+    (PROCS, errno.ESRCH): "there is no such process",
+    (
+        PROCS,
+        errno.EINVAL,
+    ): "a kernel thread bound to its CPU, or a real-time process (cpu.rt_runtime_us of the group is 0)",
+    (PROCS, errno.ENOSPC): "the group has no CPUs or no NUMA nodes yet",
+    (PROCS, errno.EBUSY): "the group hands controllers to groups below it, so it takes no processes",
+    (PROCS, errno.EOPNOTSUPP): "the group or the process is threaded",
+    (PROCS, errno.EACCES): "not permitted; the process, or the group it is in, belongs to another user",
+    ("cgroup.subtree_control", errno.EBUSY): "the group has processes of its own, so it cannot hand controllers down",
+    ("cgroup.subtree_control", errno.ENOENT): "the group above does not hand that controller down",
+    ("cgroup.subtree_control", errno.EINVAL): "no such controller, or real-time processes are in the way",
+}
+
+
+class CgroupError(GroupError):
+    """A cgroup file that the kernel would not read or write as asked; *name* is the errno's, if there is one."""
+
+    def __init__(self, path: Path, value: str, name: str, meaning: str) -> None:
+        super().__init__(f"{path}: {value} → {f'{name}: ' if name else ''}{meaning}")
+        self.path = path
+        self.value = value
+        self.name = name
+        self.meaning = meaning
+
+
+def opened(path: Path, flags: int, doing: str) -> int:
+    """Return the open file; *doing* is what for."""
+    with _explained(path, doing):
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def read(path: Path) -> str:
+    """Return the content of the file, stripped."""
+    file = opened(path, os.O_RDONLY, "read")
+    chunks = []
+    try:
+        with _explained(path, "read"):
+            while chunk := os.read(file, _CHUNK):
+                chunks.append(chunk)
+    finally:
+        os.close(file)
+    return b"".join(chunks).decode("ascii", "replace").strip()
+
+
+def read_cpus(path: Path) -> CPUSet:
+    """Return the CPUs (or NUMA nodes) that the file lists."""
+    return CPUSet.parse(read(path))
+
+
+def read_pids(group: Path) -> list[int]:
+    """Return the processes that are in the group itself, ascending; one of another PID namespace has no number."""
+    return sorted({int(pid) for pid in read(group / PROCS).split()} - {0})
+
+
+def write(path: Path, value: str) -> None:
+    """Write *value* and see that the kernel has kept it."""
+    write_once(path, value)
+    _check(path, value, kept := read(path), same=kept == value)
+
+
+def write_cpus(path: Path, cpus: CPUSet) -> None:
+    """Write a list of CPUs (or NUMA nodes) and see that the kernel has kept it, however it writes it."""
+    write_once(path, str(cpus))
+    kept = read_cpus(path)
+    _check(path, str(cpus), str(kept), same=kept == cpus)
+
+
+def write_once(path: Path, value: str) -> None:
+    """Write *value* in a single system call; for files that cannot be read back the same."""
+    file = opened(path, os.O_WRONLY, value)
+    try:
+        with _explained(path, value, writing=True):
+            # One call takes all of it or fails; an empty value still needs a byte to be a write.
+            os.write(file, value.encode() or b"\n")
+    finally:
+        os.close(file)
+
+
+def add_process(group: Path, pid: int) -> None:
+    """Move the process, with all its threads, into the group."""
+    write_once(group / PROCS, str(pid))
+
+
+def add_unless_gone(group: Path, pid: int) -> None:
+    """Move the process into the group; one that has ended meanwhile is fine."""
+    try:
+        add_process(group, pid)
+    except CgroupError as error:
+        if error.name != "ESRCH":
+            raise
+
+
+def make_group(path: Path) -> bool:
+    """Make the group if it is not there; whether it was made."""
+    with _explained(path, "make the group"):
+        try:
+            path.mkdir()
+        except FileExistsError:
+            if path.is_dir():
+                return False
+            raise
+    return True
+
+
+def remove_group(path: Path) -> None:
+    """Remove the group, which must have no processes and no groups below; one that is missing is fine."""
+    for tries_left in reversed(range(_LINGER_TRIES)):
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            lingers = error.errno == errno.EBUSY and not groups_below(path) and not read_pids(path)
+            if not (lingers and tries_left):
+                meaning = "it has processes or groups below it" if error.errno == errno.EBUSY else None
+                raise _error(path, "remove the group", error, meaning) from error
+            time.sleep(_LINGER_SECONDS)
+        else:
+            return
+
+
+def groups_below(path: Path) -> list[Path]:
+    """Return the groups directly below, none if there is no such group."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _error(path, "list the groups below", error) from error
+
+
+def _check(path: Path, value: str, kept: str, *, same: bool) -> None:
+    if not same:
+        raise CgroupError(path, value or "(nothing)", "", f"the kernel kept {excerpt(kept)}")
+
+
+@contextmanager
+def _explained(path: Path, doing: str, *, writing: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        special = _WRITE_MEANINGS.get((path.name, error.errno or 0)) if writing else None
+        raise _error(path, doing, error, special) from error
+    except ValueError as error:  # a NUL in the path
+        raise CgroupError(path, doing, "", str(error)) from error
+
+
+def _error(path: Path, doing: str, error: OSError, meaning: str | None = None) -> CgroupError:
+    number = error.errno or 0
+    words = meaning or _MEANINGS.get(number) or error.strerror or str(error)
+    return CgroupError(path, doing or "(nothing)", errno.errorcode.get(number, ""), words)

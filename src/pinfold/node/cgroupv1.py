@@ -1,0 +1,270 @@
+"""Groups on cgroup v1: cpuset and cpu are hierarchies of their own, and a process is in one group of each.
+
+    cpuset:/NAME/shared                    all shared processes, directly: the pool is one write
+    cpu:/NAME/shared/POD/CONTAINER         one shared container: quota and weight
+    cpuset:/NAME/exclusive/POD/CONTAINER   one exclusive container: its CPUs
+    cpu:/NAME/exclusive                    all exclusive processes, directly: no quota
+
+So each container has one group of its own, which says who belongs to it, and one it has in common with its kind.
+NAME, exclusive and its pods have all CPUs and are only ever widened, from the top down; only groups without groups
+below are shrunk. A group needs CPUs and NUMA nodes before it takes a process.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.node import cgroupfiles as files
+from pinfold.node.cgroupfiles import CgroupError
+from pinfold.node.grouperrors import (
+    OUTSIDERS,
+    GroupError,
+    KindUnavailableError,
+    NoCPUsError,
+    NoGroupError,
+    NoProcessError,
+)
+from pinfold.node.groupnames import marks
+from pinfold.node.joiner import Joiner
+from pinfold.node.subtree import Subtree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef
+    from pinfold.node.groups import Limit
+
+KIND: Final = "cgroup v1"
+_CPUS: Final = "cpuset.cpus"
+_MEMS: Final = "cpuset.mems"
+_EFFECTIVE: Final = "cpuset.effective_cpus"
+_SHARES: Final = "cpu.shares"
+_QUOTA: Final = "cpu.cfs_quota_us"
+_PERIOD: Final = "cpu.cfs_period_us"
+_REALTIME: Final = "cpu.rt_runtime_us"
+_MAX_SHARES: Final = 262_144
+# Where there is no cpu controller, one that does nothing by itself tells whose processes are whose.
+_BYSTANDERS: Final = ("cpuacct", "freezer", "perf_event")
+_ROUNDS: Final = 1000
+
+
+def discover(cgroup_root: Path, name: str) -> CgroupV1:
+    """Return the groups in the hierarchies below *cgroup_root*; they can be made there."""
+    mounted = [path for path in files.groups_below(cgroup_root) if (path / "tasks").is_file()]
+    cpuset = next((path for path in mounted if (path / _CPUS).is_file()), None)
+    if cpuset is None:
+        raise KindUnavailableError(KIND, f"no cpuset controller is mounted below {cgroup_root}")
+    others = [path for path in mounted if path != cpuset]
+    cpu = [path for path in others if (path / _SHARES).is_file()]
+    owners = [*cpu, *(path for path in others if path.name in _BYSTANDERS)]
+    if not owners:
+        why = f"below {cgroup_root} there is no controller beside cpuset to keep containers apart by (cpu, freezer, …)"
+        raise KindUnavailableError(KIND, why)
+    cpusets, owned = Subtree(cpuset, name), Subtree(owners[0], name)
+    try:
+        cpusets.try_out()
+        owned.try_out()
+    except CgroupError as error:
+        raise KindUnavailableError(KIND, str(error)) from error
+    return CgroupV1(cpusets, owned)
+
+
+class _Place(NamedTuple):
+    """Where a container's processes are: a group of their own and, in the other hierarchy, that of their kind."""
+
+    own: Path
+    common: Path
+    exclusive: bool
+
+
+class CgroupV1:
+    """Containers as groups of cgroup v1. Remembers nothing: the kernel's files are the only state."""
+
+    kind = KIND
+
+    def __init__(self, cpusets: Subtree, cpu: Subtree) -> None:
+        self._cpusets = cpusets
+        self._cpu = cpu
+        self._has_cpu = (cpu.root / _SHARES).is_file()
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """What cannot be promised, in words."""
+        reasons = [OUTSIDERS, "processes whose CPUs all go offline are moved to the group above, on all CPUs"]
+        if not self._has_cpu:
+            reasons.append("CPU limits and weights are not applied: there is no cpu controller")
+        elif not (self._cpu.root / _QUOTA).exists():
+            reasons.append("CPU limits are not applied: this kernel cannot")
+        realtime = self._cpu.exclusive / _REALTIME
+        if realtime.exists() and files.read(realtime) == "0":
+            reasons.append("exclusive processes cannot have real-time priority: other cpu groups have that time")
+        return tuple(reasons)
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Make the own subtree and set the shared pool."""
+        self._cpusets.make_pools()
+        self._cpu.make_pools()
+        self._allow_realtime()
+        for group in (self._cpusets.top, self._cpusets.exclusive):
+            self._widen(group)
+        files.write_cpus(self._cpusets.shared / _MEMS, files.read_cpus(self._cpusets.top / _MEMS))
+        self.set_shared(shared)
+
+    def set_shared(self, cpus: CPUSet) -> None:
+        """Make *cpus* the shared pool, by one write."""
+        self._set_cpus(self._cpusets.shared, cpus)
+
+    def make(self, ref: ContainerRef, cpus: CPUSet | None, limit: Limit) -> None:
+        """Make the container's group, or make the one that is there as it should be, also if it changes its pool."""
+        place = self._place(ref, exclusive=cpus is not None)
+        files.make_group(place.own.parent)
+        if cpus is not None:
+            self._widen(place.own.parent)
+            files.make_group(place.own)
+            files.write_cpus(place.own / _MEMS, files.read_cpus(place.own.parent / _MEMS))
+            self._set_cpus(place.own, cpus)
+        else:
+            files.make_group(place.own)
+            self._set_limit(place.own, limit)
+        self._leave(ref, place)
+
+    def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
+        """Change the CPUs of an exclusive container."""
+        group = self._cpusets.group(ref, exclusive=True)
+        if not group.is_dir():
+            raise NoGroupError(ref)
+        self._set_cpus(group, cpus)
+
+    def attach(self, ref: ContainerRef, pid: int) -> None:
+        """Move a running process with all its threads into the container's group."""
+        if pid < 1:
+            raise NoProcessError(pid)
+        _attach(self._find(ref), pid)
+
+    def joiner(self, ref: ContainerRef) -> Joiner:
+        """Return what a forked child calls before exec."""
+        return Joiner.into(self._find(ref)[:2])
+
+    def environment(self, ref: ContainerRef) -> dict[str, str]:
+        """Return the variables that a process of the container should have in its environment."""
+        return marks(self._cpusets.name, ref, exclusive=self._find(ref).exclusive)
+
+    def members(self, ref: ContainerRef) -> list[int]:
+        """Return the processes of the container now."""
+        return files.read_pids(self._find(ref).own)
+
+    def cpus(self, ref: ContainerRef) -> CPUSet:
+        """Return the CPUs that the kernel lets the container use."""
+        place = self._find(ref)
+        return files.read_cpus((place.own if place.exclusive else place.common) / _EFFECTIVE)
+
+    def shared_cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets the shared pool use."""
+        return files.read_cpus(self._cpusets.shared / _EFFECTIVE)
+
+    def found(self) -> dict[ContainerRef, bool]:
+        """Return the containers that have a group now; True: exclusive."""
+        shared, exclusive = self._cpu.refs(exclusive=False), self._cpusets.refs(exclusive=True)
+        return dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
+
+    def remove(self, ref: ContainerRef) -> None:
+        """Remove the container's group, which must have no processes."""
+        self._cpusets.remove(ref, exclusive=True)
+        self._cpu.remove(ref, exclusive=False)
+        self._set_pod_shares(self._cpu.group(ref, exclusive=False).parent)
+
+    def remove_all(self) -> None:
+        """Remove the own subtree, which must have no processes."""
+        for tree in (self._cpusets, self._cpu):
+            tree.check_empty()
+        for tree in (self._cpusets, self._cpu):
+            tree.remove_all()
+
+    def _place(self, ref: ContainerRef, *, exclusive: bool) -> _Place:
+        own, common = (self._cpusets, self._cpu.exclusive) if exclusive else (self._cpu, self._cpusets.shared)
+        return _Place(own.group(ref, exclusive=exclusive), common, exclusive)
+
+    def _find(self, ref: ContainerRef) -> _Place:
+        for exclusive in (True, False):
+            place = self._place(ref, exclusive=exclusive)
+            if place.own.is_dir():
+                return place
+        raise NoGroupError(ref)
+
+    def _leave(self, ref: ContainerRef, place: _Place) -> None:
+        """Move the container out of the group it had in the other pool, if it had one."""
+        old = self._place(ref, exclusive=not place.exclusive)
+        if not old.own.is_dir():
+            return
+        while pids := files.read_pids(old.own):
+            for pid in pids:
+                files.add_unless_gone(place.own, pid)
+                files.add_unless_gone(place.common, pid)
+        _gather(place, set())
+        (self._cpu if place.exclusive else self._cpusets).remove(ref, exclusive=not place.exclusive)
+
+    def _set_cpus(self, group: Path, cpus: CPUSet) -> None:
+        if not cpus:
+            raise NoCPUsError(str(group))
+        if not cpus <= files.read_cpus(group.parent / _CPUS):
+            self._widen(group.parent)
+        files.write_cpus(group / _CPUS, cpus)
+
+    def _widen(self, group: Path) -> None:
+        """Give the group, and those above it up to our top, all CPUs and NUMA nodes there are, from the top down.
+
+        A CPU that was offline for a while is missing in every group of v1 until somebody puts it back.
+        """
+        below = group.relative_to(self._cpusets.root).parts
+        for depth in range(1, len(below) + 1):
+            path = self._cpusets.root.joinpath(*below[:depth])
+            for file in (_MEMS, _CPUS):
+                everything = files.read_cpus(path.parent / file)
+                if files.read_cpus(path / file) != everything:
+                    files.write_cpus(path / file, everything)
+
+    def _set_limit(self, group: Path, limit: Limit) -> None:
+        if not self._has_cpu:
+            return
+        files.write(group / _SHARES, str(limit.shares))
+        self._set_pod_shares(group.parent)
+        if (group / _QUOTA).exists():
+            if files.read(group / _PERIOD) != str(limit.period):
+                files.write(group / _QUOTA, "-1")
+                files.write(group / _PERIOD, str(limit.period))
+            files.write(group / _QUOTA, str(-1 if limit.quota is None else limit.quota))
+
+    def _set_pod_shares(self, pod: Path) -> None:
+        """Let the pod weigh as much as its containers together, so that containers of all pods compete as equals."""
+        total = sum(int(files.read(group / _SHARES)) for group in files.groups_below(pod)) if self._has_cpu else 0
+        if total:
+            files.write(pod / _SHARES, str(min(total, _MAX_SHARES)))
+
+    def _allow_realtime(self) -> None:
+        """Let exclusive processes have real-time priority, on kernels that share that time out among cpu groups."""
+        if (self._cpu.root / _REALTIME).exists():
+            everything = files.read(self._cpu.root / _REALTIME)
+            # Refused when other groups have some of it already: then `weaker` says so.
+            with suppress(CgroupError):
+                for group in (self._cpu.top, self._cpu.exclusive):
+                    files.write(group / _REALTIME, everything)
+
+
+def _attach(place: _Place, pid: int) -> None:
+    before = set(files.read_pids(place.own))
+    files.add_process(place.own, pid)
+    files.add_process(place.common, pid)
+    _gather(place, before)
+
+
+def _gather(place: _Place, before: set[int]) -> None:
+    """Bring into the common group what is in the own one: a child forked between the two moves is in only one."""
+    for _ in range(_ROUNDS):
+        strays = set(files.read_pids(place.own)) - before - set(files.read_pids(place.common))
+        if not strays:
+            return
+        for pid in strays:
+            files.add_unless_gone(place.common, pid)
+    raise GroupError(f"{place.own}: forks faster than its processes can be moved into {place.common}")

@@ -1,0 +1,135 @@
+"""Groups: keeping the processes of each container together, on the CPUs they are given.
+
+Three kinds, one protocol: cgroup v2, cgroup v1 and, where neither can be written, the affinity of each thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from pinfold.errors import ConfigError, excerpt
+from pinfold.node import affinity, cgroupv1, cgroupv2
+from pinfold.node.grouperrors import KindUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef
+    from pinfold.node.joiner import Joiner
+
+_MILLI: Final = 1000
+_MIN_SHARES, _MAX_SHARES = 2, 262_144
+_MIN_QUOTA: Final = 1000
+
+
+class Limit(NamedTuple):
+    """A container's CPU amounts in milli CPUs, and what the kubelet makes of them for the kernel.
+
+    >>> small = Limit(request=250, limit=500)
+    >>> small.shares, small.weight, small.quota
+    (256, 10, 50000)
+    """
+
+    request: int = 0
+    limit: int | None = None
+
+    @property
+    def shares(self) -> int:
+        """The weight among other groups, on cgroup v1."""
+        return min(max(self.request * 1024 // _MILLI, _MIN_SHARES), _MAX_SHARES)
+
+    @property
+    def weight(self) -> int:
+        """The weight among other groups, on cgroup v2."""
+        return 1 + (self.shares - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
+
+    @property
+    def period(self) -> int:
+        """The microseconds that the quota is for."""
+        return 100_000
+
+    @property
+    def quota(self) -> int | None:
+        """The microseconds of CPU time in each period; None: as many as there are. The kernel wants at least 1000."""
+        return max(self.limit * self.period // _MILLI, _MIN_QUOTA) if self.limit else None
+
+
+class Groups(Protocol):
+    """Groups of processes, one for each container, in a subtree of our own. Nothing outside of it is touched.
+
+    Every method leaves what it was asked for, read back from the kernel, or raises a GroupError.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Its name in words: cgroup v2, cgroup v1 or affinity."""
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """In words, what this kind cannot promise here."""
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Make the own subtree where it is missing, and set the shared pool. Comes before all the others."""
+
+    def set_shared(self, cpus: CPUSet) -> None:
+        """Make *cpus* the shared pool, for all containers in it at once."""
+
+    def make(self, ref: ContainerRef, cpus: CPUSet | None, limit: Limit) -> None:
+        """Make the container's group, or make the one that is there as it should be.
+
+        With *cpus* it is exclusive and without quota; with None in the shared pool, with quota and weight. Processes
+        that the container has in the other pool come along.
+        """
+
+    def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
+        """Change the CPUs of an exclusive container."""
+
+    def attach(self, ref: ContainerRef, pid: int) -> None:
+        """Move a running process with all its threads, and nothing else, into the container's group."""
+
+    def joiner(self, ref: ContainerRef) -> Joiner:
+        """Return what a forked child calls before exec, to be in the group from its first instruction on."""
+
+    def environment(self, ref: ContainerRef) -> dict[str, str]:
+        """Return the variables that whoever starts a process of the container adds to its environment."""
+
+    def members(self, ref: ContainerRef) -> list[int]:
+        """Return the processes of the container now, ascending."""
+
+    def cpus(self, ref: ContainerRef) -> CPUSet:
+        """Return the CPUs that the container can run on, as the kernel says."""
+
+    def shared_cpus(self) -> CPUSet:
+        """Return the CPUs that the shared pool can run on, as the kernel says."""
+
+    def found(self) -> dict[ContainerRef, bool]:
+        """Return the containers that have a group now, True: exclusive; also those made before a restart."""
+
+    def remove(self, ref: ContainerRef) -> None:
+        """Remove the container's group, which must have no processes; a missing one is fine."""
+
+    def remove_all(self) -> None:
+        """Remove the own subtree, which must have no processes."""
+
+
+KINDS: Final[Mapping[str, Callable[[Path, str], Groups]]] = {
+    "cgroup-v2": cgroupv2.discover,
+    "cgroup-v1": cgroupv1.discover,
+    "affinity": affinity.discover,
+}
+"""From the strongest to the weakest, by the names that users write."""
+
+
+def choose(wanted: str | None = None, *, cgroup_root: Path = Path("/sys/fs/cgroup"), name: str = "pinfold") -> Groups:
+    """Return the strongest kind of groups that can be had here, or the one *wanted*; *name* is the own subtree's."""
+    if wanted is not None and wanted not in KINDS:
+        raise ConfigError(f"{excerpt(wanted)} is no kind of groups; expected one of {', '.join(KINDS)}")
+    refusals = []
+    for kind in KINDS if wanted is None else [wanted]:
+        try:
+            return KINDS[kind](cgroup_root, name)
+        except KindUnavailableError as error:
+            refusals.append(error)
+    raise KindUnavailableError(", ".join(error.kind for error in refusals), "; ".join(error.why for error in refusals))

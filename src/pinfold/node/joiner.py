@@ -1,0 +1,65 @@
+"""Joiner: puts a process into a group between fork and exec, so that its first instruction is already confined."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self
+
+from pinfold.node.cgroupfiles import PROCS, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+class Joiner:
+    """Called in a forked child (the `preexec_fn` of subprocess), moves that child. Made before the fork, closed after.
+
+    With `Popen(..., preexec_fn=groups.joiner(ref))` it closes itself; who starts several keeps it in a `with`.
+    """
+
+    def __init__(self, join: Callable[[], None], close: Callable[[], None]) -> None:
+        self._join = join
+        self._close = close
+        self._open = True
+
+    @classmethod
+    def into(cls, groups: Sequence[Path]) -> Joiner:
+        """Return what moves its caller into these cgroups, whose files are opened now."""
+        files: list[int] = []
+        try:
+            files.extend(opened(group / PROCS, os.O_WRONLY, "join") for group in groups)
+        except BaseException:
+            _close_all(files)
+            raise
+        # "0" is the process that writes: the child need not know its own number.
+        return cls(lambda: _write_all(files, b"0"), lambda: _close_all(files))
+
+    def __call__(self) -> None:
+        """Move the calling process; only system calls that are safe after a fork."""
+        self._join()
+
+    def close(self) -> None:
+        """Give back what was opened; a second call does nothing."""
+        if self._open:
+            self._open = False
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _write_all(files: Sequence[int], data: bytes) -> None:
+    for file in files:
+        os.write(file, data)
+
+
+def _close_all(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)

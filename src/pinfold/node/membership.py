@@ -1,0 +1,127 @@
+"""Membership: which process belongs to which container, where nothing in the kernel says so.
+
+A process belongs where it was put, else where its environment says, else where its parent belongs. Once found it is
+remembered, so it stays a member when its parent has ended.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from pinfold.node.grouperrors import NoProcessError
+from pinfold.node.groupnames import read_marks
+from pinfold.node.joiner import Joiner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pinfold.core.pods import ContainerRef
+    from pinfold.node.procfs import Process, Procfs
+
+_CHUNK: Final = 1 << 16
+
+
+class Membership:
+    """The processes of the containers of one *tree*."""
+
+    def __init__(self, tree: str, procfs: Procfs) -> None:
+        self._tree = tree
+        self._procfs = procfs
+        self._known: dict[Process, ContainerRef | None] = {}
+        self._inboxes: dict[int, ContainerRef] = {}
+        self.marked_exclusive: dict[ContainerRef, bool] = {}
+        """What the environments of processes say of their containers."""
+
+    def add(self, ref: ContainerRef, pid: int) -> Process:
+        """Put a running process into the container; the children it has already stay where they are."""
+        self.scan()
+        alive = self._procfs.processes()
+        if pid not in alive:
+            raise NoProcessError(pid)
+        for child, parent in alive.values():
+            if parent == pid:
+                self._known.setdefault(child, None)
+        process = alive[pid][0]
+        self._known[process] = ref
+        return process
+
+    def drop(self, process: Process) -> None:
+        """Forget where a process was put."""
+        self._known.pop(process, None)
+
+    def joiner(self, ref: ContainerRef, confine: Callable[[], None]) -> Joiner:
+        """Return what a forked child calls to confine itself and to tell its number."""
+        inbox, outbox = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._inboxes[inbox] = ref
+
+        def join() -> None:
+            confine()
+            os.write(outbox, b"%d " % os.getpid())
+
+        def close() -> None:
+            self._receive(inbox, self._inboxes.pop(inbox))
+            os.close(inbox)
+            os.close(outbox)
+
+        return Joiner(join, close)
+
+    def scan(self) -> dict[ContainerRef, list[int]]:
+        """Return the processes of every container that has any, ascending."""
+        for inbox, ref in self._inboxes.items():
+            self._receive(inbox, ref)
+        alive = self._procfs.processes()
+        owners = self._owners(alive)
+        # Those that belong nowhere are asked again next time: a child has its environment only from exec on.
+        self._known = {
+            process: owners[pid]
+            for pid, (process, _) in alive.items()
+            if owners[pid] is not None or process in self._known
+        }
+        members: dict[ContainerRef, list[int]] = {}
+        for pid in sorted(alive):
+            owner = owners[pid]
+            if owner is not None:
+                members.setdefault(owner, []).append(pid)
+        return members
+
+    def _owners(self, alive: Mapping[int, tuple[Process, int]]) -> dict[int, ContainerRef | None]:
+        """Return the container of each process, climbing from child to parent until one knows."""
+        owners: dict[int, ContainerRef | None] = {os.getpid(): None}
+        for start in alive:
+            pid, owner = start, None
+            climbed = []
+            while pid in alive and pid not in owners:
+                climbed.append(pid)
+                owners[pid] = None
+                process, parent = alive[pid]
+                if process in self._known:
+                    owner = self._known[process]
+                    break
+                owner = self._marked(pid)
+                if owner is not None:
+                    break
+                pid = parent
+            else:
+                owner = owners.get(pid)
+            owners.update(dict.fromkeys(climbed, owner))
+        return owners
+
+    def _marked(self, pid: int) -> ContainerRef | None:
+        marked = read_marks(self._tree, self._procfs.own_environment(pid))
+        if marked is None:
+            return None
+        ref, exclusive = marked
+        self.marked_exclusive[ref] = exclusive
+        return ref
+
+    def _receive(self, inbox: int, ref: ContainerRef) -> None:
+        """Take in the numbers that children have told."""
+        try:
+            told = os.read(inbox, _CHUNK)
+        except BlockingIOError:
+            return
+        for pid in map(int, told.split()):
+            found = self._procfs.process(pid)
+            if found is not None:
+                self._known[found[0]] = ref

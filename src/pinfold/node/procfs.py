@@ -1,0 +1,90 @@
+"""Reads what the kernel tells of processes and threads; one that has ended is simply not there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.cpuset import EMPTY, CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_CHUNK: Final = 1 << 16
+_ALLOWED: Final = b"Cpus_allowed_list:"
+_DEAD: Final = (b"Z", b"X")
+# Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
+_STATE, _PARENT, _START = 0, 1, 19
+
+
+class Process(NamedTuple):
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    start: int
+    """Clock ticks from boot to its start."""
+
+
+class Procfs:
+    """The processes below one /proc."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+
+    def processes(self) -> dict[int, tuple[Process, int]]:
+        """Return every living process and its parent, by number."""
+        seen = ((pid, self.process(pid)) for pid in self._numbers(""))
+        return {pid: found for pid, found in seen if found is not None}
+
+    def process(self, pid: int) -> tuple[Process, int] | None:
+        """Return the process and its parent's number; None if it is not there or only waits to be reaped."""
+        fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
+        if len(fields) <= _START or fields[_STATE] in _DEAD:
+            return None
+        return Process(pid, int(fields[_START])), int(fields[_PARENT])
+
+    def threads(self, pid: int) -> list[int]:
+        """Return the threads of the process now."""
+        return list(self._numbers(f"{pid}/task"))
+
+    def allowed(self, thread: int) -> CPUSet:
+        """Return the CPUs that the thread may use; none if it is not there."""
+        for line in self._read(f"{thread}/status").splitlines():
+            if line.startswith(_ALLOWED):
+                return CPUSet.parse(line[len(_ALLOWED) :].decode("ascii"))
+        return EMPTY
+
+    def own_environment(self, pid: int) -> list[bytes]:
+        """Return the environment the process started with, as "NAME=value"; nothing of other users' processes.
+
+        Others could write there what they like, and so join a group uninvited.
+        """
+        try:
+            if os.stat(f"{self._root}/{pid}").st_uid != os.geteuid():  # noqa: PTH116 - called for every process there is
+                return []
+        except OSError:
+            return []
+        return self._read(f"{pid}/environ").split(b"\0")
+
+    def _numbers(self, path: str) -> Iterator[int]:
+        try:
+            names = os.listdir(f"{self._root}/{path}")  # noqa: PTH208 - names are all we need
+        except OSError:
+            return
+        yield from (int(name) for name in names if name.isascii() and name.isdigit())
+
+    def _read(self, path: str) -> bytes:
+        chunks = []
+        try:
+            file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            while chunk := os.read(file, _CHUNK):
+                chunks.append(chunk)
+        except OSError:
+            return b""
+        finally:
+            os.close(file)
+        return b"".join(chunks)

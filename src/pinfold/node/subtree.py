@@ -1,0 +1,85 @@
+"""Subtree: the groups of one cgroup hierarchy that are pinfold's own.
+
+    NAME/shared/POD/CONTAINER    NAME/exclusive/POD/CONTAINER
+
+Knows where a container's group is, which there are, and how they go; not what is in their files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.node import cgroupfiles as files
+from pinfold.node.grouperrors import GroupInUseError
+from pinfold.node.groupnames import EXCLUSIVE, SHARED, checked_name, decode, encode, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Subtree:
+    """The group NAME below *root*, and all groups in it."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root
+        self.name = checked_name(name)
+        self.top = root / name
+        self.shared = self.top / SHARED
+        self.exclusive = self.top / EXCLUSIVE
+
+    def group(self, ref: ContainerRef, *, exclusive: bool) -> Path:
+        """Return where the container's group is, or would be."""
+        return (self.exclusive if exclusive else self.shared) / encode(ref.pod) / encode(ref.name)
+
+    def refs(self, *, exclusive: bool) -> Iterator[ContainerRef]:
+        """Yield the containers that have a group; groups that others have made are passed over."""
+        for pod in files.groups_below(self.exclusive if exclusive else self.shared):
+            uid = decode(pod.name)
+            if uid is None:
+                continue
+            for container in files.groups_below(pod):
+                name = decode(container.name)
+                if name is not None:
+                    yield ContainerRef(PodUID(uid), name)
+
+    def try_out(self) -> None:
+        """See that groups can be made here; raises if not, leaves nothing behind."""
+        if files.make_group(self.top):
+            files.remove_group(self.top)
+
+    def make_pools(self) -> None:
+        """Make the groups of both pools, where they are missing."""
+        for group in (self.top, self.shared, self.exclusive):
+            files.make_group(group)
+
+    def remove(self, ref: ContainerRef, *, exclusive: bool) -> None:
+        """Remove the container's group, and its pod's with the last of them; a missing one is fine."""
+        group = self.group(ref, exclusive=exclusive)
+        if not group.is_dir():
+            return
+        pids = files.read_pids(group)
+        if pids:
+            raise GroupInUseError(f"container {show(ref)}", pids)
+        files.remove_group(group)
+        if not files.groups_below(group.parent):
+            files.remove_group(group.parent)
+
+    def check_empty(self) -> None:
+        """Raise if there is any process in the subtree."""
+        pids = [pid for group in self._all() for pid in files.read_pids(group)]
+        if pids:
+            raise GroupInUseError(str(self.top), pids)
+
+    def remove_all(self) -> None:
+        """Remove the whole subtree, which must be empty."""
+        for group in self._all():
+            files.remove_group(group)
+
+    def _all(self) -> list[Path]:
+        """Return every group of the subtree, those below before those above."""
+        groups = [self.top] if self.top.is_dir() else []
+        for group in groups:  # grows while it is walked
+            groups.extend(files.groups_below(group))
+        return groups[::-1]

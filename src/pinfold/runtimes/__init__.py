@@ -1,0 +1,1 @@
+"""What runs containers: each runtime learns what runs and makes it run on its CPUs; none decides anything."""

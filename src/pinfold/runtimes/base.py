@@ -1,0 +1,127 @@
+"""What a runtime is: the Runtime protocol, and the errors that all of them have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pinfold.errors import PinfoldError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from signal import Signals
+    from typing import IO
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef
+    from pinfold.core.reconcile import Observed, Wanted
+    from pinfold.node.groups import Limit
+
+
+class ApplyError(PinfoldError):
+    """CPUs could not be set as decided; nothing may start on them."""
+
+
+class Ended(NamedTuple):
+    """A container that no longer runs; *code* is its exit code, negative for a signal, None if nobody knows."""
+
+    container: ContainerRef
+    code: int | None
+
+
+class CannotStart(PinfoldError):  # noqa: N818 - the fact
+    """A command that could not be started; *code* is what a shell would exit with."""
+
+    def __init__(self, command: str, cause: OSError) -> None:
+        missing = isinstance(cause, FileNotFoundError)
+        super().__init__(f"{command}: {cause.strerror}")
+        self.code = 127 if missing else 126
+
+
+class Main(NamedTuple):
+    """The process that a container stands and falls with."""
+
+    pid: int
+    started: int
+    """In clock ticks since boot: with the pid, who it is for as long as the machine is up."""
+
+
+class Runtime(Protocol):
+    """Runs containers, and puts them on the CPUs that were decided."""
+
+    @property
+    def name(self) -> str:
+        """The runtime's name, as users write it."""
+        ...
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """What this runtime cannot promise here, in words."""
+        ...
+
+    def observe(self) -> Observed:
+        """Return the CPUs that everything runs on now."""
+        ...
+
+    def apply(self, want: Wanted) -> None:
+        """Make it so: first take CPUs away from those that must not have them, then give. Raise what cannot be done."""
+        ...
+
+    def events(self) -> AsyncIterator[Ended]:
+        """Yield what happens to containers by itself."""
+        ...
+
+
+class Launcher(Runtime, Protocol):
+    """A runtime that starts containers itself, because nobody else on the host does."""
+
+    @property
+    def kind(self) -> str:
+        """How it keeps containers on their CPUs, for people to read."""
+        ...
+
+    @property
+    def mains(self) -> Mapping[ContainerRef, Main]:
+        """The main processes that run now."""
+        ...
+
+    def prepare(self, shared: CPUSet) -> Mapping[ContainerRef, CPUSet]:
+        """Make everything ready, and return the exclusive containers that run already."""
+        ...
+
+    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
+        """Make room for a container in the shared pool."""
+        ...
+
+    def spawn(
+        self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
+    ) -> int:
+        """Start a command as the container's main process, on its CPUs from its first instruction on."""
+        ...
+
+    def attach(self, ref: ContainerRef, pid: int) -> None:
+        """Make a running process the container's main process."""
+        ...
+
+    def find_again(self, ref: ContainerRef, main: Main) -> bool:
+        """Watch a main process of before a restart, if it still runs; whether it does."""
+        ...
+
+    def allowed(self, ref: ContainerRef) -> str:
+        """Return the CPUs that the main process may use, as the kernel says."""
+        ...
+
+    def signal(self, ref: ContainerRef, number: Signals) -> None:
+        """Send a signal to the main process."""
+        ...
+
+    async def gone(self, refs: Collection[ContainerRef], within: float) -> bool:
+        """Wait until no main process of these is left, for so many seconds at most; whether that is so."""
+        ...
+
+    def forget(self, ref: ContainerRef) -> None:
+        """End whatever is left of a container, and forget it."""
+        ...
+
+    def clean_up(self) -> None:
+        """Leave nothing behind."""
+        ...

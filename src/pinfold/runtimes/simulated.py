@@ -1,0 +1,117 @@
+"""A runtime that only remembers: for trying out machines one does not have, and for tests of what is above it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import IO, TYPE_CHECKING, Final
+
+from pinfold.core.reconcile import Observed
+from pinfold.runtimes.base import ApplyError, Ended, Main
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from signal import Signals
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef
+    from pinfold.core.reconcile import Wanted
+    from pinfold.node.groups import Limit
+
+_FIRST_PID: Final = 1_000_000_001  # no kernel has such a process
+
+
+class SimulatedRuntime:
+    """Remembers what was applied; a test may move things behind its back (`containers`, `shared`) or make it `fail`."""
+
+    name: Final = "simulated"
+    kind: Final = "nothing"
+    weaker: Final = ("nothing really runs",)
+
+    def __init__(self) -> None:
+        self.shared: CPUSet | None = None
+        self.containers: dict[ContainerRef, CPUSet] = {}
+        self.applied: list[Wanted] = []
+        self.fail: str | None = None
+        self._mains: dict[ContainerRef, Main] = {}
+        self._next = _FIRST_PID
+        self._events: asyncio.Queue[Ended] = asyncio.Queue()
+
+    @property
+    def mains(self) -> Mapping[ContainerRef, Main]:
+        """The main processes that are pretended to run."""
+        return self._mains
+
+    def observe(self) -> Observed:
+        """Return what was applied last, or moved since."""
+        return Observed(self.shared, dict(self.containers))
+
+    def apply(self, want: Wanted) -> None:
+        """Remember it."""
+        if self.fail is not None:
+            raise ApplyError(self.fail)
+        self.applied.append(want)
+        self.shared = want.shared
+        self.containers |= want.exclusive
+        self.containers = {container: want.cpus_of(container) for container in self.containers}
+
+    async def events(self) -> AsyncIterator[Ended]:
+        """Yield the ends that are pretended."""
+        while True:
+            yield await self._events.get()
+
+    def prepare(self, shared: CPUSet) -> dict[ContainerRef, CPUSet]:
+        """Remember the shared pool; nothing runs already."""
+        self.shared = shared
+        return {}
+
+    def make_shared(self, ref: ContainerRef, _limit: Limit) -> None:
+        """Pretend that the container is in the shared pool."""
+        if self.shared is not None:
+            self.containers[ref] = self.shared
+
+    def spawn(
+        self,
+        ref: ContainerRef,
+        _command: Sequence[str],
+        _environment: Mapping[str, str],
+        _directory: str,
+        _out: IO[bytes],
+    ) -> int:
+        """Pretend to start a command, and return a pid that nobody has."""
+        self._next += 1
+        self._mains[ref] = Main(self._next, 0)
+        return self._next
+
+    def attach(self, ref: ContainerRef, pid: int) -> None:
+        """Pretend that the process is the container's."""
+        self._mains[ref] = Main(pid, 0)
+
+    def find_again(self, _ref: ContainerRef, _main: Main) -> bool:
+        """Nothing runs on after a restart."""
+        return False
+
+    def allowed(self, ref: ContainerRef) -> str:
+        """Return the CPUs that were applied."""
+        return str(self.containers.get(ref, ""))
+
+    def signal(self, ref: ContainerRef, number: Signals) -> None:
+        """Pretend that the container ends by the signal."""
+        if ref in self._mains:
+            self.end(ref, -number)
+
+    async def gone(self, refs: Collection[ContainerRef], _within: float) -> bool:
+        """Whether none of these is pretended to run."""
+        return not any(ref in self._mains for ref in refs)
+
+    def forget(self, ref: ContainerRef) -> None:
+        """Forget the container."""
+        self._mains.pop(ref, None)
+        self.containers.pop(ref, None)
+
+    def clean_up(self) -> None:
+        """Nothing is left behind."""
+
+    def end(self, ref: ContainerRef, code: int | None = 0) -> None:
+        """Pretend that the container has ended by itself."""
+        self._mains.pop(ref, None)
+        self._events.put_nowait(Ended(ref, code))

@@ -1,0 +1,1 @@
+"""What others see and ask for: one HTTP server, one read model."""

@@ -1,0 +1,252 @@
+"""The control socket: what the command line asks a daemon for, and the only place where anything can be changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pods import Amounts, PodUID
+from pinfold.core.policies.base import trace_of
+from pinfold.core.snapshot import pools
+from pinfold.formats.podyaml import parse_pods
+from pinfold.formats.topologyjson import format_topology_json
+from pinfold.manager.loop import PodExists, UnknownPod
+from pinfold.manager.workloads import Kind
+from pinfold.serve.http import HTTPError, Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pinfold.core.admission import Admission
+    from pinfold.core.pods import Pod
+    from pinfold.core.topology import Topology
+    from pinfold.errors import AdmissionError
+    from pinfold.manager.loop import Loop
+    from pinfold.manager.workloads import Workload
+
+_MOST: Final = 65_536_000
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+
+
+class Control:
+    """Answers requests on the control socket."""
+
+    def __init__(self, loop: Loop, topology: Topology, about: dict[str, object]) -> None:
+        self._loop = loop
+        self._topology = topology
+        self._about = about
+
+    async def handle(self, request: Request) -> Response:
+        """Return the answer to a request."""
+        match request.method, request.path.strip("/").split("/"):
+            case "GET", ["v1", what]:
+                return self._show(what, request)
+            case "POST", ["v1", *what]:
+                return self._change(what, request)
+            case "DELETE", ["v1", "pods", namespace, name]:
+                return await self._delete(namespace, name)
+        raise _unknown(request)
+
+    def _show(self, what: str, request: Request) -> Response:
+        match what:
+            case "node":
+                return Response(200, self.node())
+            case "topology":
+                return Response(200, json.loads(format_topology_json(self._topology)))
+            case "containers":
+                return Response(200, self.containers())
+            case "events":
+                return self._events(request)
+        raise _unknown(request)
+
+    def _change(self, what: list[str], request: Request) -> Response:
+        match what:
+            case ["pods"]:
+                return self._apply(request)
+            case ["run"]:
+                body = _body(request)
+                return self._reserve(_name(body), body, Kind.RUN)
+            case ["run", uid, "attach"]:
+                return self._attach(request, PodUID(uid))
+            case ["adopt"]:
+                return self._adopt(request)
+        raise _unknown(request)
+
+    def node(self) -> dict[str, object]:
+        """Return the node: its policy, its pools, and what it cannot promise."""
+        manager = self._loop.manager
+        return {
+            **self._about,
+            "policy": manager.admitter.policy.name,
+            "pools": pools(manager.admitter.policy, manager.state, self._topology),
+            "drifts_repaired": manager.drifts_repaired,
+        }
+
+    def containers(self) -> list[dict[str, object]]:
+        """Return every container: its CPUs as decided, and those that the kernel allows its process."""
+        return [row for workload in self._loop.workloads.values() for row in self._rows(workload)]
+
+    def _rows(self, workload: Workload) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for ref in workload.refs():
+            status = workload.status[ref.name]
+            cpus = self._loop.manager.state.cpus(ref.pod, ref.name)
+            rows.append(
+                {
+                    "namespace": workload.pod.namespace,
+                    "pod": workload.pod.name,
+                    "container": ref.name,
+                    "kind": workload.kind,
+                    "qos": workload.pod.qos,
+                    "exclusive": cpus is not None,
+                    "cpus": str(self._loop.manager.state.shared if cpus is None else cpus),
+                    "allowed": self._loop.runtime.allowed(ref),
+                    "state": status.state,
+                    "pid": status.pid,
+                    "restarts": status.restarts,
+                    "code": status.code,
+                    "since": round(status.since, 3),
+                }
+            )
+        return rows
+
+    def _events(self, request: Request) -> Response:
+        after = int(request.query["after"]) if request.query.get("after", "").isdigit() else 0
+        if request.query.get("follow") != "true":
+            return Response(200, [entry.data() for entry in self._loop.notes.after(after)])
+
+        async def lines() -> AsyncIterator[bytes]:
+            async for entry in self._loop.notes.follow(after):
+                yield json.dumps(entry.data()).encode() + b"\n"
+
+        return Response(200, lines=lines())
+
+    def _apply(self, request: Request) -> Response:
+        body = _body(request)
+        documents = parse_pods(_text(body, "text"), source=_text(body, "source"))
+        pods = [self._submit(pod) for pod in documents.pods]
+        return Response(200, {"pods": pods, "ignored": list(map(str, documents.ignored))})
+
+    def _submit(self, pod: Pod) -> dict[str, object]:
+        try:
+            return {"pod": pod.name, **_outcome(self._loop.submit(pod), self._assignable())}
+        except PodExists as error:
+            return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
+
+    def _assignable(self) -> CPUSet:
+        manager = self._loop.manager
+        return CPUSet.parse(pools(manager.admitter.policy, manager.state, self._topology)["assignable"])
+
+    async def _delete(self, namespace: str, name: str) -> Response:
+        try:
+            await self._loop.delete(name, namespace)
+        except UnknownPod as error:
+            raise HTTPError(404, "NotFound", str(error)) from error
+        return Response(200, {"deleted": name})
+
+    def _reserve(self, name: str, body: dict[str, object], kind: Kind) -> Response:
+        milli = _milli(body)
+        cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
+        try:
+            pod, admission = self._loop.reserve(name, cpu, kind=kind)
+        except PodExists as error:
+            raise HTTPError(409, "AlreadyExists", str(error)) from error
+        if admission.refusal is not None:
+            return Response(409, _outcome(admission, self._assignable())["refused"])
+        return Response(201, {"uid": pod.uid, **_outcome(admission, self._assignable())})
+
+    def _attach(self, request: Request, uid: PodUID) -> Response:
+        pid = _pid(_body(request))
+        _check_owner(pid, request)
+        self._loop.attach(uid, pid)
+        return Response(200, {"attached": pid})
+
+    def _adopt(self, request: Request) -> Response:
+        body = _body(request)
+        pid = _pid(body)
+        _check_owner(pid, request)
+        reserved = self._reserve(_name(body), body, Kind.ADOPTED)
+        if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
+            self._loop.attach(PodUID(str(reserved.data["uid"])), pid)
+        return reserved
+
+
+def _outcome(admission: Admission, assignable: CPUSet) -> dict[str, object]:
+    if admission.refusal is not None:
+        return {"refused": _refusal(admission.refusal, admission.container, assignable)}
+    cpus = {name: str(decision.cpus) for name, decision in admission.decisions.items() if decision.cpus is not None}
+    return {"cpus": cpus}
+
+
+def _refusal(refusal: AdmissionError, container: str | None, assignable: CPUSet) -> dict[str, object]:
+    steps = [str(step) for step in trace_of(refusal).steps[:-1]]
+    free = f"{len(assignable)} CPUs can be given now ({assignable})" if assignable else "no CPU can be given now"
+    explanation = f"container {container}: {free}; see `pinfold get cpus` for who has the others"
+    return {
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "container": container,
+        "steps": steps,
+        "explanation": explanation,
+    }
+
+
+def _body(request: Request) -> dict[str, object]:
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise HTTPError(400, "BadRequest", f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise HTTPError(400, "BadRequest", "the body is no JSON object")
+    return body
+
+
+def _text(body: dict[str, object], name: str) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise HTTPError(400, "BadRequest", f"{name}: expected text")
+    return value
+
+
+def _name(body: dict[str, object]) -> str:
+    name = _text(body, "name")
+    if _NAME.fullmatch(name) is None:
+        raise HTTPError(
+            400, "BadRequest", f"name: {name[:80]!r} is no name; allowed: a-z, 0-9, - and ., up to 63 of them"
+        )
+    return name
+
+
+def _milli(body: dict[str, object]) -> int:
+    milli = body.get("milli")
+    if not isinstance(milli, int) or isinstance(milli, bool) or not 0 <= milli <= _MOST:
+        raise HTTPError(400, "BadRequest", f"milli: expected a number of milli CPUs from 0 to {_MOST}")
+    if body.get("shared") is not True and (milli % 1000 or not milli):
+        raise HTTPError(
+            400, "BadRequest", f"milli: {milli} is no whole number of CPUs; exclusive CPUs are whole, 1 or more"
+        )
+    return milli
+
+
+def _pid(body: dict[str, object]) -> int:
+    pid = body.get("pid")
+    if not isinstance(pid, int) or isinstance(pid, bool) or not 1 < pid < 1 << 22:
+        raise HTTPError(400, "BadRequest", "pid: expected the number of a process")
+    return pid
+
+
+def _check_owner(pid: int, request: Request) -> None:
+    """Raise unless the caller may have its way with the process."""
+    try:
+        owner = Path(f"/proc/{pid}").stat().st_uid
+    except OSError as error:
+        raise HTTPError(404, "NotFound", f"process {pid} is not there") from error
+    if request.peer.uid not in {0, owner}:
+        raise HTTPError(403, "Forbidden", f"process {pid} belongs to user {owner}")
+
+
+def _unknown(request: Request) -> HTTPError:
+    return HTTPError(404, "NotFound", f"there is no {request.method} {request.path}")
