@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 REFERENCE = Path(__file__).with_name("reference.json")
-_SECONDS = 0.05
-_REPETITIONS = 9
+_BATCH = 2_000_000  # ns
+_MEASURED = 400_000_000
 _OPTIONS = {
     "default": (),
     "checkpoint": (),
@@ -190,17 +190,20 @@ def operations(names: Iterator[str], directory: Path) -> Iterator[tuple[str, Cal
 
 
 def fastest(operation: Callable[[], object]) -> float:
-    """Return the ns of one operation: the minimum of repetitions, each long enough to be measured."""
+    """Return the ns of one operation: the minimum over many short batches, so that other programs disturb only some."""
     clock = time.perf_counter_ns
-    count, spent = 1, 0
-    while spent < _SECONDS * 1e9:
+    count = 1
+    while True:
         start = clock()
         for _ in range(count):
             operation()
         spent = clock() - start
-        count = max(count + 1, min(count * 10, int(count * _SECONDS * 1.2e9 / max(spent, 1))))
+        if spent >= _BATCH:
+            break
+        count = max(count + 1, min(count * 10, int(count * _BATCH * 1.2 / max(spent, 1))))
     best = spent / count
-    for _ in range(_REPETITIONS):
+    end = clock() + _MEASURED
+    while clock() < end:
         start = clock()
         for _ in range(count):
             operation()

@@ -15,8 +15,8 @@ from pinfold.core.hints import Hint
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-LISTED_NODES: Final = 10
-"""Up to so many nodes, all masks are kept in order (1,023 of them); beyond, they are made one by one."""
+LISTED_NODES: Final = 12
+"""Up to so many nodes, all masks are kept in order (4,095 of them); beyond, they are made one by one."""
 
 
 def narrow_then_low(mask: int) -> tuple[int, int]:

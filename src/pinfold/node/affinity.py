@@ -105,7 +105,8 @@ class Affinity:
 
     def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Change the CPUs of an exclusive container."""
-        if self._made.get(ref) is None:
+        self._require(ref)
+        if not self._is_exclusive(ref):
             raise NoGroupError(ref)
         self._check(f"container {show(ref)}", cpus)
         changed, self._made[ref] = cpus != self._made[ref], cpus
@@ -113,8 +114,7 @@ class Affinity:
 
     def attach(self, ref: ContainerRef, pid: int) -> None:
         """Put a running process with all its threads into the container."""
-        if ref not in self._made:
-            raise NoGroupError(ref)
+        self._require(ref)
         process = self._membership.add(ref, pid)
         cpus = self._target(ref)
         try:
@@ -126,47 +126,44 @@ class Affinity:
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""
-        if ref not in self._made:
-            raise NoGroupError(ref)
+        self._require(ref)
         return self._membership.joiner(ref, lambda: os.sched_setaffinity(0, self._target(ref)))
 
     def environment(self, ref: ContainerRef) -> dict[str, str]:
         """Return the variables by which the container's processes are found after a restart."""
-        if ref not in self._made:
-            raise NoGroupError(ref)
+        self._require(ref)
         return marks(self._name, ref, exclusive=self._is_exclusive(ref))
 
     def members(self, ref: ContainerRef) -> list[int]:
         """Return the processes of the container now."""
-        pids = self._membership.scan().get(ref, [])
-        if not pids and ref not in self._made:
-            raise NoGroupError(ref)
+        pids = self._members().get(ref, [])
+        self._require(ref)
         return pids
 
     def cpus(self, ref: ContainerRef) -> CPUSet:
         """Return the CPUs that the container was given, and those that any of its threads has beyond."""
-        pids = self.members(ref)
-        return self._used(pids) | (self._target(ref) if ref in self._made else EMPTY)
+        return self._used(self.members(ref)) | self._target(ref)
 
     def shared_cpus(self) -> CPUSet:
         """Return the CPUs of the pool, and those that any thread in it has beyond."""
-        members = self._membership.scan().items()
+        members = self._members().items()
         return self._pool | self._used([pid for ref, pids in members if not self._is_exclusive(ref) for pid in pids])
 
     def found(self) -> dict[ContainerRef, bool]:
         """Return the containers that were made, or whose processes say that they were; True: exclusive."""
-        return {ref: self._is_exclusive(ref) for ref in (*self._made, *self._membership.scan())}
+        self._members()
+        return {ref: self._is_exclusive(ref) for ref in self._made}
 
     def remove(self, ref: ContainerRef) -> None:
         """Forget the container, which must have no processes."""
-        pids = self._membership.scan().get(ref)
+        pids = self._members().get(ref)
         if pids:
             raise GroupInUseError(f"container {show(ref)}", pids)
         self._made.pop(ref, None)
 
     def remove_all(self) -> None:
         """Forget all containers, which must have no processes."""
-        pids = [pid for pids in self._membership.scan().values() for pid in pids]
+        pids = [pid for pids in self._members().values() for pid in pids]
         if pids:
             raise GroupInUseError(self._name, pids)
         self._made.clear()
@@ -176,9 +173,23 @@ class Affinity:
         return self._pool if cpus is None else cpus
 
     def _is_exclusive(self, ref: ContainerRef) -> bool:
-        if ref in self._made:
-            return self._made[ref] is not None
-        return self._membership.marked_exclusive.get(ref, False)
+        return self._made[ref] is not None
+
+    def _require(self, ref: ContainerRef) -> None:
+        if ref not in self._made and ref not in self._members():
+            raise NoGroupError(ref)
+
+    def _members(self) -> dict[ContainerRef, list[int]]:
+        """Return the processes of every container that has any; one found by its marks is as good as made."""
+        members = self._membership.scan()
+        for ref in members.keys() - self._made.keys():
+            exclusive = self._membership.marked_exclusive.get(ref, False)
+            cpus = self._used(members[ref]) if exclusive else None
+            if cpus == EMPTY:  # ended meanwhile
+                del members[ref]
+            else:
+                self._made[ref] = cpus
+        return members
 
     def _check(self, group: str, cpus: CPUSet) -> None:
         if not cpus:
@@ -201,7 +212,7 @@ class Affinity:
         done: set[int] = set()
         errors: list[GroupError] = []
         for _ in range(_ROUNDS):
-            members = {pid for ref, pids in self._membership.scan().items() if chosen(ref) for pid in pids}
+            members = {pid for ref, pids in self._members().items() if chosen(ref) for pid in pids}
             moved = False
             for pid in members - done:
                 try:

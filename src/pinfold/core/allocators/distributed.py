@@ -85,7 +85,7 @@ class _Search:
 
         The fewest to try are those that full nodes would take, the most one for each group or each free node.
         """
-        groups = -(-self.machine.online.bit_count() // self.group)
+        groups = -(-self.machine.size // self.group)
         per_node = -(-groups // len(self.machine.numa_nodes.places))
         needed = self.count // self.group
         most = max(self.counts)
@@ -142,6 +142,10 @@ class _Search:
         Without a rest this is the best one: only the number of CPUs that the chosen nodes have together matters.
         """
         counts = self.counts
+        most = max(counts)
+        fullest = [i for i, count in enumerate(counts) if count == most]
+        if len(fullest) >= size and share * size == self.count:
+            return Split(tuple(fullest[:size]), share, ())
         able = [i for i, count in enumerate(counts) if count >= share]
         if len(able) < size:
             return None

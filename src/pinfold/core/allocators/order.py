@@ -83,6 +83,13 @@ class Row:
 
     def fullest_first(self, free: int) -> Sequence[Place]:
         """Return those with free CPUs, fewest free CPUs first; ties keep the order of ids."""
+        places = self.places
+        if len(places) == 2:  # noqa: PLR2004 - what most machines have, and worth its own way
+            first, second = self.masks
+            count, other = (first & free).bit_count(), (second & free).bit_count()
+            if count > other:
+                return (places[1], places[0]) if other else places[:1]
+            return places if count else places[1:] if other else ()
         counts = [(mask & free).bit_count() for mask in self.masks]
         order = sorted(counts)
         if order == counts:
@@ -102,6 +109,7 @@ class Machine:
         self.topology: Final = topology
         self.fidelity: Final = fidelity
         self.online: Final = topology.online.mask
+        self.size: Final = len(topology.cpus)
         average = fidelity is Fidelity.KUBELET
         own = Counts(len(topology.cpus), len(topology.cores), len(topology.sockets))
         cpus, cores, sockets = topology.counts if average else own
@@ -127,6 +135,7 @@ class Machine:
         )
         self.even: Final = all(core.size == core.whole == self.cpus_per_core for core in self.cores.places)
         """Whether all cores have the same number of CPUs."""
+        self._one_to_one: Final = self._tidy and all(len(outer.inner.places) == 1 for outer in self.outer.places)
         nested = all(place.nested for place in (*self.inner.places, *self.uncore_caches.places))
         stride = stride_of(topology.cores) if self.even and nested else None
         self.pick: Final = ListedCores(self) if stride is None else StridedCores(self, stride)
@@ -151,6 +160,8 @@ class Machine:
 
     def sorted_inner(self, free: int) -> Sequence[Place]:
         """Return the inner groups with free CPUs, the fullest first within each of the sorted outer groups."""
+        if self._one_to_one:
+            return [outer.inner.places[0] for outer in self.outer.fullest_first(free)]
         if self._tidy:
             return [place for outer in self.outer.fullest_first(free) for place in outer.inner.fullest_first(free)]
         return [

@@ -80,9 +80,12 @@ def take_packed_in(machine: Machine, node: Place, free: int, count: int, recorde
     free &= node.mask
     if machine.numa_first or count >= machine.smallest_inner:
         return take_packed(machine, free, count, PACKED, recorder)
+    if recorder is None:
+        cpus = machine.pick.whole(node, free, count)
+        rest = count - cpus.bit_count()
+        return cpus | machine.pick.single(node, free & ~cpus, rest) if rest else cpus
     taking = Taking(machine, free, count, recorder)
-    if recorder is not None:
-        note_averages(recorder, machine.sockets, free)
+    note_averages(recorder, machine.sockets, free)
     take_cores_and_cpus(taking, (node,))
     return taking.taken
 

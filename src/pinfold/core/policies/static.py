@@ -119,6 +119,7 @@ class StaticPolicy:
         self.reserved_physical: Final = machine.topology.siblings(reserved)
         self.pod_level: Final = pod_level
         self.arrangement: Final = arrangement_of(options, machine)
+        self._allocator: Final = take_distributed if self.arrangement.group else take_packed
         self._exact: Final = machine.fidelity is Fidelity.KUBELET
         self._by_own_size: Final = not self._exact and not machine.even
 
@@ -199,14 +200,26 @@ class StaticPolicy:
     ) -> int:
         """Return the mask of the CPUs for a request, or raise why there are none."""
         available = state.shared.mask & ~self.reserved.mask | reusable
-        if self.options.full_pcpus_only and self._by_own_size:
-            taken = self._take_whole_cores(available, count, affinity, recorder)
+        if self.options.full_pcpus_only:
+            if self._by_own_size:
+                return self._left_some(state, self._take_whole_cores(available, count, affinity, recorder), recorder)
+            self._check_whole_cores(state, count, recorder)
+        if affinity is None:
+            taken = self._allocator(self.machine, available, count, self.arrangement, recorder)
         else:
-            if self.options.full_pcpus_only:
-                self._check_whole_cores(state, count, recorder)
             taken = self._take_near(available, count, affinity, recorder)
-        if not state.shared.mask & ~taken:
-            self._leave_some_shared(state, count, recorder)
+        return self._left_some(state, taken, recorder)
+
+    def _left_some(self, state: State, taken: int, recorder: Recorder | None) -> int:
+        """Return the CPUs that were taken, unless they would leave nothing to the shared pool."""
+        if state.shared.mask & ~taken:
+            return taken
+        # differs: the reference lets the last shared CPU go.
+        if not self._exact:
+            raise EmptySharedPoolError(taken.bit_count(), state.shared)
+        if recorder is not None:
+            what = f"shared containers stay on CPUs {state.shared}, which belong to others now"
+            recorder.defect(Defect.EMPTY_SHARED_POOL, f"the shared pool is empty: {what}")
         return taken
 
     def _take_near(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
@@ -236,7 +249,7 @@ class StaticPolicy:
 
     def take(self, available: int, count: int, recorder: Recorder | None = None) -> int:
         """Return *count* CPUs of *available*, lying as the options ask for."""
-        return _take(self.machine, available, count, self.arrangement, recorder)
+        return self._allocator(self.machine, available, count, self.arrangement, recorder)
 
     def _near(self, affinity: int) -> int:
         machine = self.machine
@@ -252,16 +265,6 @@ class StaticPolicy:
         free = (state.shared.mask & ~self.reserved_physical.mask).bit_count()
         if count > free:
             raise SMTAlignmentError(count, per_core, free)
-
-    def _leave_some_shared(self, state: State, count: int, recorder: Recorder | None) -> None:
-        # differs: the reference lets the last shared CPU go.
-        if not self._exact:
-            raise EmptySharedPoolError(count, state.shared)
-        if recorder is not None:
-            what = (
-                f"the shared pool is empty: shared containers stay on CPUs {state.shared}, which belong to others now"
-            )
-            recorder.defect(Defect.EMPTY_SHARED_POOL, what)
 
     def admit_pod(self, state: State, pod: Pod, affinity: int | None = None) -> Decision:
         """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
