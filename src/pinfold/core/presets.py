@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_CPUS: Final = 65536
+MAX_NODES: Final = 1024
 LEVELS: Final = ("sockets", "numa", "l3", "cores", "threads")
 # As firmware tables of two-socket servers mostly say; the kernel's unit is 10 = local.
 LOCAL, SAME_SOCKET, REMOTE = 10, 12, 32
@@ -156,4 +157,6 @@ def _parse_shape(text: str) -> dict[str, int]:
         total *= max(count, 1)
     if total > MAX_CPUS:
         raise ParseError(f"{total:,} CPUs are more than {MAX_CPUS:,}", text=text)
+    if full["sockets"] * full["numa"] * (max(full["l3"], 1) if next(iter(full)) == "l3" else 1) > MAX_NODES:
+        raise ParseError(f"more than {MAX_NODES:,} NUMA nodes", text=text)
     return full

@@ -111,9 +111,14 @@ class Topology:
             offline=CPUSet(facts.offline & ~facts.online),
             isolated=CPUSet(facts.isolated),
             memory_only=tuple(sorted(facts.numa_nodes.keys() - set(numa.values()))),
-            distances=MappingProxyType({a: MappingProxyType(dict(row)) for a, row in facts.distances.items()}),
+            distances=_frozen(facts.distances),
             warnings=tuple(warnings),
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        distances = {node: dict(row) for node, row in self.distances.items()}
+        rest = (self.cpus, self.offline, self.isolated, self.memory_only, self.counted, self.warnings)
+        return _unpickled, (distances, *rest)
 
     @cached_property
     def online(self) -> CPUSet:
@@ -169,7 +174,23 @@ class Topology:
     def siblings(self, cpus: CPUSet) -> CPUSet:
         """Return *cpus* and all CPUs on the same cores."""
         mask = cpus.mask
-        return CPUSet(sum(core.mask for core in self.cores if core.mask & mask))
+        return CPUSet(mask | sum(core.mask for core in self.cores if core.mask & mask))
+
+
+def _unpickled(  # noqa: PLR0913, PLR0917 - the fields, in order
+    distances: dict[int, dict[int, int]],
+    cpus: tuple[CPUInfo, ...],
+    offline: CPUSet,
+    isolated: CPUSet,
+    memory_only: tuple[int, ...],
+    counted: Counts | None,
+    warnings: tuple[str, ...],
+) -> Topology:
+    return Topology(cpus, offline, isolated, memory_only, _frozen(distances), counted, warnings)
+
+
+def _frozen(distances: Mapping[int, Mapping[int, int]]) -> Mapping[int, Mapping[int, int]]:
+    return MappingProxyType({node: MappingProxyType(dict(row)) for node, row in distances.items()})
 
 
 def _label(online: int, groups: Iterable[tuple[int | None, int]], kind: str, warnings: list[str]) -> dict[int, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import (
+    OFFLINE,
     OUTSIDERS,
     GroupError,
     GroupInUseError,
@@ -77,6 +78,7 @@ class Affinity:
         """What cannot be promised, in words."""
         reasons = [
             OUTSIDERS,
+            OFFLINE,
             "a process can change its own affinity; it is put back at the next reconcile",
             "what a process has chosen within its CPUs is overwritten when they change",
             "CPU limits and weights are not applied",

@@ -7,31 +7,34 @@
 
 So each container has one group of its own, which says who belongs to it, and one it has in common with its kind.
 NAME, exclusive and its pods have all CPUs and are only ever widened, from the top down; only groups without groups
-below are shrunk. A group needs CPUs and NUMA nodes before it takes a process.
+below are shrunk. A group needs CPUs and NUMA nodes before it takes a process. When its last CPU goes offline, the
+kernel moves its processes to the group above; as we put none there, they are known for lost ones and brought back.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import (
+    OFFLINE,
     OUTSIDERS,
     GroupError,
+    GroupInUseError,
     KindUnavailableError,
     NoCPUsError,
     NoGroupError,
     NoProcessError,
 )
-from pinfold.node.groupnames import marks
+from pinfold.node.groupnames import marks, read_marks, show
 from pinfold.node.joiner import Joiner
+from pinfold.node.procfs import Procfs
 from pinfold.node.subtree import Subtree
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.node.groups import Limit
@@ -87,12 +90,13 @@ class CgroupV1:
     def __init__(self, cpusets: Subtree, cpu: Subtree) -> None:
         self._cpusets = cpusets
         self._cpu = cpu
+        self._procfs = Procfs(Path("/proc"))
         self._has_cpu = (cpu.root / _SHARES).is_file()
 
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [OUTSIDERS, "processes whose CPUs all go offline are moved to the group above, on all CPUs"]
+        reasons = [OUTSIDERS, OFFLINE]
         if not self._has_cpu:
             reasons.append("CPU limits and weights are not applied: there is no cpu controller")
         elif not (self._cpu.root / _QUOTA).exists():
@@ -115,6 +119,8 @@ class CgroupV1:
     def set_shared(self, cpus: CPUSet) -> None:
         """Make *cpus* the shared pool, by one write."""
         self._set_cpus(self._cpusets.shared, cpus)
+        for pid in files.read_pids(self._cpusets.top):
+            files.add_unless_gone(self._cpusets.shared, pid)
 
     def make(self, ref: ContainerRef, cpus: CPUSet | None, limit: Limit) -> None:
         """Make the container's group, or make the one that is there as it should be, also if it changes its pool."""
@@ -124,7 +130,7 @@ class CgroupV1:
             self._widen(place.own.parent)
             files.make_group(place.own)
             files.write_cpus(place.own / _MEMS, files.read_cpus(place.own.parent / _MEMS))
-            self._set_cpus(place.own, cpus)
+            self._set_exclusive(ref, place.own, cpus)
         else:
             files.make_group(place.own)
             self._set_limit(place.own, limit)
@@ -135,7 +141,7 @@ class CgroupV1:
         group = self._cpusets.group(ref, exclusive=True)
         if not group.is_dir():
             raise NoGroupError(ref)
-        self._set_cpus(group, cpus)
+        self._set_exclusive(ref, group, cpus)
 
     def attach(self, ref: ContainerRef, pid: int) -> None:
         """Move a running process with all its threads into the container's group."""
@@ -153,7 +159,8 @@ class CgroupV1:
 
     def members(self, ref: ContainerRef) -> list[int]:
         """Return the processes of the container now."""
-        return files.read_pids(self._find(ref).own)
+        place = self._find(ref)
+        return sorted({*files.read_pids(place.own), *(self._lost(ref, place.own) if place.exclusive else ())})
 
     def cpus(self, ref: ContainerRef) -> CPUSet:
         """Return the CPUs that the kernel lets the container use."""
@@ -171,6 +178,9 @@ class CgroupV1:
 
     def remove(self, ref: ContainerRef) -> None:
         """Remove the container's group, which must have no processes."""
+        lost = self._lost(ref, self._cpusets.group(ref, exclusive=True))
+        if lost:
+            raise GroupInUseError(f"container {show(ref)}", lost)
         self._cpusets.remove(ref, exclusive=True)
         self._cpu.remove(ref, exclusive=False)
         self._set_pod_shares(self._cpu.group(ref, exclusive=False).parent)
@@ -211,6 +221,23 @@ class CgroupV1:
         if not cpus <= files.read_cpus(group.parent / _CPUS):
             self._widen(group.parent)
         files.write_cpus(group / _CPUS, cpus)
+
+    def _set_exclusive(self, ref: ContainerRef, group: Path, cpus: CPUSet) -> None:
+        self._set_cpus(group, cpus)
+        for pid in self._lost(ref, group):
+            files.add_unless_gone(group, pid)
+
+    def _lost(self, ref: ContainerRef, group: Path) -> list[int]:
+        """Return the container's processes that the kernel has moved to its pod's group.
+
+        Where the pod has more containers, the marks in their environment tell them apart.
+        """
+        pod = group.parent
+        lost = files.read_pids(pod) if group.is_dir() else []
+        if not lost or files.groups_below(pod) == [group]:
+            return lost
+        marked = ((pid, read_marks(self._cpusets.name, self._procfs.environment(pid))) for pid in lost)
+        return [pid for pid, mark in marked if mark is not None and mark[0] == ref]
 
     def _widen(self, group: Path) -> None:
         """Give the group, and those above it up to our top, all CPUs and NUMA nodes there are, from the top down.

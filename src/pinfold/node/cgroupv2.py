@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import OUTSIDERS, KindUnavailableError, NoCPUsError, NoGroupError, NoProcessError
+from pinfold.node.grouperrors import OFFLINE, OUTSIDERS, KindUnavailableError, NoCPUsError, NoGroupError, NoProcessError
 from pinfold.node.groupnames import marks
 from pinfold.node.joiner import Joiner
 from pinfold.node.subtree import Subtree
@@ -66,7 +66,7 @@ class CgroupV2:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [OUTSIDERS]
+        reasons = [OUTSIDERS, OFFLINE]
         if not self._has_cpu:
             reasons.append("CPU limits and weights are not applied: there is no cpu controller")
         elif self._tree.shared.is_dir() and not (self._tree.shared / _MAX).exists():

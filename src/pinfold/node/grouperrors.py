@@ -1,4 +1,4 @@
-"""What goes wrong with groups of processes, whatever kind of group it is."""
+"""What goes wrong with groups of processes, and what no kind of them can promise."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods import ContainerRef
 
 OUTSIDERS: Final = "processes that pinfold has not started or adopted may run on exclusive CPUs"
+OFFLINE: Final = "while all CPUs of a container are offline, its processes run on the others"
 _SHOWN_PIDS: Final = 10
 
 

@@ -44,7 +44,7 @@ def discover_as_kubelet(root: Path) -> Topology:
         isolated=CPUSet(tree.mask(["cpu/isolated"], []) or 0),
         memory_only=tuple(sorted(node for node, mask in nodes.items() if not mask & seen.mask)),
         distances=read_distances(tree, nodes),
-        warnings=_warnings(CPUSet(online) - seen),
+        warnings=(*tree.warnings, *_warnings(CPUSet(online) - seen)),
     )
 
 

@@ -55,17 +55,18 @@ class Procfs:
                 return CPUSet.parse(line[len(_ALLOWED) :].decode("ascii"))
         return EMPTY
 
-    def own_environment(self, pid: int) -> list[bytes]:
-        """Return the environment the process started with, as "NAME=value"; nothing of other users' processes.
+    def environment(self, pid: int) -> list[bytes]:
+        """Return the environment the process started with, as "NAME=value"; its owner can write there what it likes."""
+        return self._read(f"{pid}/environ").split(b"\0")
 
-        Others could write there what they like, and so join a group uninvited.
-        """
+    def own_environment(self, pid: int) -> list[bytes]:
+        """Return the same of our own processes, nothing of other users': they could join a group uninvited."""
         try:
             if os.stat(f"{self._root}/{pid}").st_uid != os.geteuid():  # noqa: PTH116 - called for every process there is
                 return []
         except OSError:
             return []
-        return self._read(f"{pid}/environ").split(b"\0")
+        return self.environment(pid)
 
     def _numbers(self, path: str) -> Iterator[int]:
         try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.core.cpuset import cpus_of, format_list
 from pinfold.core.topology import Facts, Topology
+from pinfold.errors import excerpt
 from pinfold.node.tree import NoCPUs, Tree
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ def read_online(tree: Tree) -> tuple[int, int]:
         if directories:
             tree.warn("cpu/online: missing; taken from cpuN/online, or every cpuN directory")
         online = _mask_of(cpu for cpu in cpus_of(directories) if tree.number(f"cpu/cpu{cpu}/online") != 0)
+    elif directories and online & ~directories:
+        _warn_about(tree, online & ~directories, "online, but without a directory; ignored")
+        online &= directories
     present = tree.mask(["cpu/present"], [])
     return online, online | (directories if present is None else present)
 
@@ -93,7 +97,8 @@ def read_distances(tree: Tree, nodes: Mapping[int, int]) -> dict[int, dict[int, 
         if len(words) == len(order) and all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
             distances[node] = dict(zip(order, map(int, words), strict=True))
         else:
-            tree.warn(f"node/node{node}/distance: expected {len(order)} numbers, found {len(words)}; ignored")
+            found = excerpt(" ".join(words))
+            tree.warn(f"node/node{node}/distance: expected {len(order)} numbers, found {found}; ignored")
     return distances
 
 

@@ -108,8 +108,11 @@ class Tree:
 def _read(path: str) -> str:
     # Not blocking: a recorded tree may hold a FIFO where a file should be.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    data = b""
     try:
-        data = os.read(fd, _MAX_FILE + 1)
+        # The kernel hands out some lists a page at a time.
+        while len(data) <= _MAX_FILE and (more := os.read(fd, _MAX_FILE + 1)):
+            data += more
     finally:
         os.close(fd)
     if len(data) > _MAX_FILE:
