@@ -56,7 +56,7 @@ class CPUSet:
         mask = 0
         for cpu in cpus:
             if not 0 <= cpu <= MAX_CPU:
-                shown = cpu if abs(cpu) < 1 << 64 else "that large"
+                shown = cpu if cpu.bit_length() <= MAX_CPU.bit_length() ** 2 else "of that size"
                 raise ParseError(f"CPU number {shown} is not within 0 to {MAX_CPU}")
             mask |= 1 << cpu
         return cls(mask)

@@ -49,10 +49,10 @@ def decode(component: str) -> str | None:
     >>> decode("a%2Fb"), decode("cpu.max")
     ('a/b', None)
     """
-    raw = b"" if component == _EMPTY else component.encode("utf-8", "surrogateescape")
     try:
+        raw = b"" if component == _EMPTY else component.encode("ascii")
         name = _ESCAPED.sub(lambda match: bytes([int(match[1], 16)]), raw).decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
+    except UnicodeError:
         return None
     return name if encode(name) == component else None
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.cpuhints import cpu_hints
+from pinfold.core.gosyntax import go_bool, go_int, go_quote
 from pinfold.core.hints import UNSATISFIABLE, Hint, HintList
 from pinfold.core.mergereport import MergeReason
 from pinfold.core.presets import preset
 from pinfold.core.topology import Topology
 from pinfold.core.topologymanager import TopologyAffinityError, TopologyManager
-from pinfold.core.gosyntax import go_bool, go_int, go_quote
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError, ConfigError
 
