@@ -61,6 +61,7 @@ class Node:
         self.reserved = reserve(machine, arrangement_of(options, machine), count, cpus, recorder)
         self.defects |= {defect for defect, _ in recorder.trace().defects}
         self.policy = StaticPolicy(machine, self.reserved, options, pod_level=POD_LEVEL.is_on(gates))
+        self.defects |= {defect for defect, _ in self.policy.defects}
         if options.strict_cpu_reservation:
             self.kept_apart = self.reserved
         if not self.topology.online - self.kept_apart:

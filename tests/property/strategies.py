@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from pinfold.core.allocators.order import Arrangement
+from pinfold.core.allocators.order import PACKED, Arrangement
 from pinfold.core.config import check_machine
 from pinfold.core.cpuset import CPUSet, cpus_of
 from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 GIB: Final = 1 << 30
 
 # Machines.
+
+_threads: Final = st.integers(1, 2)
 
 
 class Place(NamedTuple):
@@ -48,15 +50,18 @@ def regular_topologies(draw: st.DrawFn, most: int = 24) -> Topology:
 
 
 @st.composite
-def irregular_topologies(draw: st.DrawFn, most: int = 16, *, equal_cores: bool = False) -> Topology:
+def irregular_topologies(
+    draw: st.DrawFn, most: int = 16, *, equal_cores: bool = False, crossing: bool = False
+) -> Topology:
     """Machines as they also come: cores of several sizes, scattered numbers, groups of unequal size, ids with gaps.
 
-    Every core is within one socket, one NUMA node and one uncore cache; the larger groups may cross each other.
+    Every core is within one socket, one NUMA node and one uncore cache. Of larger groups one is within the other,
+    either way round; with *crossing* they may also overlap.
     """
     sizes = _core_sizes(draw, most, equal=equal_cores)
     total = sum(sizes)
     numbers = draw(st.permutations(_numbers(draw, total)))
-    places = _places(draw, len(sizes))
+    places = _places(draw, len(sizes), crossing=crossing)
     rows = []
     next_number = iter(numbers)
     for size, place in zip(sizes, places, strict=True):
@@ -75,6 +80,13 @@ def offline_topologies(draw: st.DrawFn, most: int = 24) -> Topology:
         left = [cpu for cpu in core.cpus if cpu not in off]
         rows += [row._replace(core=min(left)) for row in full.cpus if row.cpu in left]
     return Topology.from_rows(rows)
+
+
+@st.composite
+def node_topologies(draw: st.DrawFn) -> Topology:
+    """Machines of up to 8 NUMA nodes with few CPUs each, where distributing over them has many ways to go."""
+    sockets, nodes = draw(st.sampled_from([(1, 2), (1, 4), (1, 6), (1, 7), (2, 2), (2, 3), (2, 4), (4, 2), (4, 1)]))
+    return from_shape(f"sockets:{sockets},numa:{nodes},cores:{draw(st.integers(1, 3))},threads:{draw(_threads)}")
 
 
 def topologies(most: int = 16) -> st.SearchStrategy[Topology]:
@@ -113,28 +125,25 @@ def _numbers(draw: st.DrawFn, total: int) -> list[int]:
     return sorted(draw(st.sets(st.integers(0, 2 * total), min_size=total, max_size=total)))
 
 
-def _places(draw: st.DrawFn, cores: int) -> list[Place]:
-    """Return where each core is: an outer group, an inner one in it, and a cache in one of these or across."""
+def _places(draw: st.DrawFn, cores: int, *, crossing: bool) -> list[Place]:
+    """Return where each core is: an outer group, an inner one in it, and a cache in one of these."""
     wide = _ids(draw, cores, draw(st.integers(1, 3)))
     narrow = _within(draw, wide, draw(st.integers(1, 3)))
-    uncore = _caches(draw, wide, narrow)
-    crossing = draw(st.sampled_from([False, False, False, True]))
-    if crossing:
+    uncore = _ids(draw, cores, 3) if crossing and draw(st.booleans()) else _caches(draw, wide, narrow)
+    if crossing and draw(st.booleans()):
         narrow = _ids(draw, cores, 3)
     sockets, nodes = (wide, narrow) if draw(st.booleans()) else (narrow, wide)
     return [Place(*place) for place in zip(sockets, nodes, uncore, strict=True)]
 
 
 def _caches(draw: st.DrawFn, wide: Sequence[int], narrow: Sequence[int]) -> Sequence[int | None]:
-    match draw(st.sampled_from(["none", "wide", "narrow", "finer", "across"])):
+    match draw(st.sampled_from(["none", "wide", "narrow", "finer"])):
         case "wide":
             return wide
         case "narrow":
             return narrow
         case "finer":
             return _within(draw, narrow, 2)
-        case "across":
-            return _ids(draw, len(wide), 3)
         case _:
             return [None] * len(wide)
 
@@ -187,10 +196,15 @@ def valid_options(topology: Topology | None = None) -> list[Options]:
 def arrangements(threads: int) -> st.SearchStrategy[Arrangement]:
     """The arrangements that options can ask for on a machine with so many threads per core."""
     return st.one_of(
-        st.builds(Arrangement, uncore=st.booleans(), align_by_socket=st.booleans()),
-        st.just(Arrangement(spread=True)),
-        st.builds(Arrangement, group=st.sampled_from([1, threads]), align_by_socket=st.booleans()),
+        st.sampled_from([PACKED, Arrangement(uncore=True), Arrangement(spread=True)]),
+        distributed_arrangements(1, threads),
     )
+
+
+def distributed_arrangements(*groups: int, by_socket: bool = True) -> st.SearchStrategy[Arrangement]:
+    """Distribution over NUMA nodes in groups of so many CPUs, with align-by-socket or without."""
+    aligned = (False, True) if by_socket else (False,)
+    return st.sampled_from([Arrangement(group=group, align_by_socket=by) for group in groups for by in aligned])
 
 
 # Pods.

@@ -75,7 +75,7 @@ class Admitter(NamedTuple):
         for hint in report.passed_over:
             recorder.step(f"passed over hint: {hint}")
         if self.fidelity is Fidelity.KUBELET:
-            for defect, what in self.manager.defects:
+            for defect, what in (*self.manager.defects, *getattr(self.policy, "defects", ())):
                 recorder.defect(defect, what)
 
     def _ask(self, cpus: Hints | None, others: Sequence[Resource]) -> _Question:

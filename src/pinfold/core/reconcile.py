@@ -43,7 +43,11 @@ class Drift(NamedTuple):
     found: CPUSet
 
     def __str__(self) -> str:
-        who = "the shared pool" if self.container is None else f"container {self.container.name}"
+        who = (
+            "the shared pool"
+            if self.container is None
+            else f"container {self.container.name} of pod {self.container.pod}"
+        )
         return f"{who} has CPUs {self.found or 'none'} instead of {self.wanted}"
 
 

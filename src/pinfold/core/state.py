@@ -85,6 +85,8 @@ class State(NamedTuple):
                 if mine & theirs:
                     yield f"pods {pod} and {other} both have CPUs {mine & theirs}"
             owners[pod] = mine
+        if self.shared & kept_apart:
+            yield f"CPUs {self.shared & kept_apart} are shared, but reserved strictly"
         yield from self._uncovered(online, kept_apart)
 
     def _uncovered(self, online: CPUSet, kept_apart: CPUSet) -> Iterator[str]:

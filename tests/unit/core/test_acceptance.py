@@ -12,7 +12,8 @@ import pytest
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.core.policies.static import SMTAlignmentError, StaticPolicy
+from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.presets import preset
 from pinfold.core.state import State
 

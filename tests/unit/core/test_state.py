@@ -108,6 +108,5 @@ def test_a_reserved_cpu_that_is_kept_apart_but_assigned_is_named() -> None:
     assert state.check(ONLINE, kept_apart=CPUSet.of(0)) == ["pod p1 has CPUs 0, which are reserved"]
 
 
-@pytest.mark.xfail(strict=True, reason="check() is not told that strictly reserved CPUs stay out of the shared pool")
 def test_a_reserved_cpu_that_is_kept_apart_but_shared_is_named() -> None:
     assert State(ONLINE).check(ONLINE, kept_apart=CPUSet.of(0)) != []

@@ -6,7 +6,7 @@ import math
 from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.allocators.order import Arrangement, Fidelity
+from pinfold.core.allocators.order import Arrangement, Fidelity, note_repeats
 from pinfold.core.allocators.packed import NotEnoughCPUs, take_packed, take_packed_in
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError
@@ -74,6 +74,8 @@ class _Search:
         self.free = free
         self.nodes = machine.sorted_numa_nodes(free)
         self.counts = [(node.mask & free).bit_count() for node in self.nodes]
+        if recorder is not None:
+            note_repeats(recorder, self.nodes)
         self.count = count
         self.group = arrangement.group
         self.align_by_socket = arrangement.align_by_socket
@@ -158,15 +160,17 @@ class _Search:
             elif counts[i] == least and ties:
                 nodes.append(i)
                 ties -= 1
-        rest = self.count - share * size
-        return Split(tuple(nodes), share, self._fill(nodes, share, rest)) if rest else Split(tuple(nodes), share, ())
+        extra = self._fill(nodes, share, self.count - share * size)
+        return None if extra is None else Split(tuple(nodes), share, extra)
 
-    def _fill(self, nodes: Sequence[int], share: int, rest: int) -> tuple[int, ...]:
-        """Return the nodes that give one more group each, always the one that has most left."""
+    def _fill(self, nodes: Sequence[int], share: int, rest: int) -> tuple[int, ...] | None:
+        """Return the nodes that give one more group each, always the one that has most left; None if none can."""
         left = {i: self.counts[i] - share for i in nodes}
         extra = []
         for _ in range(rest // self.group):
             fullest = max(left, key=left.__getitem__)
+            if left[fullest] < self.group:
+                return None
             left[fullest] -= self.group
             extra.append(fullest)
         return tuple(extra)

@@ -164,12 +164,16 @@ class Machine:
             return [outer.inner.places[0] for outer in self.outer.fullest_first(free)]
         if self._tidy:
             return [place for outer in self.outer.fullest_first(free) for place in outer.inner.fullest_first(free)]
-        return [
+        return self.once(
             place
             for outer in self.outer.fullest_first(free)
             for place in outer.inner.fullest_first(free)
             if place.mask & outer.mask & free
-        ]
+        )
+
+    def once(self, places: Iterable[Place]) -> list[Place]:
+        """Return *places* without repetitions; the reference keeps them."""
+        return list(places if self.fidelity is Fidelity.KUBELET else dict.fromkeys(places))
 
     def sorted_numa_nodes(self, free: int) -> Sequence[Place]:
         """Return the NUMA nodes with free CPUs, as the reference sorts them."""
@@ -185,6 +189,13 @@ def note_core_size(recorder: Recorder, machine: Machine) -> None:
     if machine.cpus_per_core != machine.topology.threads_per_core:
         what = f"all cores count as having {machine.cpus_per_core} CPUs, the largest has"
         recorder.defect(Defect.AVERAGE_SIZE, f"{what} {machine.topology.threads_per_core}")
+
+
+def note_repeats(recorder: Recorder, places: Sequence[Place]) -> None:
+    """Tell the recorder when a group stands in a list twice."""
+    twice = {place.name for place in places if sum(place is other for other in places) > 1}
+    if twice:
+        recorder.defect(Defect.COUNTED_TWICE, f"{', '.join(sorted(twice))} crosses other groups, and counts twice")
 
 
 def note_averages(recorder: Recorder, row: Row, free: int) -> None:

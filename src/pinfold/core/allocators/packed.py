@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.allocators.cores import lowest
-from pinfold.core.allocators.order import PACKED, note_averages
+from pinfold.core.allocators.order import PACKED, note_averages, note_repeats
 from pinfold.core.allocators.uncore import take_uncore
 from pinfold.errors import AdmissionError
 
@@ -95,6 +95,7 @@ def _take_levels(taking: Taking) -> None:
     machine = taking.machine
     if taking.recorder is not None:
         note_averages(taking.recorder, machine.sockets, taking.free)
+        note_repeats(taking.recorder, machine.sorted_inner(taking.free))
     if taking.need >= machine.smallest_outer:
         taking.take_whole(machine.sorted_outer(taking.free))
     if taking.need >= machine.smallest_inner:

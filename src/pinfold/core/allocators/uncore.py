@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.allocators.order import note_core_size
+from pinfold.core.allocators.order import note_core_size, note_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,10 @@ def take_uncore(taking: Taking) -> None:
     """Take whole caches while at least an average cache's worth is needed; then the rest within one cache."""
     # The reference makes the list once; what is taken whole stays in it, and has nothing left to give.
     free = taking.free
+    if taking.recorder is not None:
+        note_repeats(taking.recorder, taking.machine.once(_sorted_caches(taking, free)))
     if taking.need >= taking.machine.cpus_per_uncore:
-        taking.take_whole(_sorted_caches(taking, free))
+        taking.take_whole(taking.machine.once(_sorted_caches(taking, free)))
         if taking.need < 1:
             return
     if taking.recorder is not None:

@@ -15,48 +15,18 @@ from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision
 from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
+from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
-from pinfold.core.trace import Defect
+from pinfold.core.trace import Defect, Recorder
 from pinfold.core.validation import validate
 from pinfold.errors import AdmissionError, ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from pinfold.core.hints import Hints
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.options import Options
-    from pinfold.core.trace import Recorder
-
-
-class SMTAlignmentError(AdmissionError):
-    """full-pcpus-only: the CPUs cannot be whole cores; the texts are the reference's."""
-
-    reason = "SMTAlignmentError"
-
-    def __init__(self, wanted: int, per_core: int, free: int | None = None) -> None:
-        if free is None:
-            text = f"requested {wanted} cpus not multiple cpus per core = {per_core}"
-        else:
-            text = f"not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {wanted}, "
-            text += f"CPUs per core = {per_core}"
-        super().__init__(f"SMT Alignment Error: {text}")
-        self.wanted = wanted
-        self.per_core = per_core
-        self.free = free
-
-
-class UnequalCoresError(SMTAlignmentError):
-    """full-pcpus-only on a machine whose cores are not equal: no whole cores make up the number."""
-
-    def __init__(self, wanted: int, sizes: Collection[int]) -> None:
-        cores = " or ".join(map(str, sorted(sizes)))
-        AdmissionError.__init__(
-            self,
-            f"SMT Alignment Error: requested {wanted} cpus cannot be made up of whole cores with {cores} CPUs each",
-        )
-        self.wanted = wanted
-        self.sizes = sizes
 
 
 class EmptySharedPoolError(AdmissionError):
@@ -128,6 +98,14 @@ class StaticPolicy:
         """The CPUs that can ever be exclusive."""
         return self.machine.topology.online - self.reserved
 
+    @property
+    def defects(self) -> tuple[tuple[Defect, str], ...]:
+        """What the reference gets wrong with these options on this machine, whatever is asked."""
+        recorder = Recorder()
+        if self._exact and self.options.full_pcpus_only:
+            note_core_size(recorder, self.machine)
+        return recorder.trace().defects
+
     def start(self, state: State) -> State:
         """Return the State to begin with: the one that was found, if it fits the machine and what is reserved."""
         strict = self.options.strict_cpu_reservation
@@ -163,6 +141,8 @@ class StaticPolicy:
 
     def _hints(self, state: State, need: int, reusable: CPUSet) -> Hints:
         available = state.shared.mask & ~self.reserved.mask
+        if self.options.full_pcpus_only and self._by_own_size:
+            available = sum(self._whole_cores(available))
         by_socket = self.options.align_by_socket
         return cpu_hints(self.machine.topology, available, reusable.mask, need, align_by_socket=by_socket)
 
@@ -182,8 +162,8 @@ class StaticPolicy:
         return self._assign(state, pod, container, count, affinity)
 
     def _assign(self, state: State, pod: Pod, container: Container, count: int, affinity: int | None) -> Decision:
-        reusable = state.reusable.get(pod.uid, EMPTY).mask
-        retake = (self._choose, state, count, affinity, reusable)
+        reusable, held = self._reusable_now(state, pod, container)
+        retake = (self._choose, state, count, affinity, reusable, held)
         try:
             cpus = CPUSet(self._choose(state, count, affinity, reusable))
         except AdmissionError as refusal:
@@ -195,10 +175,34 @@ class StaticPolicy:
         shared = CPUSet(state.shared.mask & ~cpus.mask)
         return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus, retake)
 
-    def _choose(
-        self, state: State, count: int, affinity: int | None, reusable: int, recorder: Recorder | None = None
+    def _reusable_now(self, state: State, pod: Pod, container: Container) -> tuple[int, int]:
+        """Return the CPUs of finished init containers that can be used again, and those that others of the pod hold.
+
+        differs: the reference also uses the latter again, when a container comes back after all have been admitted.
+        """
+        reusable = state.reusable.get(pod.uid, EMPTY).mask
+        if not reusable:
+            return 0, 0
+        held = 0
+        for other in pod.all_containers:
+            if other.name != container.name and (other.sidecar or other not in pod.init):
+                cpus = state.cpus(pod.uid, other.name)
+                held |= cpus.mask if cpus is not None else 0
+        return (reusable, reusable & held) if self._exact else (reusable & ~held, 0)
+
+    def _choose(  # noqa: PLR0913, PLR0917 - all that a decision depends on
+        self,
+        state: State,
+        count: int,
+        affinity: int | None,
+        reusable: int,
+        held: int = 0,
+        recorder: Recorder | None = None,
     ) -> int:
         """Return the mask of the CPUs for a request, or raise why there are none."""
+        if recorder is not None and held:
+            what = f"CPUs {CPUSet(held)} count as free, but containers of the pod have them"
+            recorder.defect(Defect.REUSED_WHILE_HELD, what)
         available = state.shared.mask & ~self.reserved.mask | reusable
         if self.options.full_pcpus_only:
             if self._by_own_size:
@@ -237,15 +241,23 @@ class StaticPolicy:
 
         differs: the reference counts all cores as having the average size, and splits some.
         """
-        cores = [mask for mask in self.machine.cores.masks if not mask & ~available]
+        cores = self._whole_cores(available)
         free = sum(cores)
         if count > free.bit_count():
             raise SMTAlignmentError(count, self.machine.cpus_per_core, free.bit_count())
-        for nodes in (affinity, None) if affinity is not None else (None,):
-            taken = self._take_near(free, count, nodes, recorder)
-            if all(not mask & taken or not mask & ~taken for mask in cores):
-                return taken
-        raise UnequalCoresError(count, {mask.bit_count() for mask in cores})
+        near = free if affinity is None else free & self._near(affinity)
+        if near.bit_count() < count:
+            near = free
+        taken = self.take(near, count)
+        if all(not mask & taken or not mask & ~taken for mask in cores):
+            return self.take(near, count, recorder) if recorder is not None else taken
+        taken = make_up([mask for mask in cores if not mask & ~near], count)
+        if recorder is not None:
+            recorder.step("took whole cores", taken, f"of several sizes, they make up {count} CPUs")
+        return taken
+
+    def _whole_cores(self, available: int) -> list[int]:
+        return [mask for mask in self.machine.cores.masks if not mask & ~available]
 
     def take(self, available: int, count: int, recorder: Recorder | None = None) -> int:
         """Return *count* CPUs of *available*, lying as the options ask for."""
@@ -285,7 +297,7 @@ class StaticPolicy:
         self, state: State, pod: Pod, count: int, affinity: int | None, recorder: Recorder | None = None
     ) -> tuple[State, CPUSet]:
         check_budget(pod, count)
-        cpus = CPUSet(self._choose(state, count, affinity, 0, recorder))
+        cpus = CPUSet(self._choose(state, count, affinity, 0, 0, recorder))
         pods = {**state.pods, pod.uid: cpus}
         shared = state.shared - cpus
         try:
