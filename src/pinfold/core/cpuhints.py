@@ -7,7 +7,7 @@ CPUs and holds every node that must be in it. So whatever is added to a hint is 
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate, chain, combinations, islice
@@ -227,14 +227,14 @@ def cpu_hints(
     >>> print(*cpu_hints(preset("sockets:2,cores:4,threads:2"), available=0xFFFE, reusable=0, need=8), sep=" ; ")
     NUMA 1, preferred ; NUMA 0-1
     """
-    nodes, masks = zip(*topology.numa_nodes, strict=True)
+    nodes, masks, together = topology.numa_columns
     free = tuple([(available & mask).bit_count() for mask in masks])
     required = 0
     if reusable:
         more = [(reusable & mask).bit_count() for mask in masks]
         required = sum(1 << node for node, reused in zip(nodes, more, strict=True) if reused)
         free = tuple(map(sum, zip(free, more, strict=True)))
-    count = _fewest(masks, need)
+    count = min(bisect_left(together, need) + 1, len(nodes))
     rule = _socket_rule(topology, count) if align_by_socket else None
     return CPUHints(nodes, free, need, count, required, rule)
 
@@ -248,16 +248,6 @@ def hints_for_assigned(topology: Topology, cpus: int, need: int, *, align_by_soc
     if cpus.bit_count() != need:
         return UNSATISFIABLE
     return cpu_hints(topology, cpus, 0, need, align_by_socket=align_by_socket)
-
-
-def _fewest(masks: Sequence[int], need: int) -> int:
-    """Return how many of these nodes could hold *need* CPUs; all of them if that is not enough."""
-    sizes = sorted([mask.bit_count() for mask in masks])
-    count, held = 1, sizes.pop()
-    while held < need and sizes:
-        held += sizes.pop()
-        count += 1
-    return count
 
 
 def _socket_rule(topology: Topology, count: int) -> SocketRule | None:

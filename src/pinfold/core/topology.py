@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -141,6 +142,13 @@ class Topology:
         """All NUMA nodes that have CPUs."""
         spare = _spare([*self.memory_only, *(row.numa for row in self.cpus)])
         return _groups((spare if row.numa is None else row.numa, row.cpu) for row in self.cpus)
+
+    @cached_property
+    def numa_columns(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The ids and masks of the NUMA nodes, and how many CPUs the 1, 2, 3 … largest of them have together."""
+        ids, masks = zip(*self.numa_nodes, strict=True)
+        sizes = sorted((mask.bit_count() for mask in masks), reverse=True)
+        return ids, masks, tuple(accumulate(sizes))
 
     @cached_property
     def uncore_caches(self) -> tuple[Group, ...]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # More than this many ways to choose nodes (beyond 16 of them) are not all tried: the fullest nodes are taken.
 _MOST_COMBINATIONS: Final = 20_000
 _MOST_SUBSETS: Final = 1 << 16
+# Combinations of up to so many nodes are safe from the reference's later ones.
+_NEVER_ALIASED: Final = 3
 # Scores are rounded to a thousandth: below this many CPUs no two different choices are rounded to the same score.
 _ROUNDING: Final = 1000
 
@@ -53,6 +55,10 @@ def take_distributed(
         free = available & machine.online
         if count > free.bit_count():
             raise NotEnoughCPUs(count, available.bit_count())
+        if recorder is None and not (arrangement.spread or arrangement.align_by_socket):
+            taken = _take_from_fullest(machine, free, count, arrangement.group)
+            if taken:
+                return taken
         search = _Search(machine, free, count, arrangement, recorder)
         split = search.run()
         if split is not None:
@@ -60,6 +66,30 @@ def take_distributed(
     if recorder is not None:
         recorder.step("packed instead", 0, "no NUMA nodes can share the CPUs evenly")
     return take_packed(machine, available, count, arrangement._replace(uncore=False), recorder)
+
+
+def _take_from_fullest(machine: Machine, free: int, count: int, group: int) -> int:
+    """Return equal shares of the fullest nodes, where these are the answer at once; 0 if it takes a search.
+
+    They are if no rest is left, enough nodes are equally full, and no two of the saved nodes could be overwritten.
+    """
+    nodes = machine.sorted_numa_nodes(free)
+    counts = [(node.mask & free).bit_count() for node in nodes]
+    most = max(counts)
+    needed = count // group
+    groups = -(-machine.size // group)
+    per_node = -(-groups // len(machine.numa_nodes.places))
+    for size in range(-(-needed // per_node), min(needed, len(nodes)) + 1):
+        share = needed // size * group
+        if share > most:
+            continue
+        if size > _NEVER_ALIASED or share * size != count or len(nodes) * most >= _ROUNDING * share:
+            return 0
+        fullest = [node for node, have in zip(nodes, counts, strict=True) if have == most][:size]
+        if len(fullest) < size:
+            return 0
+        return sum([take_packed_in(machine, node, free, share) for node in fullest])
+    return 0
 
 
 class _Search:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinfold.core.allocators.order import note_core_size, note_repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pinfold.core.allocators.order import Place
     from pinfold.core.allocators.packed import Taking
@@ -19,14 +19,19 @@ def take_uncore(taking: Taking) -> None:
     free = taking.free
     if taking.recorder is not None:
         note_repeats(taking.recorder, taking.machine.once(_sorted_caches(taking, free)))
+    caches: Iterable[Place] = _sorted_caches(taking, free)
     if taking.need >= taking.machine.cpus_per_uncore:
-        taking.take_whole(taking.machine.once(_sorted_caches(taking, free)))
+        caches = taking.machine.once(caches)
+        taking.take_whole(caches)
         if taking.need < 1:
             return
     if taking.recorder is not None:
         note_core_size(taking.recorder, taking.machine)
-    for cache in _sorted_caches(taking, free):
-        cpus = _partial(taking, cache)
+    free = taking.free
+    for cache in caches:
+        cpus = cache.mask & free
+        if not cache.nested or cpus.bit_count() >= taking.need:
+            cpus = _partial(taking, cache)
         if cpus.bit_count() == taking.need:
             taking.take(cpus, "part of", cache, f"it can hold all {taking.need} CPUs still needed")
             return
@@ -47,9 +52,6 @@ def _sorted_caches(taking: Taking, free: int) -> Iterator[Place]:
 def _partial(taking: Taking, cache: Place) -> int:
     """Return the free CPUs of as many cores as are needed, the lowest of the cache; one less for an odd rest."""
     need = taking.need
-    mine = cache.mask & taking.free
-    if cache.nested and mine.bit_count() < need:
-        return mine
     threads = taking.machine.cpus_per_core
     mask = taking.machine.pick.lowest(cache, taking.free, -(-need // threads))
     if need % 2 and threads > 1 and mask.bit_count() > need:
