@@ -340,3 +340,12 @@ def test_single_numa_node_and_whole_cores_hold_together_where_cores_are_unequal(
     state = admitter.admit(admitter.policy.start(State.new()), pod).state
     assert nodes_of(topology, state.exclusive).bit_count() <= 1
     assert admitter.admit(admitter.policy.start(state.restarted()), pod).refusal is None
+
+
+@pytest.mark.xfail(strict=True, reason="hints count the CPUs of whole cores, not whether they make up the number")
+@pytest.mark.parametrize("policy", ALIGNING)
+def test_whole_cores_of_the_right_size_are_found_on_another_node_than_the_lowest(policy: str) -> None:
+    rows = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (2, 2, 0, 0, 0), (3, 2, 0, 0, 0), (4, 4, 1, 1, 1)]
+    admitter = config_of(Options(full_pcpus_only=True), CPUSet.of(0), policy).build(Topology.from_rows(rows))
+    admission = admitter.admit(admitter.policy.start(State.new()), pod_of(pinned(1)))
+    assert str(admission.state.exclusive) == "4"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pinfold.core.topology import Group
 
 ANY_FIDELITY = st.sampled_from(Fidelity)
+ANY_NESTING = topologies() | irregular_topologies(crossing=True)
 UNCORE, SPREAD = Arrangement(uncore=True), Arrangement(spread=True)
 
 
@@ -153,17 +154,23 @@ class _PlainTaking:
         ids = [group for group, cpus in groups.items() if cpus & self.free & (cpus if within is None else within)]
         return sorted(ids, key=lambda group: (len(groups[group] & self.free), group))
 
+    def once(self, ids: Iterable[int]) -> list[int]:
+        """Return the ids without repetitions; the reference keeps those of groups that cross others."""
+        return list(ids if self.plain.averages else dict.fromkeys(ids))
+
     def sorted_nodes(self) -> list[int]:
         nodes, sockets = self.plain.nodes, self.plain.sockets
         if self.plain.numa_first:
             return self.fullest_first(nodes)
-        return [node for socket in self.fullest_first(sockets) for node in self.fullest_first(nodes, sockets[socket])]
+        outer = [sockets[socket] for socket in self.fullest_first(sockets)]
+        return self.once(node for cpus in outer for node in self.fullest_first(nodes, cpus))
 
     def sorted_sockets(self) -> list[int]:
         nodes, sockets = self.plain.nodes, self.plain.sockets
         if not self.plain.numa_first:
             return self.fullest_first(sockets)
-        return [socket for node in self.fullest_first(nodes) for socket in self.fullest_first(sockets, nodes[node])]
+        outer = [nodes[node] for node in self.fullest_first(nodes)]
+        return self.once(socket for cpus in outer for socket in self.fullest_first(sockets, cpus))
 
     def sorted_cores(self) -> list[int]:
         plain = self.plain
@@ -175,7 +182,7 @@ class _PlainTaking:
     def sorted_caches(self) -> list[int]:
         plain = self.plain
         nodes = [plain.nodes[node] for node in self.sorted_nodes()]
-        return [cache for cpus in nodes for cache in self.fullest_first(plain.caches, cpus)]
+        return self.once(cache for cpus in nodes for cache in self.fullest_first(plain.caches, cpus))
 
     def take(self, cpus: set[int]) -> None:
         self.taken |= cpus
@@ -442,7 +449,7 @@ def test_fidelity_pinfold_meets_no_defect(question: Question) -> None:
     assert not recorder.trace().defects
 
 
-@given(questions(topologies() | node_topologies(), beyond=1))
+@given(questions(ANY_NESTING | node_topologies(), beyond=1))
 @settings(max_examples=150, deadline=None)
 def test_both_fidelities_agree_where_the_reference_has_no_defect(question: Question) -> None:
     topology, free, count, arrangement = question
@@ -476,7 +483,7 @@ def test_on_regular_machines_the_reference_gives_only_free_cpus(question: Questi
 # Agreement with the plain walk.
 
 
-@given(questions(topologies(), st.sampled_from([PACKED, UNCORE, SPREAD])), ANY_FIDELITY)
+@given(questions(ANY_NESTING, st.sampled_from([PACKED, UNCORE, SPREAD])), ANY_FIDELITY)
 @settings(max_examples=150, deadline=None)
 def test_packed_spread_and_uncore_follow_the_rules_on_every_machine(question: Question, fidelity: Fidelity) -> None:
     topology, free, count, arrangement = question
@@ -549,6 +556,17 @@ def test_deviation_is_the_populations_with_mean_and_result_rounded_to_a_thousand
 def test_more_nodes_than_can_all_be_tried_share_the_cpus_out_too(count: int) -> None:
     free = sum(0b11 << 4 * node for node in range(18))
     check_sound(Question(preset("sockets:1,numa:18,cores:4"), free, count, Arrangement(group=1)))
+
+
+@given(st.sampled_from([17, 18, 24, 40]), st.data())
+@settings(max_examples=25, deadline=None)
+def test_on_machines_of_more_than_sixteen_nodes_the_cpus_asked_for_are_taken_too(
+    nodes: int, data: st.DataObject
+) -> None:
+    topology = preset(f"sockets:1,numa:{nodes},cores:2")
+    free = data.draw(cpus_within(topology.online.mask)) or topology.online.mask
+    count = data.draw(st.integers(1, free.bit_count()))
+    check_sound(Question(topology, free, count, data.draw(distributed_arrangements(1, 2))))
 
 
 # The two ways to pick cores.

@@ -22,6 +22,8 @@ from pinfold.core.topology import Topology
 from pinfold.errors import AdmissionError
 from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
 from tests.property.strategies import (
+    irregular_topologies,
+    offline_topologies,
     pinned,
     pod_of,
     pods,
@@ -397,6 +399,26 @@ def test_full_pcpus_only_near_an_affinity_gives_the_other_halves_of_reserved_cor
     assert node.admit(pod_of(pinned(4)), affinity=0b01) == "admitted"
     assert str(node.state.exclusive) == "2,6-8"
     assert not node.has_defect
+
+
+@given(
+    (irregular_topologies() | offline_topologies()).filter(lambda machine: len(machine.cores) > 1),
+    st.integers(1, 8),
+    st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_on_unequal_cores_a_number_is_refused_exactly_where_no_free_whole_cores_make_it_up(
+    topology: Topology, count: int, data: st.DataObject
+) -> None:
+    machine = Machine(topology)
+    if machine.even:
+        return
+    policy = StaticPolicy(machine, data.draw(reserved_within(topology)), Options(full_pcpus_only=True))
+    sizes = [len(core.cpus) for core in topology.cores if core.cpus.isdisjoint(policy.reserved)]
+    reachable = {0}
+    for size in sizes:
+        reachable |= {total + size for total in reachable}
+    assert (Node(policy).admit(pod_of(pinned(count))) == "admitted") == (count in reachable)
 
 
 # Found by the laws above.

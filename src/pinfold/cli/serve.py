@@ -19,6 +19,7 @@ from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
 from pinfold.manager.store import StateStore
+from pinfold.manager.workloads import Host
 from pinfold.node.groups import choose
 from pinfold.runtimes.processes import ProcessesRuntime
 from pinfold.runtimes.simulated import SimulatedRuntime
@@ -99,7 +100,8 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         notes.tell(Note("state-not-usable", fields))
     manager = Manager(admitter, runtime, store, loaded.state, notes.tell)
     manager.start()
-    loop = Loop(manager, runtime, notes, chosen.state_dir, chosen.reconcile_period)
+    host = Host(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
+    loop = Loop(manager, runtime, notes, chosen.state_dir, chosen.reconcile_period, host)
     loop.resume()
     about: dict[str, object] = {
         "machine": summary(topology),

@@ -24,6 +24,8 @@ def pod_document(pod: Pod) -> dict[str, object]:
     if pod.init:
         spec["initContainers"] = [_container(container) for container in pod.init]
     spec["containers"] = [_container(container) for container in pod.containers]
+    if overhead := _amounts(pod.overhead):
+        spec["overhead"] = overhead
     if pod.resources is not None:
         spec["resources"] = _resources(pod.resources)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

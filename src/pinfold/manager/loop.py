@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pinfold.core.admission import Admission
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
+    from pinfold.manager.workloads import Host
     from pinfold.runtimes.base import Launcher
 
 _ATTACH_WITHIN: Final = 30.0
@@ -44,12 +45,15 @@ class PodExists(PinfoldError):  # noqa: N818 - the fact
 class Loop:
     """A host and its workloads."""
 
-    def __init__(self, manager: Manager, runtime: Launcher, notes: Notes, directory: Path, period: float) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a host, put together once
+        self, manager: Manager, runtime: Launcher, notes: Notes, directory: Path, period: float, host: Host
+    ) -> None:
         self.manager = manager
         self.runtime = runtime
         self.notes = notes
         self.workloads: dict[PodUID, Workload] = {}
         self._directory = directory
+        self._host = host
         self.period = period
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
@@ -79,7 +83,7 @@ class Loop:
                 raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
         admission = self.manager.admit(pod)
         if admission.refusal is None:
-            self._begin(Workload(pod, Kind.POD, self.runtime, self._directory / "logs"))
+            self._begin(Workload(pod, Kind.POD, self.runtime, self._host))
         return admission
 
     def reserve(self, name: str, cpu: Amounts | int, *, kind: Kind = Kind.RUN) -> tuple[Pod, Admission]:
@@ -91,7 +95,7 @@ class Loop:
         self._check_new(pod)
         admission = self.manager.admit(pod)
         if admission.refusal is None:
-            workload = Workload(pod, kind, self.runtime, self._directory / "logs")
+            workload = Workload(pod, kind, self.runtime, self._host)
             workload.prepare()
             self.workloads[uid] = workload
             asyncio.get_running_loop().call_later(_ATTACH_WITHIN, self._give_up, uid)
@@ -211,7 +215,7 @@ class Loop:
     def resume(self) -> None:
         """Find the workloads of an earlier daemon again, and go on with them."""
         for kept in read_workloads(self._directory / "workloads.json"):
-            workload = Workload(kept.pod, kept.kind, self.runtime, self._directory / "logs")
+            workload = Workload(kept.pod, kept.kind, self.runtime, self._host)
             alive = [self._find_again(workload, name, main) for name, main in kept.mains.items()]
             if workload.kind is Kind.POD:
                 self._begin(workload)

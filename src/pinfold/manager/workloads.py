@@ -8,7 +8,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.pods import ContainerRef, exclusive_cpus
 from pinfold.manager.manager import Note
@@ -35,6 +35,17 @@ class Kind(StrEnum):
     ADOPTED = "adopted"
 
 
+class Host(NamedTuple):
+    """What all workloads of a host have in common."""
+
+    logs: Path
+    """Where what they print is kept."""
+    quota: bool = True
+    """Whether CPU limits of shared containers are enforced."""
+    period: int = 100_000
+    """The microseconds that a quota is for."""
+
+
 @dataclass(slots=True)
 class Status:
     """What a container is doing."""
@@ -55,12 +66,12 @@ class Status:
 class Workload:
     """One pod and its processes."""
 
-    def __init__(self, pod: Pod, kind: Kind, runtime: Launcher, logs: Path) -> None:
+    def __init__(self, pod: Pod, kind: Kind, runtime: Launcher, host: Host) -> None:
         self.pod = pod
         self.kind = kind
         self.status = {container.name: Status() for container in pod.all_containers}
         self._runtime = runtime
-        self._logs = logs
+        self._host = host
         self._ends: dict[str, asyncio.Future[int | None]] = {}
 
     def refs(self) -> list[ContainerRef]:
@@ -81,7 +92,9 @@ class Workload:
         for container in self.pod.all_containers:
             if not exclusive_cpus(self.pod, container):
                 amounts = container.resources
-                self._runtime.make_shared(self.pod.ref(container), Limit(amounts.requests.cpu or 0, amounts.limits.cpu))
+                limit = amounts.limits.cpu if self._host.quota else None
+                limits = Limit(amounts.requests.cpu or 0, limit, self._host.period)
+                self._runtime.make_shared(self.pod.ref(container), limits)
 
     async def run(self, tell: Callable[[Note], None]) -> None:
         """Run init containers one after the other, then all others; return when the pod is done."""
@@ -131,8 +144,8 @@ class Workload:
         return code
 
     def _spawn(self, container: Container, ref: ContainerRef) -> int:
-        self._logs.mkdir(parents=True, exist_ok=True)
-        log = self._logs / f"{self.pod.namespace}_{self.pod.name}_{container.name}.log"
+        self._host.logs.mkdir(parents=True, exist_ok=True)
+        log = self._host.logs / f"{self.pod.namespace}_{self.pod.name}_{container.name}.log"
         environment = {**os.environ, **dict(container.env)}
         with log.open("ab") as out:
             command = [*container.command, *container.args]

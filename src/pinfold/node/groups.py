@@ -34,6 +34,8 @@ class Limit(NamedTuple):
 
     request: int = 0
     limit: int | None = None
+    period: int = 100_000
+    """The microseconds that the quota is for."""
 
     @property
     def shares(self) -> int:
@@ -44,11 +46,6 @@ class Limit(NamedTuple):
     def weight(self) -> int:
         """The weight among other groups, on cgroup v2."""
         return 1 + (self.shares - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
-
-    @property
-    def period(self) -> int:
-        """The microseconds that the quota is for."""
-        return 100_000
 
     @property
     def quota(self) -> int | None:

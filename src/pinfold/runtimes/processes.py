@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from pinfold.node.groups import Groups
 
 PROC: Final = Procfs(Path("/proc"))
-_TRIES: Final = 100
+_TRIES: Final = 200
+_PAUSE: Final = 0.002
 
 
 class ProcessesRuntime:
@@ -124,7 +126,7 @@ class ProcessesRuntime:
         wanted = self._groups.cpus(ref)
         for thread in PROC.threads(pid):
             cpus = PROC.allowed(thread)
-            if cpus and cpus != wanted:
+            if not cpus <= wanted:  # fewer are its own choice
                 raise ApplyError(f"thread {thread} of process {pid} may run on CPUs {cpus} instead of {wanted}")
         if _started(pid) != started:
             raise ApplyError(f"process {pid} ended meanwhile")
@@ -179,6 +181,7 @@ class ProcessesRuntime:
             for pid in members:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            time.sleep(_PAUSE)  # the kernel takes a moment to let them go
         self._groups.remove(ref)
         self._known.discard(ref)
         self._exclusive.discard(ref)
@@ -192,7 +195,8 @@ class ProcessesRuntime:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError as error:
             raise ApplyError(f"process {pid} is gone") from error
-        self._mains[ref] = Main(pid, _started(pid))
+        found = PROC.process(pid)
+        self._mains[ref] = Main(pid, found[0].start if found is not None else 0)  # it may have ended already
         self._pidfds[ref] = pidfd
         self._known.add(ref)
         asyncio.get_running_loop().add_reader(pidfd, self._ended, ref)

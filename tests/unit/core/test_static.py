@@ -99,7 +99,7 @@ class TestRefusals:
         assert str(refusal.value) == (
             "SMT Alignment Error: requested 3 cpus cannot be made up of whole cores with 2 CPUs each"
         )
-        assert (refusal.value.wanted, refusal.value.sizes) == (3, {2})
+        assert (refusal.value.wanted, refusal.value.sizes) == (3, frozenset({2}))
 
     @pytest.mark.parametrize("count", [1, 2, 3, 7])
     def test_unequal_cores_make_up_odd_numbers_with_small_ones(self, count: int) -> None:

@@ -1,0 +1,466 @@
+"""The contract of runtimes, on the kernel this runs on: one suite over every runtime and every kind of groups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.reconcile import Wanted, drift
+from pinfold.errors import PinfoldError
+from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.groups import KINDS, Groups, Limit, choose
+from pinfold.runtimes.base import CannotStart, Ended, Launcher, Main
+from pinfold.runtimes.processes import ProcessesRuntime
+from pinfold.runtimes.simulated import SimulatedRuntime
+from tests.contract import workload
+from tests.contract.workload import THREADS, Workload, allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+ALL = workload.online()
+FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL, default=0))
+REST = ALL - LAST
+APP, OTHER = ContainerRef(PodUID("pod-1"), "app"), ContainerRef(PodUID("pod-2"), "app")
+WORKER = ContainerRef(PodUID("pod-3"), "worker")
+NOBODY = ContainerRef(PodUID("pod-4"), "nobody")
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PINFOLD_TEST": uuid.uuid4().hex}
+SHARED_ONLY, EXCLUSIVE = Wanted(ALL, {}), Wanted(REST, {APP: LAST})
+SLEEP = ["sleep", "1000"]
+WITHIN = 20.0
+
+pytestmark = [pytest.mark.unfinished, pytest.mark.skipif(len(ALL) < 2, reason="needs two CPUs")]
+
+
+class Watched:
+    """Groups that look, after every change, whether the pool and an exclusive container have a CPU in common."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.overlaps: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the groups have
+        found = getattr(self.groups, name)
+        return self._then_look(name, found) if name in {"set_shared", "make", "set_cpus"} else found
+
+    def _then_look(self, name: str, change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*arguments: object) -> None:
+            change(*arguments)
+            for ref, exclusive in self.groups.found().items():
+                if exclusive and self.groups.shared_cpus() & self.groups.cpus(ref):
+                    self.overlaps.append(f"{name}{arguments}")
+
+        return changed
+
+
+class Stand:
+    """A runtime under test, and how to have another one in the same place."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.name = f"pinfold-test-{uuid.uuid4().hex[:12]}"
+        self.watched: Watched | None = None
+        self.out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the fixture
+        self.runtime: Any = None  # Launcher, and what the simulated one has beside
+
+    @property
+    def real(self) -> bool:
+        return self.kind != "simulated"
+
+    def make(self) -> Launcher:
+        """Return a new runtime; what an earlier one has left running is still there."""
+        if not self.real:
+            return SimulatedRuntime()
+        self.watched = Watched(choose(self.kind, name=self.name))
+        return ProcessesRuntime(self.watched)
+
+    def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
+        pid = self.runtime.spawn(ref, list(command), ENVIRONMENT, directory, self.out)
+        assert isinstance(pid, int)
+        return pid
+
+    def see(self, want: Wanted) -> None:
+        """Apply it, and see that it is so."""
+        self.runtime.apply(want)
+        assert list(drift(want, self.runtime.observe())) == []
+
+    async def end_of(self, ref: ContainerRef) -> Ended:
+        """Return the next event, which is the end of this container."""
+        ended = await asyncio.wait_for(anext(self.runtime.events()), WITHIN)
+        assert isinstance(ended, Ended)
+        assert ended.container == ref
+        return ended
+
+
+@pytest.fixture(params=["simulated", *KINDS])
+def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
+    kind = str(request.param)
+    try:
+        choose(None if kind == "simulated" else kind, name=f"pinfold-test-{uuid.uuid4().hex[:12]}")
+    except KindUnavailableError as error:
+        pytest.skip(str(error))
+    stand = Stand(kind)
+    yield stand
+    stand.out.close()
+    for pid in started():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not started())
+    if stand.real:
+        groups = choose(stand.kind, name=stand.name)
+        for ref in groups.found():
+            groups.remove(ref)
+        groups.remove_all()
+
+
+@pytest.fixture
+def real(stand: Stand) -> Stand:
+    if not stand.real:
+        pytest.skip("nothing really runs")
+    return stand
+
+
+def started() -> list[int]:
+    """Return the living processes that these tests have started; those that have ended are reaped."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    mark, found = f"PINFOLD_TEST={ENVIRONMENT['PINFOLD_TEST']}".encode(), []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):
+            if path.name.isdigit() and mark in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+    return found
+
+
+def wait_until(found: Callable[[], bool]) -> None:
+    end = time.monotonic() + WITHIN
+    while not found():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def play(stand: Stand, scenario: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run a scenario on a new runtime that is ready."""
+
+    async def scene() -> None:
+        stand.runtime = stand.make()
+        assert stand.runtime.prepare(ALL) == {}
+        await scenario()
+
+    asyncio.run(scene())
+
+
+# -- every runtime
+
+
+def test_it_says_what_it_is_and_what_it_cannot_promise(stand: Stand) -> None:
+    async def scenario() -> None:
+        assert stand.runtime.name in {"simulated", "processes"}
+        assert stand.runtime.kind
+        assert all(isinstance(reason, str) and reason for reason in stand.runtime.weaker)
+        assert stand.runtime.weaker
+
+    play(stand, scenario)
+
+
+def test_what_is_applied_is_observed(stand: Stand) -> None:
+    async def scenario() -> None:
+        for want in (SHARED_ONLY, EXCLUSIVE, Wanted(REST, {OTHER: LAST}), EXCLUSIVE, SHARED_ONLY, Wanted(FIRST, {})):
+            stand.see(want)
+            stand.see(want)
+
+    play(stand, scenario)
+
+
+def test_a_container_that_is_no_longer_exclusive_shares(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(EXCLUSIVE)
+        pid = stand.spawn(APP, *SLEEP)
+        stand.see(SHARED_ONLY)
+        assert stand.runtime.observe().containers.get(APP, ALL) == ALL
+        if stand.real:
+            assert allowed(pid) == {str(ALL)}
+        stand.see(EXCLUSIVE)
+        if stand.real:
+            assert allowed(pid) == {str(LAST)}
+
+    play(stand, scenario)
+
+
+@pytest.mark.parametrize(
+    "wants",
+    [
+        [EXCLUSIVE, SHARED_ONLY, EXCLUSIVE, Wanted(REST, {OTHER: LAST}), SHARED_ONLY],
+        [Wanted(LAST, {}), Wanted(FIRST, {APP: LAST}), Wanted(LAST, {APP: FIRST})],
+    ],
+    ids=["shrinks and grows", "moves elsewhere"],
+)
+def test_while_the_pool_changes_it_never_overlaps_with_exclusive_containers(real: Stand, wants: list[Wanted]) -> None:
+    async def scenario() -> None:
+        assert real.watched is not None
+        for want in wants:
+            real.runtime.apply(want)
+            assert real.watched.overlaps == [], want
+
+    play(real, scenario)
+
+
+def test_shared_containers_follow_the_pool(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(SHARED_ONLY)
+        stand.runtime.make_shared(WORKER, Limit(100, 200))
+        pid = stand.spawn(WORKER, *SLEEP)
+        for want in (SHARED_ONLY, EXCLUSIVE, SHARED_ONLY):
+            stand.see(want)
+            assert stand.runtime.observe().containers[WORKER] == want.shared
+            assert stand.runtime.allowed(WORKER) == str(want.shared)
+            if stand.real:
+                assert allowed(pid) == {str(want.shared)}
+
+    play(stand, scenario)
+
+
+def test_drift_is_seen_and_applied_away(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(EXCLUSIVE)
+        if stand.real:
+            assert stand.watched is not None
+            stand.watched.groups.set_shared(ALL)
+            stand.watched.groups.set_cpus(APP, FIRST)
+        else:
+            stand.runtime.shared = ALL
+            stand.runtime.containers[APP] = FIRST
+        found = list(drift(EXCLUSIVE, stand.runtime.observe()))
+        assert {difference.container for difference in found} == {None, APP}
+        stand.see(EXCLUSIVE)
+
+    play(stand, scenario)
+
+
+def test_what_cannot_be_applied_is_an_error_of_ours_and_can_be_undone(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(EXCLUSIVE)
+        if not stand.real:
+            stand.runtime.fail = "no"
+        with pytest.raises(PinfoldError):
+            stand.runtime.apply(Wanted(FIRST, {APP: LAST, OTHER: CPUSet.of(60_000)}))
+        if not stand.real:
+            stand.runtime.fail = None
+        stand.see(EXCLUSIVE)
+
+    play(stand, scenario)
+
+
+def test_a_main_process_is_known_until_it_ends(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(EXCLUSIVE)
+        pid = stand.spawn(APP, *SLEEP)
+        assert stand.runtime.mains[APP].pid == pid
+        assert stand.runtime.allowed(APP) == str(LAST)
+        assert not await stand.runtime.gone([APP], 0.01)
+        stand.runtime.signal(APP, signal.SIGTERM)
+        assert await stand.end_of(APP) == Ended(APP, -signal.SIGTERM)
+        assert APP not in stand.runtime.mains
+        assert await stand.runtime.gone([APP, NOBODY], 0.01)
+        stand.runtime.signal(APP, signal.SIGTERM)
+
+    play(stand, scenario)
+
+
+def test_to_forget_a_container_ends_it(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(EXCLUSIVE)
+        stand.spawn(APP, *SLEEP)
+        stand.runtime.forget(APP)
+        stand.runtime.forget(APP)
+        stand.runtime.forget(NOBODY)
+        assert started() == []
+        stand.see(SHARED_ONLY)
+        assert APP not in stand.runtime.observe().containers
+
+    play(stand, scenario)
+
+
+def test_at_last_nothing_is_left_behind(stand: Stand) -> None:
+    async def scenario() -> None:
+        stand.see(EXCLUSIVE)
+        stand.runtime.make_shared(WORKER, Limit())
+        for ref in (APP, WORKER):
+            stand.runtime.forget(ref)
+        stand.runtime.apply(SHARED_ONLY)
+        stand.runtime.clean_up()
+        assert not list(workload.ROOT.glob(f"**/{stand.name}"))
+
+    play(stand, scenario)
+
+
+# -- runtimes of real processes
+
+
+def test_the_first_instruction_runs_on_the_containers_cpus(real: Stand) -> None:
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        real.spawn(APP, "sh", "-c", "grep Cpus_allowed_list /proc/self/status; sleep 0.05")
+        assert (await real.end_of(APP)).code == 0
+        real.out.seek(0)
+        assert real.out.read().split()[1].decode() == str(LAST)
+
+    play(real, scenario)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", -9), ("kill -TERM $$", -15)]
+)
+def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        pid = real.spawn(APP, "sh", "-c", f"sleep 0.05; {script}")
+        assert await real.end_of(APP) == Ended(APP, code)
+        with pytest.raises(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WNOHANG | os.WEXITED)  # noqa: ASYNC222 - does not wait
+
+    play(real, scenario)
+
+
+def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
+    """The child runs to its end before its parent goes on: on the same CPU, with the parent of the least priority."""
+    scheduler, affinity = os.sched_getscheduler(0), os.sched_getaffinity(0)
+
+    async def scenario() -> None:
+        real.see(Wanted(LAST, {}))
+        real.runtime.make_shared(WORKER, Limit())
+        os.sched_setaffinity(0, LAST)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            for _ in range(5):
+                real.spawn(WORKER, "chrt", "--other", "0", "sh", "-c", "exit 7")
+                assert (await real.end_of(WORKER)).code == 7
+        finally:
+            os.sched_setscheduler(0, scheduler, os.sched_param(0))
+            os.sched_setaffinity(0, affinity)
+
+    play(real, scenario)
+
+
+@pytest.mark.parametrize(
+    ("command", "directory", "code"),
+    [("/no/such/command", "", 127), ("/etc/passwd", "", 126), ("/", "", 126), ("true", "/no/such/directory", 127)],
+    ids=["missing", "not executable", "a directory", "no directory"],
+)
+def test_a_command_that_cannot_be_started_is_said_as_a_shell_does(
+    real: Stand, command: str, directory: str, code: int
+) -> None:
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        with pytest.raises(CannotStart) as error:
+            real.spawn(APP, command, directory=directory)
+        assert error.value.code == code
+        assert (directory or command) in str(error.value)
+        assert real.runtime.mains == {}
+        real.spawn(APP, "sleep", "0.05")
+        await real.end_of(APP)
+
+    play(real, scenario)
+
+
+def test_an_attached_process_is_moved_with_all_its_threads(real: Stand) -> None:
+    async def scenario() -> None:
+        running = Workload()
+        try:
+            pid, _ = running.start(THREADS)
+            real.see(EXCLUSIVE)
+            real.runtime.attach(APP, pid)
+            assert allowed(pid) == {str(LAST)}
+            assert real.runtime.mains[APP].pid == pid
+            running.end(pid)
+            assert (await real.end_of(APP)).container == APP
+        finally:
+            running.end()
+
+    play(real, scenario)
+
+
+def test_a_process_with_an_affinity_of_its_own_can_be_attached(real: Stand) -> None:
+    process = subprocess.Popen(["taskset", "-c", str(FIRST), *SLEEP], env=ENVIRONMENT)
+    wait_until(lambda: allowed(process.pid) == {str(FIRST)})
+
+    async def scenario() -> None:
+        real.see(SHARED_ONLY)
+        real.runtime.make_shared(WORKER, Limit())
+        real.runtime.attach(WORKER, process.pid)
+        assert all(CPUSet.parse(text) <= ALL for text in allowed(process.pid))
+
+    try:
+        play(real, scenario)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_process_that_is_gone_cannot_be_attached(real: Stand) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        with pytest.raises(PinfoldError):
+            real.runtime.attach(APP, process.pid)
+        assert real.runtime.mains == {}
+
+    play(real, scenario)
+
+
+def test_what_runs_is_found_again_by_the_next_daemon(real: Stand) -> None:
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        real.runtime.make_shared(WORKER, Limit())
+        pids = [real.spawn(ref, *SLEEP) for ref in (APP, WORKER)]
+        mains = dict(real.runtime.mains)
+        real.runtime = real.make()
+        assert real.runtime.prepare(REST) == {APP: LAST}
+        assert [real.runtime.find_again(ref, mains[ref]) for ref in (APP, WORKER)] == [True, True]
+        assert not real.runtime.find_again(OTHER, Main(pids[0], mains[APP].started + 1))
+        assert not real.runtime.find_again(OTHER, Main(1 << 22, 1))
+        real.see(EXCLUSIVE)
+        assert [allowed(pid) for pid in pids] == [{str(LAST)}, {str(REST)}]
+        for ref in (APP, WORKER):
+            real.runtime.signal(ref, signal.SIGKILL)
+            assert (await real.end_of(ref)).code in {None, -9}
+
+    play(real, scenario)
+
+
+def test_to_forget_a_container_ends_all_it_has_started(real: Stand) -> None:
+    script = (
+        "import os, time\n"
+        "for _ in range(60):\n"
+        "    if not os.fork():\n"
+        "        memory = bytearray(20 << 20)\n"
+        "        for at in range(0, len(memory), 4096): memory[at] = 1\n"
+        "        time.sleep(1000)\n"
+        "time.sleep(1000)"
+    )
+
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        real.spawn(APP, sys.executable, "-ISc", script)
+        wait_until(lambda: len(started()) == 61)
+        real.runtime.forget(APP)
+        assert started() == []
+        real.see(SHARED_ONLY)
+        assert APP not in real.runtime.observe().containers
+
+    play(real, scenario)

@@ -1,0 +1,1024 @@
+"""The daemon on this host's kernel, from outside: what runs where, what comes back, what outlives a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.cli.client import Refused
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.state import State
+from pinfold.errors import PinfoldError
+from pinfold.formats.checkpoint import format_checkpoint
+from tests.e2e.daemon import (
+    CGROUPS,
+    ONLINE,
+    RESERVED,
+    SPARE,
+    Daemon,
+    Hosts,
+    allowed,
+    best_kind,
+    container,
+    is_alive,
+    needs_cgroups,
+    needs_two_cpus,
+    pod,
+    process_of,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.unfinished, needs_two_cpus]
+
+KINDS = sorted({best_kind(), "affinity"})
+MAKE_THREADS = "import _thread as t, time\nfor _ in range(4): t.start_new_thread(time.sleep, (1000,))"
+THREADS = f'exec python3 -ISc "{MAKE_THREADS}\ntime.sleep(1000)"'
+STUBBORN = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done"
+# Leaves children behind that take the kernel a while to end.
+LITTER = """
+import os, time
+for _ in range(60):
+    if not os.fork():
+        memory = bytearray(30 << 20)
+        for at in range(0, len(memory), 4096): memory[at] = 1
+        print("ready", flush=True)
+        time.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    hosts = Hosts()
+    yield hosts
+    hosts.close()
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> Iterator[Daemon]:
+    """A daemon on which nothing runs; other tests have used it and will."""
+    yield hosts.take()
+    hosts.give_back()
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon that a test may do anything to; it is not started yet."""
+    with Daemon() as daemon:
+        yield daemon
+
+
+@pytest.fixture(params=KINDS)
+def any_daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    with Daemon(kind=request.param) as daemon:
+        yield daemon
+
+
+def cpus_of(line: str) -> CPUSet:
+    return CPUSet.parse(line.split()[1])
+
+
+def threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def quota(pid: int) -> int | None:
+    """Return the least CPU time per period that any cgroup above a process leaves it, None if none does."""
+    found = []
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") or number == "0":
+            group = (CGROUPS / "cpu" if number != "0" else CGROUPS) / path[1:]
+            for file, words in ((group / "cpu.cfs_quota_us", 1), (group / "cpu.max", 2)):
+                for place in (file, *(above / file.name for above in group.parents if CGROUPS in above.parents)):
+                    said = place.read_text().split() if place.exists() else []
+                    found += [int(word) for word in said[: min(words, 1)] if word not in {"max", "-1"}]
+    return min(found, default=None)
+
+
+# -- the KEP's scenarios
+
+
+@pytest.mark.parametrize("way", ["run", "apply"])
+def test_a_container_arrives_that_requires_exclusive_cores(any_daemon: Daemon, way: str) -> None:
+    daemon = any_daemon.start()
+    daemon.apply(pod("threads", container(THREADS)), pod("worker"))
+    workers = [daemon.running("threads"), daemon.running("worker")]
+    wait_for(lambda: threads(workers[0]) == 5, "all threads are there")
+    look = f"grep -h Cpus_allowed_list /proc/self/status {' '.join(f'/proc/{pid}/task/*/status' for pid in workers)}"
+    if way == "run":
+        lines = daemon.verb("run", "--cpus", str(SPARE), "--", "sh", "-c", look).stdout.splitlines()
+    else:
+        daemon.apply(pod("arrives", container(look, cpus=SPARE), restart="Never"))
+        lines = wait_for(lambda: len(found := daemon.written("arrives")) > 6 and found, "it has looked around")
+    own, *others = map(cpus_of, lines)
+    assert len(own) == SPARE
+    assert others == [ONLINE - own] * 6
+
+
+def test_a_container_that_was_assigned_exclusive_cores_terminates(any_daemon: Daemon) -> None:
+    daemon = any_daemon.start()
+    daemon.apply(pod("threads", container(THREADS)), pod("exclusive", container(cpus=SPARE)))
+    worker, owner = daemon.running("threads"), daemon.running("exclusive")
+    assert allowed(owner) == {str(ONLINE - RESERVED)}
+    assert allowed(worker) == {str(RESERVED)}
+    daemon.check()
+    daemon.delete("exclusive")
+    assert not is_alive(owner)
+    assert allowed(worker) == {str(ONLINE)}
+    assert daemon.state() == State(ONLINE)
+    daemon.check()
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["reserved is shared", "strict-cpu-reservation"])
+def test_the_shared_pool_becomes_empty_cannot_happen(daemon: Daemon, *, strict: bool) -> None:
+    daemon.start("--policy-options", f"strict-cpu-reservation={'true' if strict else 'false'}")
+    most = SPARE - 1 if strict else SPARE
+    if most:
+        daemon.apply(pod("most", container(cpus=most)))
+        daemon.running("most")
+    left = daemon.pools()["shared"]
+    refused = daemon.verb("run", "--cpus", "1", "--", "echo", "started")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert daemon.pools()["shared"] == left
+    assert len(left) == 1
+    daemon.apply(pod("worker"))
+    assert allowed(daemon.running("worker")) == {str(left)}
+
+
+# -- exclusive and shared
+
+
+def test_a_shared_container_that_arrives_later_keeps_off_exclusive_cpus(host: Daemon) -> None:
+    host.apply(pod("owner", container(cpus=SPARE)))
+    host.running("owner")
+    host.apply(pod("later", container("grep Cpus_allowed_list /proc/self/status; exec sleep 1000")))
+    assert cpus_of(wait_for(lambda: host.written("later"), "it has looked")[0]) == RESERVED
+    host.check()
+    for name in ("owner", "later"):
+        host.delete(name)
+    host.idle()
+
+
+def test_of_a_mixed_pod_only_the_whole_cpu_container_is_pinned(host: Daemon) -> None:
+    half = "{requests: {cpu: 500m, memory: 1Mi}, limits: {cpu: 500m, memory: 1Mi}}"
+    host.apply(pod("mixed", container(cpus=1), container(name="half", resources=half)))
+    whole, fraction = host.running("mixed", "app"), host.running("mixed", "half")
+    (own,) = map(CPUSet.parse, allowed(whole))
+    assert len(own) == 1
+    assert allowed(fraction) == {str(ONLINE - own)}
+    host.check()
+    host.delete("mixed")
+    host.idle()
+
+
+def test_adopt_moves_all_threads_of_a_process_and_its_later_children(host: Daemon) -> None:
+    script = f"{MAKE_THREADS}\nimport os, sys\nsys.stdin.readline()\nos.fork()\ntime.sleep(1000)"
+    with process_of(sys.executable, "-ISc", script, stdin=subprocess.PIPE, env=host.place.environment) as process:
+        assert process.stdin is not None
+        wait_for(lambda: threads(process.pid) == 5, "all threads are there")
+        assert host.verb("adopt", str(process.pid), "--name", "mine").returncode == 0
+        (own,) = map(CPUSet.parse, allowed(process.pid))
+        assert len(own) == 1
+        host.check()
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        wait_for(lambda: len(host.place.processes()) == 2, "it has forked")
+        assert {tuple(allowed(pid)) for pid in host.place.processes()} == {(str(own),)}
+    host.idle()
+
+
+@needs_cgroups
+def test_shared_containers_have_their_limit_and_exclusive_ones_none(host: Daemon) -> None:
+    few, half = "{requests: {cpu: 100m}, limits: {cpu: 200m}}", "{limits: {cpu: 500m, memory: 1Mi}}"
+    host.apply(
+        pod("few", container(resources=few)),
+        pod("half", container(resources=half)),
+        pod("free"),
+        pod("exclusive", container(cpus=1)),
+    )
+    found = {name: quota(host.running(name)) for name in ("few", "half", "free", "exclusive")}
+    assert found == {"few": 20_000, "half": 50_000, "free": None, "exclusive": None}
+    for name in found:
+        host.delete(name)
+    host.idle()
+
+
+@needs_cgroups
+@pytest.mark.parametrize(
+    ("option", "expected"), [("--cpu-cfs-quota=false", None), ("--cpu-cfs-quota-period=20ms", 4_000)]
+)
+def test_the_settings_of_the_quota_are_used(daemon: Daemon, option: str, expected: int | None) -> None:
+    daemon.start(option)
+    daemon.apply(pod("few", container(resources="{limits: {cpu: 200m}}")))
+    assert quota(daemon.running("few")) == expected
+
+
+# -- pinfold run
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 7"], 7),
+        (["/etc/passwd"], 126),
+        (["/"], 126),
+        (["no-such-command"], 127),
+        (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM),
+        (["sh", "-c", "kill -KILL $$"], 128 + signal.SIGKILL),
+    ],
+    ids=["0", "7", "not executable", "a directory", "not found", "SIGTERM", "SIGKILL"],
+)
+def test_run_exits_as_its_command_does(host: Daemon, command: list[str], code: int) -> None:
+    result = host.verb("run", "--", *command)
+    assert result.returncode == code
+    assert len(result.stderr.splitlines()) == (code in {126, 127})
+    host.idle()
+
+
+def test_run_passes_signals_on(host: Daemon) -> None:
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT]
+    traps = "".join(f"trap 'echo {number.name}' {number.name[3:]}; " for number in numbers)
+    process = host.run("signals", "sh", "-c", f"{traps} echo ready; while :; do sleep 0.02; done")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for number in numbers:
+        process.send_signal(number)
+        assert process.stdout.readline() == f"{number.name}\n"
+    os.kill(host.running("signals"), signal.SIGKILL)
+    assert process.wait() == 128 + signal.SIGKILL
+    host.idle()
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_command_once(host: Daemon) -> None:
+    script = (
+        "import signal, sys\n"
+        "wanted = signal.pthread_sigmask(signal.SIG_BLOCK, [2, 10]) or {2, 10}\n"
+        "print('ready', flush=True)\n"
+        "seen = 0\n"
+        "while signal.sigwait(wanted) == 2: seen += 1; print('seen', flush=True)\n"
+        "sys.exit(seen)"
+    )
+    ours, theirs = pty.openpty()
+    process = host.begin(
+        *("run", "--name", "tty", "--", sys.executable, "-ISc", script),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        assert terminal.readline().strip() == b"ready"
+        # The command has dealt with the terminal's signal before `run` sees its own: two of a kind would be one.
+        process.send_signal(signal.SIGSTOP)
+        os.write(ours, b"\x03")
+        assert terminal.readline().strip() == b"^Cseen"
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(30) == 1
+    host.idle()
+
+
+def test_the_command_of_run_has_the_callers_input_output_directory_and_environment(host: Daemon) -> None:
+    environment = {**host.environment, "HELLO": "world"}
+    script = "cat; pwd; echo $HELLO; echo wrong >&2"
+    process = host.begin("run", "--", "sh", "-c", script, cwd="/usr", env=environment)
+    assert process.communicate("typed\n", timeout=30) == ("typed\n/usr\nworld\n", "wrong\n")
+    host.idle()
+
+
+def test_the_command_of_run_ignores_no_signal_that_the_caller_does_not(host: Daemon) -> None:
+    look = ["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"]
+    assert (
+        host.verb("run", "--", *look).stdout == subprocess.run(look, capture_output=True, text=True, check=True).stdout
+    )
+
+
+def test_the_command_of_run_has_no_file_open_that_the_caller_has_not(host: Daemon) -> None:
+    assert host.verb("run", "--", "ls", "/proc/self/fd").stdout.split() == ["0", "1", "2", "3"]  # 3 is of ls
+
+
+def test_cpus_come_back_when_the_command_is_killed(host: Daemon) -> None:
+    process = host.run("victim", "sleep", "1000")
+    assert host.pools()["shared"] != ONLINE
+    os.kill(host.running("victim"), signal.SIGKILL)
+    assert process.wait(30) == 128 + signal.SIGKILL
+    host.idle()
+
+
+def test_a_command_whose_run_is_killed_keeps_its_cpus_until_it_ends(host: Daemon) -> None:
+    process = host.run("orphan", "sleep", "1000")
+    pid, pools = host.running("orphan"), host.pools()
+    process.kill()
+    process.wait()
+    host.verb("run", "--qos", "besteffort", "--", "true")  # the daemon has seen all that there was to be seen
+    assert is_alive(pid)
+    assert host.pools() == pools
+    host.check()
+    os.kill(pid, signal.SIGTERM)
+    host.idle()
+
+
+def test_what_a_command_leaves_behind_is_gone_before_its_cpus_are_shared(host: Daemon) -> None:
+    process = host.begin("run", "--name", "litter", "--", sys.executable, "-ISc", LITTER)
+    wait_for(lambda: process.poll() is not None, "it has ended")
+    wait_for(lambda: host.pools()["shared"] == ONLINE, "its CPUs are shared again")
+    left = host.place.processes()
+    assert left == []
+    host.idle()
+
+
+def test_a_second_run_under_the_same_name_is_refused(host: Daemon) -> None:
+    process = host.run("twin", "sleep", "1000", options=["--qos", "besteffort"])
+    before = (host.containers(), host.place.groups())
+    second = host.verb("run", "--name", "twin", "--", "echo", "started")
+    assert (second.returncode, second.stdout) == (4, "")
+    assert "twin" in second.stderr
+    assert (host.containers(), host.place.groups()) == before
+    process.terminate()
+    process.wait()
+    host.idle()
+
+
+def test_runs_in_the_shared_pool_need_no_cpus_of_their_own(host: Daemon) -> None:
+    host.run("owner", "sleep", "1000", options=["--cpus", str(SPARE)])
+    for options in (["--qos", "besteffort"], ["--qos", "burstable", "--cpus", "1.5"]):
+        result = host.verb("run", *options, "--", "grep", "Cpus_allowed_list", "/proc/self/status")
+        assert cpus_of(result.stdout) == RESERVED
+    host.verb("delete", "owner")
+    host.idle()
+
+
+def test_a_run_can_be_deleted(host: Daemon) -> None:
+    process = host.run("doomed", "sleep", "1000")
+    assert host.verb("delete", "doomed").returncode == 0
+    assert process.wait(30) == 128 + signal.SIGTERM
+    host.idle()
+
+
+def test_a_run_that_is_confined_already_is_confined_further(host: Daemon) -> None:
+    look = ["grep", "Cpus_allowed_list", "/proc/self/status"]
+    process = host.begin(
+        *("run", "--qos", "besteffort", "--", *look),
+        preexec_fn=lambda: os.sched_setaffinity(0, RESERVED),
+    )
+    out, error = process.communicate(timeout=30)
+    assert (process.returncode, error) == (0, "")
+    assert cpus_of(out) <= ONLINE
+    host.idle()
+
+
+# -- adopt
+
+
+def test_a_process_that_cannot_be_adopted_is_left_alone(host: Daemon) -> None:
+    with process_of("taskset", "-c", str(RESERVED), "sleep", "1000") as process:
+        result = host.verb("adopt", str(process.pid), "--qos", "besteffort")
+        if result.returncode == 0:
+            host.client.get("/v1/node")
+        assert process.poll() is None
+        too_many = host.verb("adopt", str(process.pid), "--cpus", "4096", "--name", "other")
+        assert too_many.returncode == 4
+        assert process.poll() is None
+    host.idle()
+
+
+def test_a_process_is_adopted_only_once(host: Daemon) -> None:
+    with process_of("sleep", "1000") as process:
+        assert host.verb("adopt", str(process.pid), "--name", "one", "--qos", "besteffort").returncode == 0
+        again = host.verb("adopt", str(process.pid), "--name", "two")
+        assert again.returncode != 0
+        assert [row["pod"] for row in host.containers()] == ["one"]
+        host.check()
+    host.idle()
+
+
+def test_the_daemon_cannot_be_adopted(host: Daemon) -> None:
+    assert host.verb("adopt", str(host.pid)).returncode != 0
+    assert host.containers() == []
+
+
+# -- pods
+
+
+def test_init_containers_run_one_after_the_other_before_the_others(host: Daemon) -> None:
+    init = [container(f"echo {name}; sleep 0.1", name=name) for name in ("one", "two")]
+    host.apply(pod("ordered", container(), container(name="other"), init=init))
+    host.running("ordered", "app")
+    host.running("ordered", "other")
+    order = [(row["what"], row["container"]) for row in host.events("started", "ended") if row["pod"] == "ordered"]
+    assert order[:4] == [("started", "one"), ("ended", "one"), ("started", "two"), ("ended", "two")]
+    assert sorted(order[4:]) == [("started", "app"), ("started", "other")]
+    host.delete("ordered")
+    host.idle()
+
+
+def test_no_container_starts_when_an_init_container_has_failed_for_good(host: Daemon) -> None:
+    host.apply(pod("failing", container("echo started"), init=[container("exit 1", name="init")], restart="Never"))
+    wait_for(lambda: host.find("failing") is None, "the pod is done")
+    assert host.written("failing") == []
+    host.idle()
+
+
+def test_an_init_container_is_tried_again_until_it_succeeds(host: Daemon) -> None:
+    retry = f"echo try; [ $(wc -l < {host.state_dir}/logs/default_retrying_init.log) -ge 2 ]"
+    host.apply(pod("retrying", init=[container(retry, name="init")]))
+    host.running("retrying", "app")
+    assert host.written("retrying", "init") == ["try", "try"]
+    host.delete("retrying")
+    host.idle()
+
+
+def test_a_sidecar_starts_before_later_init_containers_and_goes_on_until_the_pod_ends(host: Daemon) -> None:
+    side = container("trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.02; done", name="side")
+    sidecar = side[:-1] + ", restartPolicy: Always}"
+    wait = f"while ! grep -q ready {host.state_dir}/logs/default_helped_side.log; do sleep 0.02; done; sleep 0.2"
+    host.apply(pod("helped", container(wait), init=[sidecar, container("true", name="init")], restart="Never"))
+    wait_for(lambda: host.find("helped") is None, "the pod is done")
+    order = [row["container"] for row in host.events("started") if row["pod"] == "helped"]
+    assert order == ["side", "init", "app"]
+    assert host.written("helped", "side") == ["ready", "asked"]
+    host.idle()
+
+
+def test_restart_policies_and_growing_pauses_between_restarts(host: Daemon) -> None:
+    host.apply(
+        pod("always", container("sleep 0.1; exit 0"), restart="Always"),
+        pod("failing", container("sleep 0.1; exit 3"), restart="OnFailure"),
+        pod("good", container("sleep 0.1; exit 0"), restart="OnFailure"),
+        pod("never", container("sleep 0.1; exit 3", cpus=1), restart="Never"),
+    )
+
+    def starts(name: str) -> list[float]:
+        return [row["time"] for row in host.events("started") if row["pod"] == name]
+
+    wait_for(lambda: all(len(starts(name)) == 3 for name in ("always", "failing")), "both were started three times")
+    first, second, third = starts("always")
+    assert 0.9 < second - first < third - second
+    assert third - second > 1.9
+    assert [len(starts(name)) for name in ("good", "never")] == [1, 1]
+    assert {row["pod"] for row in host.containers()} == {"always", "failing"}
+    assert {row["code"] for row in host.events("ended") if row["pod"] == "never"} == {3}
+    wait_for(lambda: (row := host.find("always")) and row["restarts"] == 2, "restarts are counted")
+    for name in ("always", "failing"):
+        host.delete(name)
+    host.idle()
+
+
+def test_an_exclusive_container_keeps_its_cpus_between_restarts(host: Daemon) -> None:
+    host.apply(pod("flapping", container("grep Cpus_allowed_list /proc/self/status", cpus=1)))
+    wait_for(lambda: host.find("flapping", state="backing off"), "it pauses")
+    own = ONLINE - host.pools()["shared"]
+    assert len(own) == 1
+    wait_for(lambda: len(host.written("flapping")) == 2, "it was started again")
+    assert {cpus_of(line) for line in host.written("flapping")} == {own}
+    host.delete("flapping")
+    host.idle()
+
+
+def test_a_command_that_does_not_exist_is_said_and_tried_again(host: Daemon) -> None:
+    missing = container().replace("command: [sh,", "command: [no-such-command,")
+    host.apply(pod("typo", missing), pod("final", missing, restart="Never"))
+    row = wait_for(lambda: host.find("typo", state="backing off"), "it is tried again")
+    assert row["code"] == 127
+    assert "no-such-command" in host.events("cannot-start")[-1]["why"]
+    wait_for(lambda: host.find("final") is None, "the other pod is done")
+    host.delete("typo")
+    host.idle()
+
+
+def test_delete_asks_first(host: Daemon) -> None:
+    host.apply(pod("polite", container("trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.02; done")))
+    wait_for(lambda: host.written("polite") == ["ready"], "it is ready")
+    assert host.verb("delete", "polite").returncode == 0
+    assert host.written("polite") == ["ready", "asked"]
+    host.idle()
+
+
+@pytest.mark.slow
+def test_delete_kills_what_does_not_end_when_asked(host: Daemon) -> None:
+    host.apply(pod("stubborn", container(STUBBORN, cpus=1)))
+    wait_for(lambda: host.written("stubborn") == ["ready"], "it is ready")
+    pid = host.running("stubborn")
+    assert host.verb("delete", "stubborn").returncode == 0
+    assert not is_alive(pid)
+    assert host.written("stubborn") == ["ready", "asked"]
+    host.idle()
+
+
+def test_a_pod_can_be_deleted_twice_at_once(host: Daemon) -> None:
+    slow = container("trap 'sleep 0.5; exit' TERM; echo ready; while :; do sleep 0.02; done", cpus=1)
+    host.apply(pod("contested", slow))
+    wait_for(lambda: host.written("contested") == ["ready"], "it is ready")
+    both = [host.begin("delete", "contested") for _ in range(2)]
+    said = [process.communicate(timeout=30) for process in both]
+    for process, (_, error) in zip(both, said, strict=True):
+        assert process.returncode == 0 or "there is no pod contested" in error
+    host.idle()
+
+
+def test_a_second_pod_of_the_same_name_is_refused(host: Daemon) -> None:
+    text = pod("single", container(cpus=1))
+    host.apply(text)
+    pid, before = host.running("single"), host.state()
+    again = host.verb("apply", "-", text=text)
+    assert again.returncode == 4
+    assert "AlreadyExists" in again.stdout
+    assert host.running("single") == pid
+    assert host.state() == before
+    elsewhere = pod("single").replace("{name: single}", "{name: single, namespace: elsewhere}")
+    assert host.verb("apply", "-", text=elsewhere).returncode == 0
+    assert host.verb("delete", "-n", "elsewhere", "single").returncode == 0
+    host.delete("single")
+    host.idle()
+
+
+def test_two_pods_never_share_a_uid(host: Daemon) -> None:
+    host.apply(pod("first", container(cpus=1), uid="u1"))
+    host.running("first")
+    with suppress(PinfoldError):
+        host.apply(pod("second", container(cpus=1), uid="u1"))
+    assert [row["pod"] for row in host.containers()] == ["first"]
+    host.check()
+    host.delete("first")
+    host.idle()
+
+
+def test_a_refused_pod_changes_nothing(host: Daemon) -> None:
+    host.apply(pod("worker"))
+    host.running("worker")
+    groups, rows = host.place.groups(), host.containers()
+    saved = (host.state_dir / "cpu_manager_state").read_bytes()
+    result = host.verb("apply", "-", text=pod("greedy", container(cpus=1), container(name="more", cpus=SPARE)))
+    assert result.returncode == 4
+    assert "refused" in result.stdout
+    assert (host.place.groups(), host.containers()) == (groups, rows)
+    assert (host.state_dir / "cpu_manager_state").read_bytes() == saved
+    host.delete("worker")
+    host.idle()
+
+
+def test_of_a_file_with_a_pod_that_cannot_run_nothing_is_started(host: Daemon) -> None:
+    wrong = "kind: Pod\nmetadata: {name: wrong}\nspec: {containers: [{name: app}]}"
+    result = host.verb("apply", "-", text=f"{pod('right')}---\n{wrong}\n")
+    assert result.returncode == 2
+    assert "no command" in result.stderr
+    assert host.containers() == []
+
+
+def test_a_container_has_its_arguments_environment_and_directory(host: Daemon) -> None:
+    app = (
+        '{name: app, command: [sh, -c], args: ["pwd; echo $HELLO"], workingDir: /usr, env: [{name: HELLO, value: you}]}'
+    )
+    host.apply(pod("told", app, restart="Never"))
+    wait_for(lambda: host.find("told") is None, "the pod is done")
+    assert host.written("told") == ["/usr", "you"]
+    host.idle()
+
+
+def test_names_may_be_as_long_as_kubernetes_allows(host: Daemon) -> None:
+    name = ".".join(letter * 62 for letter in "abcd")
+    host.apply(pod(name, container(name="c" * 63, cpus=1)))
+    host.running(name)
+    host.check()
+    host.delete(name)
+    host.idle()
+
+
+def test_under_policy_none_everything_is_shared(daemon: Daemon) -> None:
+    daemon.start("--policy", "none")
+    daemon.apply(pod("guaranteed", container(cpus=1)))
+    assert allowed(daemon.running("guaranteed")) == {str(ONLINE)}
+    assert daemon.verb("run", "--cpus", "1", "--", "true").returncode == 0
+    daemon.delete("guaranteed")
+    assert daemon.containers() == []
+
+
+# -- across restarts
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_workloads_and_their_cpus_outlive_the_daemon(any_daemon: Daemon, number: signal.Signals) -> None:
+    daemon = any_daemon.start()
+    daemon.apply(pod("worker", container(THREADS)))
+    run = daemon.run("owner", "sleep", "1000", options=["--cpus", str(SPARE)])
+    lone = daemon.run("lone", "sleep", "1000", options=["--qos", "besteffort"])
+    pids = [daemon.running(name) for name in ("worker", "owner", "lone")]
+    rows = [(row["pod"], row["pid"], row["cpus"], row["restarts"]) for row in daemon.containers()]
+    code = daemon.kill(number)
+    assert code == (0 if number is signal.SIGTERM else -number)
+    assert [allowed(pid) for pid in pids] == [{str(RESERVED)}, {str(ONLINE - RESERVED)}, {str(RESERVED)}]
+    daemon.start()
+    assert [(row["pod"], row["pid"], row["cpus"], row["restarts"]) for row in daemon.containers()] == rows
+    assert [daemon.running(name) for name in ("worker", "owner", "lone")] == pids
+    daemon.check()
+    assert daemon.verb("run", "--qos", "besteffort", "--", "true").returncode == 0
+    for process in (run, lone):
+        process.terminate()
+        process.wait()
+    daemon.delete("worker")
+    daemon.idle()
+
+
+def test_what_ended_while_there_was_no_daemon_is_released(any_daemon: Daemon) -> None:
+    daemon = any_daemon.start()
+    run = daemon.run("owner", "sleep", "1000", options=["--cpus", str(SPARE)])
+    pid = daemon.running("owner")
+    daemon.kill()
+    os.kill(pid, signal.SIGKILL)
+    run.wait()
+    daemon.start()
+    daemon.idle()
+
+
+def test_a_pod_that_ended_while_there_was_no_daemon_is_started_again(any_daemon: Daemon) -> None:
+    daemon = any_daemon.start()
+    daemon.apply(pod("app", container(cpus=1)))
+    pid = daemon.running("app")
+    daemon.kill()
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), "it is gone")
+    daemon.start()
+    assert wait_for(lambda: daemon.running("app") != pid and daemon.running("app"), "a new one runs")
+    daemon.check()
+    daemon.delete("app")
+    daemon.idle()
+
+
+def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(
+        pod(
+            "half-done",
+            container("echo done; exit 0", name="first"),
+            container(name="second"),
+            init=[container("echo ran", name="init")],
+            restart="OnFailure",
+        )
+    )
+    daemon.running("half-done", "second")
+    wait_for(lambda: daemon.find("half-done", "first", "ended"), "the first is done")
+    daemon.restart()
+    daemon.running("half-done", "second")
+    daemon.apply(pod("later"))
+    daemon.running("later")
+    assert daemon.written("half-done", "init") == ["ran"]
+    assert daemon.written("half-done", "first") == ["done"]
+
+
+def test_nobody_is_let_onto_exclusive_cpus_while_the_daemon_starts(daemon: Daemon) -> None:
+    if best_kind() == "affinity":
+        pytest.skip("the pool is no file that could be watched")
+    daemon.start()
+    daemon.apply(pod("owner", container(cpus=SPARE)), pod("worker"))
+    daemon.running("owner")
+    daemon.running("worker")
+    script = (
+        "import os, sys\n"
+        "os.setpriority(os.PRIO_PROCESS, 0, -20)\n"
+        "file, seen = os.open(sys.argv[1], os.O_RDONLY), set()\n"
+        "print('ready', flush=True)\n"
+        "os.set_blocking(0, False)\n"
+        "while True:\n"
+        "    for _ in range(1000): seen.add(os.pread(file, 4096, 0))\n"
+        "    try:\n"
+        "        if not os.read(0, 1): break\n"
+        "    except BlockingIOError: pass\n"
+        "print(*(text.decode().strip() for text in seen))"
+    )
+    seen = set()
+    for _ in range(5):
+        watcher = subprocess.Popen(
+            [sys.executable, "-ISc", script, daemon.place.cpuset("shared")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert watcher.stdout is not None
+        watcher.stdout.readline()
+        daemon.restart()
+        seen |= set(watcher.communicate()[0].split())
+    assert seen == {str(RESERVED)}
+
+
+def damage(text: str) -> str:
+    return text.replace("static", "stat\x00c")
+
+
+def forget(_text: str) -> None:
+    return None
+
+
+def of_another_machine(_text: str) -> str:
+    return format_checkpoint("static", State(CPUSet.parse("0-63")), pod_level=False)
+
+
+def of_another_policy(_text: str) -> str:
+    return format_checkpoint("none", State(CPUSet()), pod_level=False)
+
+
+def of_before(_text: str) -> str:
+    return format_checkpoint("static", State(ONLINE), pod_level=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "kept_aside"),
+    [
+        (damage, True),
+        (lambda _: "", True),
+        (lambda text: text[:-20], True),
+        (of_another_machine, True),
+        (of_another_policy, True),
+        (forget, False),
+        (of_before, False),
+    ],
+    ids=["damaged", "empty", "cut off", "another machine", "another policy", "missing", "an old one"],
+)
+def test_whatever_became_of_the_state_running_containers_keep_their_cpus(
+    daemon: Daemon, change: Callable[[str], str | None], *, kept_aside: bool
+) -> None:
+    daemon.start()
+    daemon.apply(pod("app", container(cpus=1)), pod("worker"))
+    daemon.run("lone", "sleep", "1000", options=["--qos", "besteffort"])
+    pid, worker, state = daemon.running("app"), daemon.running("worker"), daemon.state()
+    daemon.kill()
+    path = daemon.state_dir / "cpu_manager_state"
+    found = change(path.read_text())
+    path.unlink()
+    if found is not None:
+        path.write_text(found)
+    daemon.start()
+    assert daemon.state() == state
+    assert daemon.running("app") == pid
+    assert allowed(pid) == {str(state.exclusive)}
+    assert allowed(worker) == {str(state.shared)}
+    daemon.check()
+    aside = [file.read_text() for file in daemon.state_dir.glob("cpu_manager_state.bad*")]
+    assert aside == ([found] if kept_aside else [])
+    daemon.delete("app")
+    daemon.check()
+
+
+def test_a_state_that_is_no_file_is_put_aside(daemon: Daemon) -> None:
+    (daemon.state_dir / "cpu_manager_state").mkdir(parents=True)
+    daemon.start()
+    daemon.check()
+
+
+def test_containers_that_may_not_keep_their_cpus_share(daemon: Daemon) -> None:
+    daemon.start("--cpu-manager-reconcile-period", "100ms")
+    daemon.apply(pod("app", container(cpus=SPARE)))
+    pid = daemon.running("app")
+    daemon.restart("--reserved-cpus", str(ONLINE - RESERVED), "--cpu-manager-reconcile-period", "100ms")
+    assert daemon.running("app") == pid
+    assert allowed(pid) == {str(ONLINE)}
+    daemon.check()
+    daemon.apply(pod("later"))
+    daemon.running("later")
+    assert daemon.events("drift") == []
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: daemon.running("app") != pid, "it was started again")
+    daemon.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda _: "{", lambda _: None, lambda text: text.replace('"kind": "pod"', '"kind": "what"')],
+    ids=["damaged", "missing", "one unknown"],
+)
+def test_whatever_became_of_the_list_of_workloads_nobody_loses_cpus(
+    daemon: Daemon, change: Callable[[str], str | None]
+) -> None:
+    daemon.start()
+    daemon.apply(pod("app", container(cpus=1)))
+    daemon.run("lone", "sleep", "1000", options=["--qos", "besteffort"])
+    pid, state = daemon.running("app"), daemon.state()
+    daemon.kill()
+    path = daemon.state_dir / "workloads.json"
+    found = change(path.read_text())
+    path.unlink()
+    if found is not None:
+        path.write_text(found)
+    daemon.start()
+    if is_alive(pid):
+        assert allowed(pid) == {str(state.exclusive)}
+        assert daemon.state() == state
+    else:
+        daemon.check()
+
+
+@pytest.mark.parametrize("name", ["a..b", "a.-b", "0", "x" * 63])
+def test_a_run_is_found_again_whatever_its_name(host: Daemon, name: str) -> None:
+    process = host.begin("run", "--name", name, "--", "sleep", "1000")
+    wait_for(lambda: process.poll() is not None or host.find(name, state="running"), "it runs, or is refused")
+    if process.poll() is None:
+        pid = host.running(name)
+        host.restart()
+        assert host.running(name) == pid
+        host.check()
+        process.terminate()
+    assert process.wait(30) in {2, 143}
+    host.idle()
+
+
+@pytest.mark.slow
+def test_a_daemon_killed_at_any_moment_finds_everything_again(daemon: Daemon) -> None:
+    chance = random.Random(4)  # noqa: S311 - no secret
+    daemon.start()
+    pods = {"owner": pod("owner", container(cpus=1)), **{f"w{i}": pod(f"w{i}") for i in range(3)}}
+    there: set[str] = set()
+    unsure: set[str] = set()
+
+    def change(stop: threading.Event) -> None:
+        while not stop.is_set():
+            name = chance.choice(sorted(pods))
+            try:
+                if name in there:
+                    there.discard(name)
+                    unsure.add(name)
+                    daemon.delete(name)
+                elif "refused" not in daemon.apply(pods[name])[0]:
+                    there.add(name)
+                unsure.discard(name)
+            except PinfoldError:
+                unsure.add(name)
+                there.discard(name)
+                return
+
+    for _ in range(15):
+        stop = threading.Event()
+        changes = threading.Thread(target=change, args=[stop])
+        changes.start()
+        threading.Event().wait(chance.uniform(0.0, 0.25))
+        before = {row["pod"]: row["pid"] for row in daemon.containers() if row["pod"] in there and row["pid"]}
+        daemon.kill()
+        stop.set()
+        changes.join()
+        assert daemon.state().check(ONLINE) == []
+        owner = before.get("owner") if "owner" in there else None
+        daemon.start()
+        wait_for(lambda: all(row["state"] == "running" for row in daemon.containers()), "all run")
+        daemon.check()
+        found = {row["pod"]: row["pid"] for row in daemon.containers()}
+        assert there <= set(found) <= there | unsure
+        assert sorted(found.values()) == sorted(daemon.place.processes())
+        assert owner in {None, found.get("owner")}
+        there, unsure = set(found), set()
+    daemon.restart("--end-workloads", number=signal.SIGTERM)
+    assert daemon.kill(signal.SIGTERM) == 0
+    assert daemon.place.groups() == set()
+    assert daemon.place.processes() == []
+
+
+def test_with_end_workloads_nothing_is_left_behind(daemon: Daemon) -> None:
+    daemon.start("--end-workloads")
+    daemon.apply(pod("worker", container("sleep 1000 & exec sleep 1000")), pod("flapping", container("exit 1")))
+    daemon.run("owner", "sh", "-c", "sleep 1000 & exec sleep 1000", options=["--cpus", str(SPARE)])
+    daemon.running("worker")
+    assert daemon.kill(signal.SIGTERM) == 0
+    assert daemon.place.groups() == set()
+    assert daemon.place.processes() == []
+    assert not daemon.socket.exists()
+    assert daemon.state() == State(ONLINE)
+
+
+@pytest.mark.slow
+def test_stubborn_workloads_are_ended_side_by_side(daemon: Daemon) -> None:
+    daemon.start("--end-workloads")
+    daemon.apply(*(pod(f"stubborn-{number}", container(STUBBORN)) for number in range(4)))
+    wait_for(lambda: all(daemon.written(f"stubborn-{number}") for number in range(4)), "all are ready")
+    process = daemon.process
+    assert process is not None
+    process.terminate()
+    assert process.wait(12) == 0  # one grace period, not four
+    assert daemon.place.processes() == []
+
+
+# -- outside interference
+
+
+@needs_cgroups
+@pytest.mark.parametrize("group", ["shared", "exclusive"])
+def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, group: str) -> None:
+    daemon.start("--cpu-manager-reconcile-period", "200ms")
+    daemon.apply(pod("owner", container(cpus=1)), pod("worker"))
+    daemon.running("owner")
+    daemon.running("worker")
+    path = daemon.place.cpuset(group)
+    if group == "exclusive":
+        path = next(path.parent.glob("*/app/cpuset.cpus"))
+    right = path.read_text()
+    path.write_text(str(RESERVED if group == "exclusive" else ONLINE))
+    wait_for(lambda: path.read_text() == right, "it is put right", within=5)
+    event = wait_for(lambda: daemon.events("drift"), "it is said")[0]
+    assert ("the shared pool" if group == "shared" else "app") in event["found"]
+    assert daemon.client.get("/v1/node")["drifts_repaired"] >= 1
+    daemon.check()
+    before = len(daemon.events("drift"))
+    daemon.verb("run", "--qos", "besteffort", "--", "sleep", "0.5")
+    assert len(daemon.events("drift")) == before
+
+
+@needs_cgroups
+@pytest.mark.parametrize("name", ["owner", "worker"])
+def test_a_process_that_is_moved_out_of_its_group_is_brought_back(daemon: Daemon, name: str) -> None:
+    daemon.start("--cpu-manager-reconcile-period", "200ms")
+    daemon.apply(pod("owner", container(cpus=1)), pod("worker"))
+    daemon.running("owner")
+    daemon.running("worker")
+    pid = daemon.running(name)
+    right = allowed(pid)
+    outside = CGROUPS / "cpuset" if best_kind() == "cgroup-v1" else CGROUPS
+    (outside / "cgroup.procs").write_text(str(pid))
+    wait_for(lambda: allowed(pid) == right, "it is back", within=5)
+
+
+@needs_cgroups
+@pytest.mark.parametrize("group", ["shared", "exclusive/*/app"])
+def test_a_group_that_is_removed_while_it_is_empty_is_made_again(daemon: Daemon, group: str) -> None:
+    daemon.start("--cpu-manager-reconcile-period", "200ms")
+    daemon.apply(pod("flapping", container("exit 1", cpus=1)))
+    wait_for(lambda: daemon.find("flapping", state="backing off"), "it pauses")
+    top = daemon.place.cpuset(".", ".")
+    for path in top.glob(group):
+        path.rmdir()
+    starts = len(daemon.events("started"))
+    wait_for(lambda: len(daemon.events("started")) > starts, "it is started again", within=10)
+    daemon.apply(pod("worker"))
+    daemon.running("worker")
+    daemon.check()
+
+
+def test_a_state_that_cannot_be_saved_is_refused_and_the_daemon_goes_on(daemon: Daemon) -> None:
+    daemon.start()
+    run = daemon.run("owner", "sleep", "1000")
+    path, elsewhere = daemon.state_dir / "cpu_manager_state", daemon.place.directory / "elsewhere"
+    path.rename(elsewhere)
+    path.mkdir()  # as root, a directory is what cannot be written to; a full disk is much the same
+    before = daemon.containers()
+    with pytest.raises(PinfoldError, match="cpu_manager_state"):
+        daemon.apply(pod("late", container(cpus=1)) if SPARE > 1 else pod("late"))
+    run.terminate()
+    run.wait()
+    assert daemon.containers() in (before, [])
+    path.rmdir()
+    elsewhere.rename(path)
+    assert daemon.verb("run", "--qos", "besteffort", "--", "true").returncode == 0
+    daemon.idle()
+
+
+# -- views
+
+
+def test_every_view_shows_the_same(host: Daemon) -> None:
+    host.apply(pod("owner", container(cpus=1)), pod("worker"))
+    host.running("owner")
+    host.running("worker")
+    own = str(ONLINE - host.pools()["shared"])
+    rows = {what: json.loads(host.verb("get", what, "-o", "json").stdout) for what in ("containers", "pods", "cpus")}
+    assert {row["pod"]: row["cpus"] for row in rows["containers"]} == {"owner": own, "worker": "shared"}
+    assert {row["pod"]: row["exclusive"] for row in rows["pods"]} == {"owner": own, "worker": ""}
+    assert [row["cpu"] for row in rows["cpus"] if row["owner"] == "owner/app"] == list(CPUSet.parse(own))
+    top = host.verb("top", "--once").stdout
+    assert f"exclusive {own}" in top
+    assert "owner" in host.verb("get").stdout
+    assert "assigned" in host.verb("events").stdout
+    for name in ("owner", "worker"):
+        host.delete(name)
+    host.idle()
+
+
+def test_watching_ends_without_a_traceback_when_the_daemon_does(daemon: Daemon) -> None:
+    daemon.start()
+    watchers = [daemon.begin("events", "--watch"), daemon.begin("get", "pods", "--watch")]
+    for watcher in watchers:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()
+    daemon.kill(signal.SIGTERM)
+    for watcher in watchers:
+        _, error = watcher.communicate(timeout=30)
+        assert "Traceback" not in error
+
+
+def test_a_refusal_says_why_and_of_which_container(host: Daemon) -> None:
+    with pytest.raises(Refused, match="not enough cpus available") as refused:
+        host.client.post("/v1/run", {"name": "greedy", "milli": 4_096_000})
+    assert refused.value.answer["container"] == "main"

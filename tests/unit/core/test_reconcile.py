@@ -1,0 +1,79 @@
+"""What should be, out of a State, and what is not so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.reconcile import Drift, Observed, Wanted, drift, wanted
+from pinfold.core.state import State
+
+pytestmark = pytest.mark.unfinished
+
+WEB, DB = ContainerRef(PodUID("web"), "app"), ContainerRef(PodUID("db"), "app")
+STATE = State(CPUSet.parse("0-1"), {WEB.pod: {WEB.name: CPUSet.of(2)}})
+
+cpus = st.integers(0, 255).map(CPUSet)
+refs = st.builds(ContainerRef, st.sampled_from(["p1", "p2"]).map(PodUID), st.sampled_from(["a", "b", "c"]))
+wants = st.builds(Wanted, cpus, st.dictionaries(refs, cpus))
+
+
+def test_the_shared_pool_and_every_assignment_are_wanted() -> None:
+    want = wanted(STATE)
+    assert want == Wanted(CPUSet.parse("0-1"), {WEB: CPUSet.of(2)})
+    assert (want.cpus_of(WEB), want.cpus_of(DB)) == (CPUSet.of(2), CPUSet.parse("0-1"))
+
+
+def test_a_state_without_assignments_wants_the_shared_pool_alone() -> None:
+    assert wanted(State(CPUSet.of(0))) == (CPUSet.of(0), {})
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        (Observed(CPUSet.parse("0-1"), {WEB: CPUSet.of(2), DB: CPUSet.parse("0-1")}), []),
+        (Observed(None, {}), []),
+        (Observed(CPUSet.parse("0-2"), {}), ["the shared pool has CPUs 0-2 instead of 0-1"]),
+        (Observed(None, {WEB: CPUSet.parse("0-3")}), ["app has CPUs 0-3 instead of 2"]),
+        (Observed(None, {DB: CPUSet.of(2)}), ["app has CPUs 2 instead of 0-1"]),
+        (Observed(None, {WEB: EMPTY}), ["app has CPUs none instead of 2"]),
+        (
+            Observed(CPUSet.of(0), {WEB: CPUSet.of(3)}),
+            ["the shared pool has CPUs 0 instead of 0-1", "app has CPUs 3 instead of 2"],
+        ),
+    ],
+    ids=["all right", "nothing to see", "pool", "exclusive", "shared container", "no CPU", "pool first"],
+)
+def test_every_difference_is_named(observed: Observed, expected: list[str]) -> None:
+    found = [str(difference) for difference in drift(wanted(STATE), observed)]
+    assert len(found) == len(expected)
+    assert all(text.endswith(end) for text, end in zip(found, expected, strict=True))
+
+
+def test_of_two_containers_with_one_name_it_is_said_whose_has_drifted() -> None:
+    first, second = (str(Drift(ref, CPUSet.of(1), CPUSet.of(2))) for ref in (WEB, DB))
+    assert first != second
+
+
+@given(wants)
+def test_what_is_as_wanted_has_not_drifted(want: Wanted) -> None:
+    assert list(drift(want, Observed(want.shared, want.exclusive))) == []
+
+
+@given(wants, st.dictionaries(refs, cpus), st.none() | cpus)
+def test_setting_what_has_drifted_right_leaves_no_drift(
+    want: Wanted, containers: dict[ContainerRef, CPUSet], shared: CPUSet | None
+) -> None:
+    observed = Observed(shared, containers)
+    repaired = dict(containers)
+    for container, right, found in drift(want, observed):
+        if container is None:
+            assert found == shared
+            shared = right
+        else:
+            assert found == containers[container] != right
+            repaired[container] = right
+    assert list(drift(want, Observed(shared, repaired))) == []
