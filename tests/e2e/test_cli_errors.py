@@ -142,12 +142,11 @@ def status(answer: bytes) -> int:
         (["--policy-options", "full-pcpus-only=maybe"], "maybe", ["true", "false"]),
         (["--reserved-cpus", OUTSIDE], OUTSIDE, [str(ONLINE)]),
         (["--reserved-cpus", "0-"], "0-", []),
-        (["--reserved-cpus", ""], "--reserved-cpus", []),
-        (["--cpu-manager-reconcile-period", "soon"], "soon", ["10s"]),
-        (["--cpu-manager-reconcile-period", "-1s"], "-1s", []),
+        (["--cpu-manager-reconcile-period", "soon"], "soon", []),
+        (["--cpu-manager-reconcile-period", "1ms"], "1ms", ["10ms"]),
         (["--groups", "docker"], "docker", ["cgroup-v1", "cgroup-v2", "affinity"]),
         (["--runtime", "docker"], "docker", ["processes", "simulated"]),
-        (["--group-name", "../x"], "..", ["letters"]),
+        (["--group-name", "../x"], "cannot be the name of a group", ["letters"]),
         (["--config", "/no/such/file"], "/no/such/file", []),
         (["--state-dir", ""], "--state-dir", []),
         (["--socket", "/run/" + "x" * 110], "107", []),
@@ -287,7 +286,7 @@ def test_sighup_with_a_wrong_configuration_keeps_the_one_before(daemon: Daemon) 
     ids=" ".join,
 )
 def test_without_a_daemon_a_client_says_so(daemon: Daemon, verb: list[str]) -> None:
-    result = daemon.verb(*verb)
+    result = daemon.say(*verb)
     assert (result.returncode, result.stdout) == (3, "")
     assert str(daemon.socket) in one_line(result.stderr)
     assert "pinfold serve" in result.stderr
@@ -311,11 +310,9 @@ def test_without_a_daemon_a_client_says_so(daemon: Daemon, verb: list[str]) -> N
 def test_a_wrong_amount_of_cpus_is_refused_with_what_is_allowed(
     host: Daemon, verb: str, cpus: str, code: int, said: str
 ) -> None:
-    if verb == "adopt" and code == 2 and cpus != "99999999":
-        pytest.skip("read by the same code as for run")
     with process_of("sleep", "1000") as bystander:
         rest = ["--", "echo", "started"] if verb == "run" else [str(bystander.pid)]
-        result = host.verb(verb, f"--cpus={cpus}", *rest)
+        result = host.say(verb, f"--cpus={cpus}", *rest)
         assert bystander.poll() is None
     assert (result.returncode, result.stdout) == (code, "")
     assert said in one_line(result.stderr)
@@ -324,14 +321,14 @@ def test_a_wrong_amount_of_cpus_is_refused_with_what_is_allowed(
 
 def test_run_without_a_command_says_how_to_write_it(host: Daemon) -> None:
     for arguments in (["run"], ["run", "--"], ["run", "--cpus", "1", "--"]):
-        result = host.verb(*arguments)
+        result = host.say(*arguments)
         assert result.returncode == 2
         assert "--" in one_line(result.stderr)
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "\0" not in name and "\ud800" not in name])
 def test_a_hostile_name_is_refused_with_what_is_allowed(host: Daemon, name: str) -> None:
-    result = host.verb("run", f"--name={name}", "--", "echo", "started")
+    result = host.say("run", f"--name={name}", "--", "echo", "started")
     assert (result.returncode, result.stdout) == (2, "")
     assert "a-z" in one_line(result.stderr)
     assert host.place.groups() == {".", "shared", "exclusive"} if best_kind() != "affinity" else set()
@@ -339,16 +336,16 @@ def test_a_hostile_name_is_refused_with_what_is_allowed(host: Daemon, name: str)
 
 @pytest.mark.parametrize("pid", ["0", "1", "-1", "99999999", "4194303"])
 def test_a_process_that_is_not_there_cannot_be_adopted(host: Daemon, pid: str) -> None:
-    result = host.verb("adopt", f"--name=x{pid}".replace("-", ""), "--", pid)
+    result = host.say("adopt", "--name=x", "--", pid)
     assert result.returncode == 2
-    one_line(result.stderr)
+    assert "process" in one_line(result.stderr)
 
 
-def test_a_pod_that_is_not_there_cannot_be_deleted(host: Daemon) -> None:
-    for name in ("nobody", "../../x", "a b", "ä", "%2e%2e"):
-        result = host.verb("delete", name)
-        assert result.returncode == 2
-        assert name in one_line(result.stderr)
+@pytest.mark.parametrize("name", ["nobody", "../../x", "a b", "ä", "%2e%2e"])
+def test_a_pod_that_is_not_there_cannot_be_deleted(host: Daemon, name: str) -> None:
+    result = host.say("delete", name)
+    assert result.returncode == 2
+    assert f"no pod {name} " in one_line(result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -361,11 +358,11 @@ def test_a_pod_that_is_not_there_cannot_be_deleted(host: Daemon) -> None:
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a}]}", "no command"),
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, command: x}]}", "command"),
         ("&a [*a, *a]", "document 1"),
-        ("\x00", "column"),
+        ("\x00", "control characters"),
     ],
 )
 def test_a_file_that_is_no_pod_is_refused_and_nothing_is_started(host: Daemon, text: str, said: str) -> None:
-    result = host.verb("apply", "-", text=text)
+    result = host.say("apply", "-", text=text)
     assert (result.returncode, result.stdout) == (2, "")
     assert said in one_line(result.stderr)
     assert host.containers() == []
@@ -375,7 +372,7 @@ def test_files_that_cannot_be_read_are_named(host: Daemon, tmp_path: Path) -> No
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
     for name in (str(binary), str(tmp_path), "/no/such/file"):
-        result = host.verb("apply", name)
+        result = host.say("apply", name)
         assert result.returncode == 2
         assert name in one_line(result.stderr)
 
@@ -383,14 +380,14 @@ def test_files_that_cannot_be_read_are_named(host: Daemon, tmp_path: Path) -> No
 def test_of_several_files_with_one_that_is_missing_nothing_is_started(host: Daemon, tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text(pod("good"))
-    assert host.verb("apply", str(good), "/no/such/file").returncode == 2
+    assert host.say("apply", str(good), "/no/such/file").returncode == 2
     assert host.containers() == []
 
 
 def test_a_file_that_is_too_large_is_refused_as_such(host: Daemon, tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_text("# " + "x" * (20 << 20) + "\n" + pod("large"))
-    result = host.verb("apply", str(large))
+    result = host.say("apply", str(large))
     assert result.returncode == 2
     assert "at most" in one_line(result.stderr)
     assert host.containers() == []
@@ -400,7 +397,7 @@ def test_a_file_that_is_too_large_is_refused_as_such(host: Daemon, tmp_path: Pat
     "verb", [["get", "everything"], ["get", "-o", "xml"], ["events", "-o", "xml"], ["top", "--interval", "x"], ["what"]]
 )
 def test_a_wrong_call_says_what_is_allowed(host: Daemon, verb: list[str]) -> None:
-    result = host.verb(*verb)
+    result = host.say(*verb)
     assert (result.returncode, result.stdout) == (2, "")
     assert_no_traceback(result.stderr)
     assert verb[-1] in result.stderr
@@ -481,16 +478,20 @@ def test_clients_that_say_nothing_keep_nobody_waiting(host: Daemon) -> None:
 
 
 @pytest.mark.parametrize("path", GOOD)
-def test_wrong_types_in_a_request_are_refused(host: Daemon, path: str) -> None:
+def test_a_request_without_what_it_needs_is_refused(host: Daemon, path: str) -> None:
     for body in WRONG:
         assert status(raw(host, post(path, body))) == 400, body
+    assert status(raw(host, b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path.encode())) == 400
+
+
+@pytest.mark.parametrize(("path", "field"), [(path, field) for path, fields in GOOD.items() for field in fields])
+def test_a_field_of_the_wrong_type_is_refused(host: Daemon, path: str, field: str) -> None:
     with process_of("sleep", "1000") as bystander:
         good = {name: bystander.pid if name == "pid" else value for name, value in GOOD[path].items()}
-        for field, right in good.items():
-            for value in WRONG:
-                if type(value) is not type(right) or value in (-1, 1 << 70):
-                    answer = raw(host, post(path, {**good, field: value}))
-                    assert status(answer) == 400, (field, value, answer)
+        for value in WRONG:
+            if type(value) is not type(good[field]) or value in (-1, 1 << 70):
+                answer = raw(host, post(path, {**good, field: value}))
+                assert status(answer) == 400, (field, value, answer)
         assert host.containers() == []
         assert bystander.poll() is None
     assert host.pools()["shared"] == ONLINE

@@ -124,7 +124,7 @@ def test_a_container_arrives_that_requires_exclusive_cores(any_daemon: Daemon, w
     if way == "run":
         lines = daemon.verb("run", "--cpus", str(SPARE), "--", "sh", "-c", look).stdout.splitlines()
     else:
-        daemon.apply(pod("arrives", container(look, cpus=SPARE), restart="Never"))
+        daemon.apply(pod("arrives", container(f"{look}; sleep 0.1", cpus=SPARE), restart="Never"))
         lines = wait_for(lambda: len(found := daemon.written("arrives")) > 6 and found, "it has looked around")
     own, *others = map(cpus_of, lines)
     assert len(own) == SPARE
@@ -432,14 +432,21 @@ def test_init_containers_run_one_after_the_other_before_the_others(host: Daemon)
 
 
 def test_no_container_starts_when_an_init_container_has_failed_for_good(host: Daemon) -> None:
-    host.apply(pod("failing", container("echo started"), init=[container("exit 1", name="init")], restart="Never"))
+    host.apply(
+        pod(
+            "failing",
+            container("echo started; sleep 0.1"),
+            init=[container("sleep 0.1; exit 1", name="init")],
+            restart="Never",
+        )
+    )
     wait_for(lambda: host.find("failing") is None, "the pod is done")
     assert host.written("failing") == []
     host.idle()
 
 
 def test_an_init_container_is_tried_again_until_it_succeeds(host: Daemon) -> None:
-    retry = f"echo try; [ $(wc -l < {host.state_dir}/logs/default_retrying_init.log) -ge 2 ]"
+    retry = f"sleep 0.1; echo try; [ $(wc -l < {host.state_dir}/logs/default_retrying_init.log) -ge 2 ]"
     host.apply(pod("retrying", init=[container(retry, name="init")]))
     host.running("retrying", "app")
     assert host.written("retrying", "init") == ["try", "try"]
@@ -451,8 +458,8 @@ def test_a_sidecar_starts_before_later_init_containers_and_goes_on_until_the_pod
     side = container("trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.02; done", name="side")
     sidecar = side[:-1] + ", restartPolicy: Always}"
     wait = f"while ! grep -q ready {host.state_dir}/logs/default_helped_side.log; do sleep 0.02; done; sleep 0.2"
-    host.apply(pod("helped", container(wait), init=[sidecar, container("true", name="init")], restart="Never"))
-    wait_for(lambda: host.find("helped") is None, "the pod is done")
+    host.apply(pod("helped", container(wait), init=[sidecar, container("sleep 0.1", name="init")], restart="Never"))
+    wait_for(lambda: host.find("helped") is None, "the pod is done", within=10)
     order = [row["container"] for row in host.events("started") if row["pod"] == "helped"]
     assert order == ["side", "init", "app"]
     assert host.written("helped", "side") == ["ready", "asked"]
@@ -484,7 +491,7 @@ def test_restart_policies_and_growing_pauses_between_restarts(host: Daemon) -> N
 
 
 def test_an_exclusive_container_keeps_its_cpus_between_restarts(host: Daemon) -> None:
-    host.apply(pod("flapping", container("grep Cpus_allowed_list /proc/self/status", cpus=1)))
+    host.apply(pod("flapping", container("grep Cpus_allowed_list /proc/self/status; sleep 0.1", cpus=1)))
     wait_for(lambda: host.find("flapping", state="backing off"), "it pauses")
     own = ONLINE - host.pools()["shared"]
     assert len(own) == 1
@@ -585,9 +592,7 @@ def test_of_a_file_with_a_pod_that_cannot_run_nothing_is_started(host: Daemon) -
 
 
 def test_a_container_has_its_arguments_environment_and_directory(host: Daemon) -> None:
-    app = (
-        '{name: app, command: [sh, -c], args: ["pwd; echo $HELLO"], workingDir: /usr, env: [{name: HELLO, value: you}]}'
-    )
+    app = '{name: app, command: [sh, -c], args: ["pwd; echo $HELLO; sleep 0.1"], workingDir: /usr, env: [{name: HELLO, value: you}]}'
     host.apply(pod("told", app, restart="Never"))
     wait_for(lambda: host.find("told") is None, "the pod is done")
     assert host.written("told") == ["/usr", "you"]
@@ -597,7 +602,7 @@ def test_a_container_has_its_arguments_environment_and_directory(host: Daemon) -
 def test_names_may_be_as_long_as_kubernetes_allows(host: Daemon) -> None:
     name = ".".join(letter * 62 for letter in "abcd")
     host.apply(pod(name, container(name="c" * 63, cpus=1)))
-    host.running(name)
+    host.running(name, within=5)
     host.check()
     host.delete(name)
     host.idle()
@@ -668,9 +673,9 @@ def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -
     daemon.apply(
         pod(
             "half-done",
-            container("echo done; exit 0", name="first"),
+            container("echo done; sleep 0.1", name="first"),
             container(name="second"),
-            init=[container("echo ran", name="init")],
+            init=[container("echo ran; sleep 0.1", name="init")],
             restart="OnFailure",
         )
     )
@@ -832,7 +837,7 @@ def test_a_run_is_found_again_whatever_its_name(host: Daemon, name: str) -> None
     if process.poll() is None:
         pid = host.running(name)
         host.restart()
-        assert host.running(name) == pid
+        assert host.running(name, within=5) == pid
         host.check()
         process.terminate()
     assert process.wait(30) in {2, 143}
@@ -890,7 +895,9 @@ def test_a_daemon_killed_at_any_moment_finds_everything_again(daemon: Daemon) ->
 
 def test_with_end_workloads_nothing_is_left_behind(daemon: Daemon) -> None:
     daemon.start("--end-workloads")
-    daemon.apply(pod("worker", container("sleep 1000 & exec sleep 1000")), pod("flapping", container("exit 1")))
+    daemon.apply(
+        pod("worker", container("sleep 1000 & exec sleep 1000")), pod("flapping", container("sleep 0.1; exit 1"))
+    )
     daemon.run("owner", "sh", "-c", "sleep 1000 & exec sleep 1000", options=["--cpus", str(SPARE)])
     daemon.running("worker")
     assert daemon.kill(signal.SIGTERM) == 0
@@ -948,20 +955,20 @@ def test_a_process_that_is_moved_out_of_its_group_is_brought_back(daemon: Daemon
     right = allowed(pid)
     outside = CGROUPS / "cpuset" if best_kind() == "cgroup-v1" else CGROUPS
     (outside / "cgroup.procs").write_text(str(pid))
-    wait_for(lambda: allowed(pid) == right, "it is back", within=5)
+    wait_for(lambda: allowed(pid) == right, "it is back", within=2)
 
 
 @needs_cgroups
 @pytest.mark.parametrize("group", ["shared", "exclusive/*/app"])
 def test_a_group_that_is_removed_while_it_is_empty_is_made_again(daemon: Daemon, group: str) -> None:
     daemon.start("--cpu-manager-reconcile-period", "200ms")
-    daemon.apply(pod("flapping", container("exit 1", cpus=1)))
+    daemon.apply(pod("flapping", container("sleep 0.1; exit 1", cpus=1)))
     wait_for(lambda: daemon.find("flapping", state="backing off"), "it pauses")
     top = daemon.place.cpuset(".", ".")
     for path in top.glob(group):
         path.rmdir()
     starts = len(daemon.events("started"))
-    wait_for(lambda: len(daemon.events("started")) > starts, "it is started again", within=10)
+    wait_for(lambda: len(daemon.events("started")) > starts, "it is started again", within=5)
     daemon.apply(pod("worker"))
     daemon.running("worker")
     daemon.check()
@@ -982,7 +989,7 @@ def test_a_state_that_cannot_be_saved_is_refused_and_the_daemon_goes_on(daemon: 
     path.rmdir()
     elsewhere.rename(path)
     assert daemon.verb("run", "--qos", "besteffort", "--", "true").returncode == 0
-    daemon.idle()
+    daemon.idle(within=5)
 
 
 # -- views

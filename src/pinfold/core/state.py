@@ -32,7 +32,7 @@ class State(NamedTuple):
     baselines: Mapping[PodUID, Mapping[str, CPUSet]] = NOTHING
     """What containers had before they were resized in place; kept for the kubelet's file."""
     reusable: Mapping[PodUID, CPUSet] = NOTHING
-    """CPUs of finished init containers that later containers of the same pod take first. Lost at a restart."""
+    """CPUs of finished init containers that later containers of the same pod may use again. Lost at a restart."""
 
     @classmethod
     def new(cls) -> State:

@@ -142,7 +142,8 @@ class StaticPolicy:
     def _hints(self, state: State, need: int, reusable: CPUSet) -> Hints:
         available = state.shared.mask & ~self.reserved.mask
         if self.options.full_pcpus_only and self._by_own_size:
-            available = sum(self._whole_cores(available))
+            # A core that is larger than the request cannot be part of it.
+            available = sum(mask for mask in self._whole_cores(available) if mask.bit_count() <= need)
         by_socket = self.options.align_by_socket
         return cpu_hints(self.machine.topology, available, reusable.mask, need, align_by_socket=by_socket)
 
