@@ -592,7 +592,8 @@ def test_of_a_file_with_a_pod_that_cannot_run_nothing_is_started(host: Daemon) -
 
 
 def test_a_container_has_its_arguments_environment_and_directory(host: Daemon) -> None:
-    app = '{name: app, command: [sh, -c], args: ["pwd; echo $HELLO; sleep 0.1"], workingDir: /usr, env: [{name: HELLO, value: you}]}'
+    app = '{name: app, command: [sh, -c], args: ["pwd; echo $HELLO; sleep 0.1"], workingDir: /usr, '
+    app += "env: [{name: HELLO, value: you}]}"
     host.apply(pod("told", app, restart="Never"))
     wait_for(lambda: host.find("told") is None, "the pod is done")
     assert host.written("told") == ["/usr", "you"]

@@ -142,7 +142,8 @@ def test_single_numa_node_gives_a_whole_pod_cpus_of_one_node_in_pod_scope(node: 
 def test_single_numa_node_refuses_exactly_what_no_single_node_has_free(node: Node, count: int) -> None:
     free = node.policy.assignable(node.state)
     if node.options.full_pcpus_only and not node.policy.machine.even:
-        free = CPUSet(sum(core.mask for core in node.topology.cores if core.cpus <= free))
+        whole = (core for core in node.topology.cores if core.cpus <= free and len(core.cpus) <= count)
+        free = CPUSet(sum(core.mask for core in whole))
     fits = any((numa.mask & free.mask).bit_count() >= count for numa in node.topology.numa_nodes)
     refusal = node.admitter.admit(node.state, pod_of(pinned(count), uid="new")).refusal
     assert isinstance(refusal, TopologyAffinityError) != fits
