@@ -26,6 +26,7 @@ from tests.e2e.daemon import (
     allowed,
     assert_no_traceback,
     best_kind,
+    bug,
     needs_two_cpus,
     pod,
     process_of,
@@ -172,7 +173,14 @@ def test_all_wrong_settings_are_named_at_once(daemon: Daemon) -> None:
     assert "docker" in said
 
 
-@pytest.mark.parametrize("same", ["state directory", "socket", "groups"])
+@pytest.mark.parametrize(
+    "same",
+    [
+        "state directory",
+        pytest.param("socket", marks=bug("it has changed the pool before it finds the socket taken")),
+        pytest.param("groups", marks=bug("nobody holds the groups, and both daemons change them")),
+    ],
+)
 def test_a_second_daemon_is_refused_and_changes_nothing(daemon: Daemon, same: str) -> None:
     if same == "groups" and best_kind() == "affinity":
         pytest.skip("affinity has no groups that two could share")
@@ -219,6 +227,7 @@ def test_a_socket_that_a_dead_daemon_has_left_is_replaced(daemon: Daemon) -> Non
     daemon.check()
 
 
+@bug("groups are made before the socket, and the path is not named")
 def test_a_file_in_the_place_of_the_socket_is_left_alone(daemon: Daemon) -> None:
     daemon.socket.write_text("mine")
     result = daemon.try_to_start()
@@ -286,7 +295,7 @@ def test_sighup_with_a_wrong_configuration_keeps_the_one_before(daemon: Daemon) 
     ids=" ".join,
 )
 def test_without_a_daemon_a_client_says_so(daemon: Daemon, verb: list[str]) -> None:
-    result = daemon.say(*verb)
+    result = daemon.verb(*verb) if "--watch" in verb else daemon.say(*verb)
     assert (result.returncode, result.stdout) == (3, "")
     assert str(daemon.socket) in one_line(result.stderr)
     assert "pinfold serve" in result.stderr
@@ -341,7 +350,10 @@ def test_a_process_that_is_not_there_cannot_be_adopted(host: Daemon, pid: str) -
     assert "process" in one_line(result.stderr)
 
 
-@pytest.mark.parametrize("name", ["nobody", "../../x", "a b", "ä", "%2e%2e"])
+@pytest.mark.parametrize(
+    "name",
+    ["nobody", *(pytest.param(name, marks=bug("shown as in the URL")) for name in ("../../x", "a b", "ä", "%2e%2e"))],
+)
 def test_a_pod_that_is_not_there_cannot_be_deleted(host: Daemon, name: str) -> None:
     result = host.say("delete", name)
     assert result.returncode == 2
@@ -377,6 +389,7 @@ def test_files_that_cannot_be_read_are_named(host: Daemon, tmp_path: Path) -> No
         assert name in one_line(result.stderr)
 
 
+@bug("each file is sent before the next is read")
 def test_of_several_files_with_one_that_is_missing_nothing_is_started(host: Daemon, tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text(pod("good"))
@@ -384,6 +397,7 @@ def test_of_several_files_with_one_that_is_missing_nothing_is_started(host: Daem
     assert host.containers() == []
 
 
+@bug("the client does not read the answer when it cannot write: no daemon, it says")
 def test_a_file_that_is_too_large_is_refused_as_such(host: Daemon, tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_text("# " + "x" * (20 << 20) + "\n" + pod("large"))
@@ -450,8 +464,16 @@ def test_other_users_are_refused(daemon: Daemon, *, opened: bool) -> None:
         (b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", {404}),
         (b"GET /v1/../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", {404}),
         (b"BREW /v1/node HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", {404, 405}),
-        (b"GET /v1/events?after=\xb2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", {200, 400}),
-        (b"GET /v1/events?after=" + b"9" * 5000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", {200, 400}),
+        pytest.param(
+            b"GET /v1/events?after=\xb2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            {200, 400},
+            marks=bug("a digit, but no number; and an error nobody expects has no answer"),
+        ),
+        pytest.param(
+            b"GET /v1/events?after=" + b"9" * 5000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            {200, 400},
+            marks=bug("more digits than Python reads; and an error nobody expects has no answer"),
+        ),
         (b"DELETE /v1/pods/a/b/c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", {404}),
     ],
     ids=[
@@ -477,14 +499,24 @@ def test_clients_that_say_nothing_keep_nobody_waiting(host: Daemon) -> None:
     host.idle()
 
 
-@pytest.mark.parametrize("path", GOOD)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=bug("without text it is no text")) if path == "/v1/pods" else path for path in GOOD],
+)
 def test_a_request_without_what_it_needs_is_refused(host: Daemon, path: str) -> None:
     for body in WRONG:
         assert status(raw(host, post(path, body))) == 400, body
     assert status(raw(host, b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path.encode())) == 400
 
 
-@pytest.mark.parametrize(("path", "field"), [(path, field) for path, fields in GOOD.items() for field in fields])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        pytest.param(path, field, marks=[bug("anything but true is false")] if field == "shared" else [])
+        for path, fields in GOOD.items()
+        for field in fields
+    ],
+)
 def test_a_field_of_the_wrong_type_is_refused(host: Daemon, path: str, field: str) -> None:
     with process_of("sleep", "1000") as bystander:
         good = {name: bystander.pid if name == "pid" else value for name, value in GOOD[path].items()}
@@ -503,6 +535,7 @@ def test_hostile_names_are_refused_on_the_socket_too(host: Daemon, name: str) ->
     assert host.containers() == []
 
 
+@bug("a pod can be attached to, and an error nobody expects has no answer")
 def test_a_process_cannot_be_attached_to_what_was_not_reserved_for_it(host: Daemon) -> None:
     host.apply(pod("app"))
     pid = host.running("app")
@@ -517,6 +550,7 @@ def test_a_process_cannot_be_attached_to_what_was_not_reserved_for_it(host: Daem
     host.idle()
 
 
+@bug("the second process takes the place of the first")
 def test_only_one_process_can_be_attached_to_a_reservation(host: Daemon) -> None:
     uid = host.client.post("/v1/run", {"name": "x", "milli": 1000})["uid"]
     with process_of("sleep", "1000") as first, process_of("sleep", "1000") as second:

