@@ -85,10 +85,14 @@ def _take_from_fullest(machine: Machine, free: int, count: int, group: int) -> i
             continue
         if size > _NEVER_ALIASED or share * size != count or len(nodes) * most >= _ROUNDING * share:
             return 0
-        fullest = [node for node, have in zip(nodes, counts, strict=True) if have == most][:size]
-        if len(fullest) < size:
+        if counts.count(most) < size:
             return 0
-        return sum([take_packed_in(machine, node, free, share) for node in fullest])
+        taken = 0
+        for i, have in enumerate(counts):
+            if have == most:
+                taken |= take_packed_in(machine, nodes[i], free, share)
+                if taken.bit_count() == count:
+                    return taken
     return 0
 
 

@@ -323,8 +323,10 @@ class StaticPolicy:
         cpus = containers.get(container.name) if containers else None
         if containers is None or cpus is None:
             return Decision(state)
-        rest = {name: held for name, held in containers.items() if name != container.name}
-        assignments = dict(state.assignments)
+        rest = {}
+        if len(containers) > 1:
+            rest = {name: held for name, held in containers.items() if name != container.name}
+        assignments = {**state.assignments}
         if container.pod in state.pods:
             return Decision(_without_pod_container(state, container.pod, assignments, rest), cpus)
         freed = cpus.mask
