@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VECTORS ?= tests/parity/vectors
 
-.PHONY: help run test check bench e2e parity unfinished format clean
+.PHONY: help run test check bench e2e parity format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ run: $(STAMP) ## set up, then pin real processes on this host until Ctrl-C
 
 test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"
-	@$(BIN)/pytest -q -n auto -m "not slow and not unfinished"
+	@$(BIN)/pytest -q -n auto -m "not slow"
 
 check: $(STAMP) ## formatting, lint, types, import contracts, doctests
 	@echo "ruff format --check" && $(BIN)/ruff format --check .
@@ -40,10 +40,7 @@ bench: $(STAMP) ## print all figures
 	@$(BIN)/python -m benchmarks
 
 e2e: $(STAMP) ## the slow suites (none yet is no error)
-	@$(BIN)/pytest -q -m "slow and not unfinished" tests || [ $$? = 5 ]
-
-unfinished: $(STAMP) ## what the daemon is to do and does not do yet
-	@$(BIN)/pytest -q -m unfinished tests
+	@$(BIN)/pytest -q -m slow tests || [ $$? = 5 ]
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -68,7 +68,7 @@ def start_busy(client: Client, count: int) -> None:
         "metadata": {"name": f"busy-{count}"},
         "spec": {"containers": [container]},
     }
-    client.post("/v1/pods", {"text": json.dumps(pod), "source": "overlap"})
+    client.post("/v1/pods", {"files": [{"text": json.dumps(pod), "source": "overlap"}]})
     while len(foreign(client)) < count:
         time.sleep(0.05)
 

@@ -64,11 +64,6 @@ needs_two_cpus = pytest.mark.skipif(
 )
 
 
-def bug(what: str) -> pytest.MarkDecorator:
-    """Mark a test that shows a known bug; when it is mended, the test fails and the mark goes."""
-    return pytest.mark.xfail(reason=what, strict=True)
-
-
 class Place:
     """Where one daemon and everything it starts live; all of it goes with `remove`."""
 
@@ -85,8 +80,10 @@ class Place:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of everything that runs here."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PINFOLD_", "PYTHON"))}
-        return {**kept, _MARK: self.mark}
+        left_out = ("PINFOLD_", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        path = os.pathsep.join(place for place in kept["PATH"].split(os.pathsep) if os.access(place, os.X_OK))
+        return {**kept, "PATH": path, _MARK: self.mark}
 
     def cpuset(self, group: str, file: str = "cpuset.cpus") -> Path:
         """Return a file of a group of ours in the hierarchy that has the cpuset controller."""
@@ -306,7 +303,7 @@ class Daemon:
 
     def apply(self, *pods: str) -> Rows:
         """Send pods, and return what became of each."""
-        rows: Rows = self.client.post("/v1/pods", {"text": "\n---\n".join(pods), "source": "test"})["pods"]
+        rows: Rows = self.client.post("/v1/pods", {"files": [{"text": "\n---\n".join(pods), "source": "test"}]})["pods"]
         return rows
 
     def delete(self, name: str) -> None:
@@ -413,7 +410,7 @@ def _is_idle(host: Daemon) -> bool:
         return nothing and host.place.groups() <= {".", "shared", "exclusive"}
 
     try:
-        wait_for(lambda: not host.is_alive or idle(), "the daemon is idle", within=2)
+        wait_for(lambda: not host.is_alive or idle(), "the daemon is idle", within=1)
     except (AssertionError, PinfoldError):
         return False
     return host.is_alive and all(process.poll() is not None for process in host.clients)

@@ -91,7 +91,7 @@ def stop(daemon: subprocess.Popen[str]) -> None:
 
 def test_a_command_runs_on_its_own_cpu_and_gives_it_back(host: Host) -> None:
     daemon = host.start()
-    host.client.post("/v1/pods", {"text": SHARED_WORKER, "source": "worker.yaml"})
+    host.client.post("/v1/pods", {"files": [{"text": SHARED_WORKER, "source": "worker.yaml"}]})
     everything = host.pools()["shared"]
     done = host.run("--cpus", "1", "--", "sh", "-c", STATUS)
     assert done.returncode == 7, done.stderr
@@ -104,7 +104,7 @@ def test_a_command_runs_on_its_own_cpu_and_gives_it_back(host: Host) -> None:
 
 def test_others_are_off_an_exclusive_cpu_while_it_is_taken(host: Host) -> None:
     daemon = host.start()
-    host.client.post("/v1/pods", {"text": SHARED_WORKER, "source": "worker.yaml"})
+    host.client.post("/v1/pods", {"files": [{"text": SHARED_WORKER, "source": "worker.yaml"}]})
     owner = subprocess.Popen([*PINFOLD, "run", "--name", "owner", "--", "sleep", "600"], env=host.environment)
     own = CPUSet.parse(str(host.container("owner")["allowed"]))
     assert own == CPUSet.parse(str(host.container("owner")["cpus"]))

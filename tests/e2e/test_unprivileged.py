@@ -37,7 +37,7 @@ from tests.e2e.daemon import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.unfinished, needs_two_cpus]
+pytestmark = [needs_two_cpus]
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pinfold.cli.client import Client, Refused, add_socket
 from pinfold.errors import ParseError
@@ -21,24 +21,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send the files, and print what became of each pod."""
-    client = Client.of(args)
-    code = 0
-    for name in args.files:
-        answer = client.post("/v1/pods", {"text": _read(name), "source": name})
-        for ignored in answer["ignored"]:
-            print(f"{name}: ignored {ignored}")
-        for row in answer["pods"]:
-            refused = row.get("refused")
-            if refused is None:
-                cpus = ", ".join(f"{container} on CPUs {cpus}" for container, cpus in row["cpus"].items())
-                print(f"pod {row['pod']}: started; {cpus or 'in the shared pool'}")
-            else:
-                code = Refused.exit_code
-                print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
-                for line in (*refused.get("steps", ()), refused.get("explanation")):
-                    if line:
-                        print(f"  {line}")
-    return code
+    files = [{"source": name, "text": _read(name)} for name in args.files]
+    answer = Client.of(args).post("/v1/pods", {"files": files})
+    for ignored in answer["ignored"]:
+        print(f"ignored {ignored}")
+    return max(map(_show, answer["pods"]), default=0)
+
+
+def _show(row: dict[str, Any]) -> int:  # Any: JSON of the daemon
+    refused = row.get("refused")
+    if refused is None:
+        cpus = ", ".join(f"{container} on CPUs {cpus}" for container, cpus in row["cpus"].items())
+        print(f"pod {row['pod']}: started; {cpus or 'in the shared pool'}")
+        return 0
+    print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
+    for line in (*refused.get("steps", ()), refused.get("explanation")):
+        if line:
+            print(f"  {line}")
+    return Refused.exit_code
 
 
 def _read(name: str) -> str:

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,13 +81,20 @@ class Client:
         """Yield the lines of a stream as they come."""
         connection = _Connection(self.path, None)
         connection.request("GET", path)
-        for line in connection.getresponse():
-            yield json.loads(line)
+        try:
+            for line in connection.getresponse():
+                yield json.loads(line)
+        except (http.client.HTTPException, ConnectionError, ValueError):
+            return  # the daemon has ended, or was killed in the middle of a line
+        finally:
+            connection.close()
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON of the daemon
         connection = _Connection(self.path, _SLOWEST)
         try:
-            connection.request(method, path, body)
+            # Who refuses a large body answers before it has read all of it.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body)
             response = connection.getresponse()
             answer = json.loads(response.read())
         except (http.client.HTTPException, TimeoutError, ConnectionError, ValueError) as error:

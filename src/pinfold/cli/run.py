@@ -6,18 +6,16 @@ import argparse
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pinfold.cli.amount import add_amount, amount_body
 from pinfold.cli.client import Client, add_socket
 from pinfold.errors import ParseError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_FROM_THE_KERNEL: Final = 0x80
 _PASSED_ON: Final = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -47,29 +45,31 @@ def run(args: argparse.Namespace) -> int:
     body = amount_body(args)
     body["name"] = args.name or f"{_plain(command[0])}-{os.getpid()}"
     reserved = client.post("/v1/run", body)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGCHLD))
     gate, go = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _wait_and_execute(gate, go, command, f"{reserved['uid']}/main")
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _wait_and_execute(gate, go, command, reserved["environment"])
     os.close(gate)
-    for number in _PASSED_ON:
-        signal.signal(number, _passer(pid))
     try:
         client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": pid})
         os.write(go, b"1")
     finally:
         os.close(go)  # without the byte the child gives up
-        _, status = os.waitpid(pid, 0)
+        status = _follow(pid)
     return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
-def _wait_and_execute(gate: int, go: int, command: list[str], mark: str) -> None:
+def _wait_and_execute(gate: int, go: int, command: list[str], environment: dict[str, str]) -> None:
     """In the child: wait until the CPUs are ours, then become the command."""
     os.close(go)
     if not os.read(gate, 1):
         os._exit(1)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and a command would inherit that
+        signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(command[0], command, {**os.environ, "PINFOLD_CONTAINER": mark})  # noqa: S606 - what the user asked for
+        os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - what the user asked for
     except FileNotFoundError:
         print(f"pinfold: error: {command[0]}: command not found", file=sys.stderr, flush=True)
         os._exit(NOT_FOUND)
@@ -78,14 +78,19 @@ def _wait_and_execute(gate: int, go: int, command: list[str], mark: str) -> None
         os._exit(NOT_EXECUTABLE)
 
 
-def _passer(pid: int) -> Callable[[int, FrameType | None], None]:
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            return
+def _follow(pid: int) -> int:
+    """Pass signals on until the child has ended, and return its status.
 
-    return pass_on
+    What the terminal sends, as Ctrl-C, goes to all processes in the foreground: the child has it already.
+    """
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        arrived = signal.sigwaitinfo((*_PASSED_ON, signal.SIGCHLD))
+        if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _FROM_THE_KERNEL:
+            with suppress(ProcessLookupError):
+                os.kill(pid, arrived.si_signo)
 
 
 def _plain(command: str) -> str:

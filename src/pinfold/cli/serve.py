@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 from pinfold.cli import machine, settings
 from pinfold.core.layout import summary
 from pinfold.core.policies.options import POD_LEVEL
-from pinfold.errors import PinfoldError
+from pinfold.core.policies.static import StaticPolicy
+from pinfold.errors import ConfigError, PinfoldError
+from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
 from pinfold.manager.store import StateStore
 from pinfold.manager.workloads import Host
+from pinfold.node.grouperrors import GroupsHeldError
 from pinfold.node.groups import choose
 from pinfold.runtimes.processes import ProcessesRuntime
 from pinfold.runtimes.simulated import SimulatedRuntime
@@ -58,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
     topology = machine.read_machine(args)
     chosen = settings.read_settings(args, topology, environment=os.environ, uid=os.geteuid())
     with _Owned(chosen):
-        asyncio.run(_serve(args, chosen, topology))
+        try:
+            asyncio.run(_serve(args, chosen, topology))
+        except GroupsHeldError as error:
+            raise AlreadyRunning(str(error)) from error
     return 0
 
 
@@ -90,41 +96,18 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         notes.tell(Note("warning", {"text": warning}))
     admitter = chosen.config.build(topology)
     runtime = _runtime(args, chosen)
-    store = _store(chosen, admitter)
-    running: dict[PodUID, dict[str, CPUSet]] = {}
-    for ref, cpus in runtime.prepare(topology.online).items():
-        running.setdefault(ref.pod, {})[ref.name] = cpus
-    loaded = store.load(running)
-    if loaded.problem is not None:
-        fields = {"why": loaded.problem, "aside": loaded.aside, "lost": len(loaded.lost)}
-        notes.tell(Note("state-not-usable", fields))
-    manager = Manager(admitter, runtime, store, loaded.state, notes.tell)
-    manager.start()
-    host = Host(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
-    loop = Loop(manager, runtime, notes, chosen.state_dir, chosen.reconcile_period, host)
-    loop.resume()
-    about: dict[str, object] = {
-        "machine": summary(topology),
-        "runtime": runtime.name,
-        "groups": runtime.kind,
-        "weaker": list(runtime.weaker),
-        "state_dir": str(chosen.state_dir),
-        "socket": str(chosen.socket),
-        "pid": os.getpid(),
-    }
-    server = await Server(Control(loop, topology, about).handle, frozenset({0, os.geteuid()})).start(
-        _listen(chosen.socket)
-    )
-    for weaker in runtime.weaker:
-        notes.tell(Note("weaker", {"promise": weaker}))
-    shared, reserved = loaded.state.shared, getattr(admitter.policy, "reserved", "")
-    print(
-        f"pinfold: ready; policy {admitter.policy.name}, {runtime.kind}, shared CPUs {shared}, "
-        f"reserved {reserved}; socket {chosen.socket}",
-        flush=True,
-    )
+    listener = _listen(chosen.socket)
     try:
-        await loop.run(lambda: _reload(args, topology, loop))
+        runtime.hold()
+        manager = _manager(chosen, admitter, runtime, topology, notes)
+        loop = _loop(chosen, manager, runtime, notes)
+        control = Control(loop, topology, _about(chosen, runtime, topology))
+        server = await Server(control.handle, frozenset({0, os.geteuid()})).start(listener)
+    except BaseException:
+        chosen.socket.unlink(missing_ok=True)
+        raise
+    try:
+        await loop.run(lambda: _reload(args, topology, loop), lambda: _say_ready(chosen, manager, runtime, notes))
     finally:
         server.close()
         if args.end_workloads:
@@ -133,6 +116,51 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         with suppress(OSError):
             chosen.socket.unlink()
         notes.tell(Note("stopped", {"workloads": len(loop.workloads)}))
+
+
+def _manager(chosen: Settings, admitter: Admitter, runtime: Launcher, topology: Topology, notes: Notes) -> Manager:
+    """Return the Manager with what an earlier daemon has left: its State, and whoever runs."""
+    running: dict[PodUID, dict[str, CPUSet]] = {}
+    for ref, cpus in runtime.find().items():
+        running.setdefault(ref.pod, {})[ref.name] = cpus
+    store = _store(chosen, admitter)
+    loaded = store.load(running)
+    if loaded.problem is not None:
+        notes.tell(Note("state-not-usable", {"why": loaded.problem, "aside": loaded.aside}))
+    for ref, cpus in loaded.lost.items():
+        notes.tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
+    manager = Manager(admitter, runtime, store, loaded.state, notes.tell, topology.online)
+    runtime.prepare(manager.wanted.shared)
+    manager.start()
+    return manager
+
+
+def _loop(chosen: Settings, manager: Manager, runtime: Launcher, notes: Notes) -> Loop:
+    host = Host(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
+    loop = Loop(manager, runtime, notes, KeptWorkloads(chosen.state_dir), chosen.reconcile_period, host)
+    loop.resume()
+    return loop
+
+
+def _about(chosen: Settings, runtime: Launcher, topology: Topology) -> dict[str, object]:
+    return {
+        "machine": summary(topology),
+        "runtime": runtime.name,
+        "groups": runtime.kind,
+        "weaker": list(runtime.weaker),
+        "state_dir": str(chosen.state_dir),
+        "socket": str(chosen.socket),
+        "pid": os.getpid(),
+    }
+
+
+def _say_ready(chosen: Settings, manager: Manager, runtime: Launcher, notes: Notes) -> None:
+    for weaker in runtime.weaker:
+        notes.tell(Note("weaker", {"promise": weaker}))
+    policy = manager.admitter.policy
+    reserved = f", reserved {policy.reserved}" if isinstance(policy, StaticPolicy) else ""
+    shared = f"shared CPUs {manager.wanted.shared}{reserved}"
+    print(f"pinfold: ready; policy {policy.name}, {runtime.kind}, {shared}; socket {chosen.socket}", flush=True)
 
 
 def _store(chosen: Settings, admitter: Admitter) -> StateStore:
@@ -160,6 +188,8 @@ def _runtime(args: argparse.Namespace, chosen: Settings) -> Launcher:
 def _listen(path: Path) -> socket.socket:
     """Return a socket that listens at *path*; one that a dead daemon has left behind is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if os.path.lexists(path) and not path.is_socket():
+        raise ConfigError(f"--socket: {path} is there already, and is no socket")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if path.is_socket():
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

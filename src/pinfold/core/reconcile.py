@@ -1,18 +1,18 @@
 """What should be, out of a State: the CPUs of the shared pool and of each container that has some of its own.
 
-And what is not so: the differences between that and what a runtime says.
+And what is not so: the differences between that and what a runtime says; and the steps from one to the other.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.pods import ContainerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.state import State
 
 
@@ -51,14 +51,14 @@ class Drift(NamedTuple):
         return f"{who} has CPUs {self.found or 'none'} instead of {self.wanted}"
 
 
-def wanted(state: State) -> Wanted:
-    """Return what should be."""
+def wanted(state: State, online: CPUSet = EMPTY) -> Wanted:
+    """Return what should be; a State without a pool is that of policy none, under which everyone has all CPUs."""
     exclusive = {
         ContainerRef(pod, name): cpus
         for pod, containers in state.assignments.items()
         for name, cpus in containers.items()
     }
-    return Wanted(state.shared, exclusive)
+    return Wanted(state.shared or online, exclusive)
 
 
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
@@ -68,3 +68,68 @@ def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
     for container, found in observed.containers.items():
         if found != want.cpus_of(container):
             yield Drift(container, want.cpus_of(container), found)
+
+
+class Step(NamedTuple):
+    """One change on the way: the CPUs that a container, or the shared pool (None), has from then on."""
+
+    container: ContainerRef | None
+    cpus: CPUSet
+    clash: CPUSet = EMPTY
+    """Those that somebody else still has: only where CPUs are exchanged, and none is free to step aside to."""
+
+
+def steps(now: Wanted, want: Wanted) -> list[Step]:
+    """Return the changes from *now* to *want* in an order in which nobody comes to where somebody else still is.
+
+    Containers of one pod may share CPUs. Those that are exclusive now and shall not be have left before.
+
+    >>> app = ContainerRef("u1", "app")
+    >>> for step in steps(Wanted(CPUSet.parse("0-3"), {}), Wanted(CPUSet.parse("0,2-3"), {app: CPUSet.of(1)})):
+    ...     print("shared" if step.container is None else step.container.name, step.cpus)
+    shared 0,2-3
+    app 1
+    """
+    target = _parties(want)
+    have = {who: cpus for who, cpus in _parties(now).items() if who in target}
+    taken: list[Step] = []
+    for who, cpus in have.items():
+        kept = cpus & target[who]
+        if kept and kept != cpus:
+            taken.append(Step(who, kept))
+    have.update((step.container, step.cpus) for step in taken)
+    while left := [who for who in target if have.get(who) != target[who]]:
+        step = _next(left, have, target)
+        taken.append(step)
+        have[step.container] = step.cpus
+    return taken
+
+
+def _parties(wanted: Wanted) -> dict[ContainerRef | None, CPUSet]:
+    return dict([(None, wanted.shared), *wanted.exclusive.items()])
+
+
+def _next(
+    left: list[ContainerRef | None],
+    have: Mapping[ContainerRef | None, CPUSet],
+    target: Mapping[ContainerRef | None, CPUSet],
+) -> Step:
+    """Return a change that is free of others, else one that makes room for others, else an exchange."""
+    aside = None
+    for who in left:
+        clash = target[who] & _others(who, have)
+        if not clash:
+            return Step(who, target[who])
+        free = target[who] - clash
+        if aside is None and free and not have.get(who, EMPTY) & target[who]:
+            aside = Step(who, free)
+    return aside or Step(left[0], target[left[0]], target[left[0]] & _others(left[0], have))
+
+
+def _others(who: ContainerRef | None, have: Mapping[ContainerRef | None, CPUSet]) -> CPUSet:
+    cpus = EMPTY
+    for other, theirs in have.items():
+        alike = other is who if other is None or who is None else other.pod == who.pod
+        if not alike:
+            cpus |= theirs
+    return cpus

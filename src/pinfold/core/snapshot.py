@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pinfold.core.cpuset import EMPTY
 from pinfold.core.policies.static import StaticPolicy
 
 if TYPE_CHECKING:
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
 def pools(policy: Policy, state: State, topology: Topology) -> dict[str, str]:
     """Return the CPUs of each pool, as the KEP names them."""
-    reserved = policy.reserved if isinstance(policy, StaticPolicy) else topology.online - topology.online
+    shared = state.shared or topology.online  # policy none keeps no account
+    reserved = policy.reserved if isinstance(policy, StaticPolicy) else EMPTY
     return {
         "online": str(topology.online),
-        "shared": str(state.shared),
+        "shared": str(shared),
         "reserved": str(reserved),
         "assignable": str(state.shared - reserved),
         "exclusive": str(state.exclusive),

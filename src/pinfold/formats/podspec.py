@@ -64,6 +64,11 @@ def read_subdomain(field: Field) -> str:
     return _read_name(field, _SUBDOMAIN_FORM, 253, '"-" or "."')
 
 
+def is_subdomain(name: str) -> bool:
+    """Whether an object can have this name."""
+    return _SUBDOMAIN_FORM.fullmatch(name) is not None
+
+
 def _read_name(field: Field, form: re.Pattern[str], longest: int, between: str) -> str:
     name = field.as_text("a name")
     if isinstance(field.value, str) and (len(name) > longest or not form.fullmatch(name)):

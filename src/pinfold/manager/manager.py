@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.admission import Admission, collect
+from pinfold.core.cpuset import EMPTY
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import recover
 from pinfold.errors import AdmissionError, PinfoldError, StateError
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pinfold.core.admission import Admitter
+    from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
-    from pinfold.core.reconcile import Drift
+    from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
     from pinfold.runtimes.base import Runtime
 
@@ -44,8 +46,14 @@ class Store(Protocol):
 class Manager:
     """Holds the State of one node, and changes it in one way only."""
 
-    def __init__(
-        self, admitter: Admitter, runtime: Runtime, store: Store, state: State, tell: Callable[[Note], None]
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a node, put together once
+        self,
+        admitter: Admitter,
+        runtime: Runtime,
+        store: Store,
+        state: State,
+        tell: Callable[[Note], None],
+        online: CPUSet = EMPTY,
     ) -> None:
         self.admitter = admitter
         self.runtime = runtime
@@ -53,11 +61,17 @@ class Manager:
         self.drifts_repaired = 0
         self._store = store
         self._tell = tell
+        self._online = online
+
+    @property
+    def wanted(self) -> Wanted:
+        """The CPUs that everything is meant to run on."""
+        return wanted(self.state, self._online)
 
     def start(self) -> None:
         """Make what runs agree with the State, whatever happened while nobody looked."""
         self._store.save(self.state)
-        self.runtime.apply(wanted(self.state))
+        self.runtime.apply(self.wanted)
 
     def admit(self, pod: Pod) -> Admission:
         """Let a pod in: when this returns without a refusal, everyone else has left its CPUs, and that was verified."""
@@ -118,31 +132,33 @@ class Manager:
         return state
 
     def reconcile(self) -> list[Drift]:
-        """Find what has drifted, repair it, and return it."""
-        want = wanted(self.state)
-        found = list(drift(want, self.runtime.observe()))
+        """Look closely, repair what has drifted, and return it."""
+        want = self.wanted
+        found = list(drift(want, self.runtime.observe(closely=True)))
         if found:
             for difference in found:
                 self._tell(Note("drift", {"found": str(difference)}))
             self.runtime.apply(want)
-            self.drifts_repaired += len(found)
+            left = list(drift(want, self.runtime.observe(closely=True)))
+            self.drifts_repaired += max(len(found) - len(left), 0)
+            for difference in left:
+                self._tell(Note("not-repaired", {"found": str(difference)}))
         return found
 
     def _change(self, state: State) -> None:
         """Save, apply and verify the next State; go back to the last one if it cannot be."""
-        before = self.state
         self._store.save(state)
         try:
             self._apply(state)
         except PinfoldError as error:
             self._tell(Note("undone", {"why": str(error)}))
-            self._store.save(before)
-            self.runtime.apply(wanted(before))
+            self._store.save(self.state)
+            self.runtime.apply(self.wanted)
             raise
         self.state = state
 
     def _apply(self, state: State) -> None:
-        want = wanted(state)
+        want = wanted(state, self._online)
         self.runtime.apply(want)
         wrong = list(drift(want, self.runtime.observe()))
         if wrong:

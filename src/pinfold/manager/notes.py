@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections import deque
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ class Notes:
     def tell(self, note: Note) -> None:
         """Keep and log a note."""
         self._number += 1
-        entry = Entry(self._number, time.time(), note.what, note.fields)
+        entry = Entry(
+            self._number, time.time(), note.what, {name: _plain(value) for name, value in note.fields.items()}
+        )
         self._entries.append(entry)
-        self._log.write(_line(entry, as_json=self._as_json))
-        self._log.flush()
+        with suppress(OSError, ValueError):  # a log that nobody reads must not undo what it tells of
+            self._log.write(_line(entry, as_json=self._as_json))
+            self._log.flush()
         self._more.set()
         self._more = asyncio.Event()
 
@@ -61,6 +65,10 @@ class Notes:
                 number = entry.number
                 yield entry
             await more.wait()
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _line(entry: Entry, *, as_json: bool) -> str:

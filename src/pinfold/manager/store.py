@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.recover import recover
 from pinfold.core.state import State
 from pinfold.errors import StateError
 from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
-from pinfold.node.statefile import read_state_file, write_atomically
+from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,28 +48,31 @@ class StateStore:
     def load(self, running: Mapping[PodUID, Mapping[str, CPUSet]]) -> Loaded:
         """Return the State to start with; *running* are exclusive containers found running, with their CPUs.
 
-        A file that is damaged or does not fit is kept aside, and whoever runs keeps their CPUs wherever possible.
+        A file that is damaged or does not fit is kept aside. Whoever runs keeps their CPUs wherever possible, also if
+        the file does not know of them: it may be an old one, or missing.
         """
         found = running
         try:
             text = read_state_file(self.path)
-            if text is None:
-                state = State.new()
-            else:
-                state = parse_checkpoint(text, policy=self._policy.name, pod_level=self._pod_level)
-                found = {**state.assignments, **running}
-            return Loaded(self._policy.start(state))
+            saved = self._parse(text) if text is not None else State.new()
+            found = _running_first(running, saved.assignments)
+            state = self._policy.start(saved)
+            if found == state.assignments or not isinstance(self._policy, StaticPolicy):
+                return Loaded(state)
         except StateError as error:
-            aside = self._keep_aside()
+            aside = keep_aside(self.path)
             recovered = recover(self._policy, found)
             return Loaded(recovered.state, str(error), aside, recovered.lost)
+        recovered = recover(self._policy, found)
+        return Loaded(recovered.state, lost=recovered.lost)
 
-    def _keep_aside(self) -> Path | None:
-        for number in range(1, 1000):
-            aside = self.path.with_name(f"{FILE}.bad-{number}")
-            if not aside.exists():
-                try:
-                    return self.path.rename(aside)
-                except OSError:
-                    return None
-        return None
+    def _parse(self, text: str) -> State:
+        return parse_checkpoint(text, policy=self._policy.name, pod_level=self._pod_level)
+
+
+def _running_first(
+    running: Mapping[PodUID, Mapping[str, CPUSet]], saved: Mapping[PodUID, Mapping[str, CPUSet]]
+) -> dict[PodUID, Mapping[str, CPUSet]]:
+    """Return both, those that run first; of what is in both, what was saved."""
+    first = {pod: {**containers, **saved.get(pod, {})} for pod, containers in running.items()}
+    return first | {pod: containers for pod, containers in saved.items() if pod not in first}

@@ -9,8 +9,9 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
-from pinfold.core.pods import ContainerRef, exclusive_cpus
+from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
 from pinfold.node.groups import Limit
 from pinfold.runtimes.base import CannotStart
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods import Container, ContainerRef, Pod
     from pinfold.runtimes.base import Launcher
 
 _GRACE: Final = 5.0
 _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
+_LONGEST_NAME: Final = 200
+_NOT_STARTED: Final = 126
 
 
 class Kind(StrEnum):
@@ -33,6 +36,8 @@ class Kind(StrEnum):
     POD = "pod"
     RUN = "run"
     ADOPTED = "adopted"
+    FOUND = "found"
+    """It ran when the daemon started, and nothing is known of it but its group."""
 
 
 class Host(NamedTuple):
@@ -54,6 +59,8 @@ class Status:
     pid: int | None = None
     code: int | None = None
     restarts: int = 0
+    done: bool = False
+    """It will not be started again."""
     since: float = field(default_factory=time.time)
 
     def now(self, state: str, pid: int | None = None) -> None:
@@ -87,69 +94,82 @@ class Workload:
         if future is not None and not future.done():
             future.set_result(code)
 
-    def prepare(self) -> None:
-        """Make the groups of containers in the shared pool; those of exclusive ones exist since their admission."""
-        for container in self.pod.all_containers:
-            if not exclusive_cpus(self.pod, container):
-                amounts = container.resources
-                limit = amounts.limits.cpu if self._host.quota else None
-                limits = Limit(amounts.requests.cpu or 0, limit, self._host.period)
-                self._runtime.make_shared(self.pod.ref(container), limits)
+    def limit(self, container: Container) -> Limit:
+        """Return the weight and quota that a container has in the shared pool."""
+        amounts = container.resources
+        return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if self._host.quota else None, self._host.period)
 
     async def run(self, tell: Callable[[Note], None]) -> None:
         """Run init containers one after the other, then all others; return when the pod is done."""
-        sidecars: list[asyncio.Task[None]] = []
+        sidecars: list[asyncio.Task[int | None]] = []
         try:
             for container in self.pod.init:
                 if container.sidecar:
-                    sidecars.append(asyncio.create_task(self._supervise(container, "Always", tell)))
-                else:
-                    again = "Never" if self.pod.restart_policy == "Never" else "OnFailure"
-                    await self._supervise(container, again, tell)
+                    begun = asyncio.Event()
+                    sidecars.append(asyncio.create_task(self._supervise(container, "Always", tell, begun)))
+                    await begun.wait()
+                elif not await self._succeeds(container, tell):
+                    return
             await asyncio.gather(*(self._supervise(c, self.pod.restart_policy, tell) for c in self.pod.containers))
         finally:
             for task in sidecars:
                 task.cancel()
+            await asyncio.gather(*sidecars, return_exceptions=True)
 
-    async def _supervise(self, container: Container, policy: str, tell: Callable[[Note], None]) -> None:
+    async def _succeeds(self, container: Container, tell: Callable[[Note], None]) -> bool:
+        """Run an init container, again and again unless the pod is never restarted; whether it did its work."""
+        again = "Never" if self.pod.restart_policy == "Never" else "OnFailure"
+        return await self._supervise(container, again, tell) == 0
+
+    async def _supervise(
+        self, container: Container, policy: str, tell: Callable[[Note], None], begun: asyncio.Event | None = None
+    ) -> int | None:
+        status = self.status[container.name]
         delay = _FIRST_DELAY
-        while True:
-            code = await self._once(container, tell)
-            if policy == "Never" or (policy == "OnFailure" and code == 0):
-                return
-            self.status[container.name].now("backing off")
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, _LONGEST_DELAY)
-            self.status[container.name].restarts += 1
+        while not status.done:
+            note = await self._once(container, tell, begun)
+            status.done = policy == "Never" or (policy == "OnFailure" and status.code == 0)
+            tell(note)
+            if not status.done:
+                status.now("backing off")
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
+                status.restarts += 1
+        return status.code
 
-    async def _once(self, container: Container, tell: Callable[[Note], None]) -> int | None:
-        ref = self.pod.ref(container)
+    async def _once(self, container: Container, tell: Callable[[Note], None], begun: asyncio.Event | None) -> Note:
+        """Run the container to its end, and return what to tell of it."""
+        ref, status = self.pod.ref(container), self.status[container.name]
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._ends[container.name] = future
-        main = self._runtime.mains.get(ref)
-        if main is None:  # else it has been running since before we started
-            try:
-                pid = self._spawn(container, ref)
-            except CannotStart as error:
-                tell(Note("cannot-start", {"pod": self.pod.name, "container": container.name, "why": str(error)}))
-                self.status[container.name].now("cannot start")
-                self.status[container.name].code = error.code
-                return error.code
-            tell(Note("started", {"pod": self.pod.name, "container": container.name, "pid": pid}))
-        else:
-            pid = main.pid
-        self.status[container.name].now("running", pid)
+        try:
+            pid = self._spawn_unless_running(container, ref, tell)
+        except PinfoldError as error:
+            status.now("cannot start")
+            status.code = error.code if isinstance(error, CannotStart) else _NOT_STARTED
+            return Note("cannot-start", {"pod": self.pod.name, "container": container.name, "why": str(error)})
+        finally:
+            if begun is not None:
+                begun.set()
+        status.now("running", pid)
         code = await future
-        tell(Note("ended", {"pod": self.pod.name, "container": container.name, "code": code}))
-        return code
+        return Note("ended", {"pod": self.pod.name, "container": container.name, "code": code})
 
-    def _spawn(self, container: Container, ref: ContainerRef) -> int:
-        self._host.logs.mkdir(parents=True, exist_ok=True)
-        log = self._host.logs / f"{self.pod.namespace}_{self.pod.name}_{container.name}.log"
-        environment = {**os.environ, **dict(container.env)}
-        with log.open("ab") as out:
-            command = [*container.command, *container.args]
-            return self._runtime.spawn(ref, command, environment, container.working_dir, out)
+    def _spawn_unless_running(self, container: Container, ref: ContainerRef, tell: Callable[[Note], None]) -> int:
+        main = self._runtime.mains.get(ref)
+        if main is not None:  # since before we started
+            return main.pid
+        log = self._host.logs / _log_name(self.pod, container)
+        try:
+            self._host.logs.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as out:
+                command = [*container.command, *container.args]
+                environment = {**os.environ, **dict(container.env)}
+                pid = self._runtime.spawn(ref, command, environment, container.working_dir, out)
+        except OSError as error:
+            raise CannotStart(str(log), error) from error
+        tell(Note("started", {"pod": self.pod.name, "container": container.name, "pid": pid}))
+        return pid
 
     async def end(self) -> None:
         """End all processes: politely, then not."""
@@ -160,3 +180,11 @@ class Workload:
             if not await self._runtime.gone(running, grace) and number is not None:
                 for ref in running:
                     self._runtime.signal(ref, number)
+
+
+def _log_name(pod: Pod, container: Container) -> str:
+    """Return a file name for what a container prints; a long one ends in a number that no other has."""
+    name = f"{pod.namespace}_{pod.name}_{container.name}"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}-{crc32(name.encode()):08x}"
+    return f"{name}.log"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from pinfold.node.grouperrors import (
     OUTSIDERS,
     GroupError,
     GroupInUseError,
+    GroupsHeldError,
     KindUnavailableError,
     NoCPUsError,
     NoGroupError,
@@ -72,6 +74,7 @@ class Affinity:
         self._possible = CPUSet(Tree(root, SYSTEM).mask(["cpu/possible", "cpu/present"], []) or 0)
         self._pool = EMPTY
         self._made: dict[ContainerRef, CPUSet | None] = {}
+        self._held: socket.socket | None = None
 
     @property
     def weaker(self) -> tuple[str, ...]:
@@ -82,11 +85,23 @@ class Affinity:
             "a process can change its own affinity; it is put back at the next reconcile",
             "what a process has chosen within its CPUs is overwritten when they change",
             "CPU limits and weights are not applied",
-            "adopted processes are forgotten when the daemon restarts",
         ]
         if os.geteuid() != 0:
             reasons.append("processes of other users are not moved")
         return tuple(reasons)
+
+    def hold(self) -> None:
+        """Keep other daemons of this user from using the same marks; raise if one does."""
+        if self._held is not None:
+            return
+        # A name that is no file: it is gone with the process that has it.
+        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            held.bind(f"\0pinfold-{os.geteuid()}-{self._name}")
+        except OSError as error:
+            held.close()
+            raise GroupsHeldError(self._name) from error
+        self._held = held
 
     def prepare(self, shared: CPUSet) -> None:
         """Set the shared pool; there is nothing to make."""
@@ -169,6 +184,9 @@ class Affinity:
         if pids:
             raise GroupInUseError(self._name, pids)
         self._made.clear()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def _target(self, ref: ContainerRef) -> CPUSet:
         cpus = self._made[ref]

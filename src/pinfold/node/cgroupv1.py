@@ -106,6 +106,10 @@ class CgroupV1:
             reasons.append("exclusive processes cannot have real-time priority: other cpu groups have that time")
         return tuple(reasons)
 
+    def hold(self) -> None:
+        """Keep other daemons from using these groups; raise if one does."""
+        self._cpusets.hold()
+
     def prepare(self, shared: CPUSet) -> None:
         """Make the own subtree and set the shared pool."""
         self._cpusets.make_pools()
@@ -147,7 +151,15 @@ class CgroupV1:
         """Move a running process with all its threads into the container's group."""
         if pid < 1:
             raise NoProcessError(pid)
-        _attach(self._find(ref), pid)
+        place = self._find(ref)
+        root = (self._cpusets if place.exclusive else self._cpu).root
+        before = self._procfs.group(pid, root.name)
+        try:
+            _attach(place, pid)
+        except CgroupError:
+            with suppress(CgroupError):  # not in one hierarchy and out of the other
+                files.add_process(root / before.lstrip("/"), pid)
+            raise
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""

@@ -73,6 +73,10 @@ class CgroupV2:
             reasons.append("CPU limits are not applied: this kernel cannot")
         return tuple(reasons)
 
+    def hold(self) -> None:
+        """Keep other daemons from using these groups; raise if one does."""
+        self._tree.hold()
+
     def prepare(self, shared: CPUSet) -> None:
         """Make the own subtree and set the shared pool."""
         tree = self._tree

@@ -63,3 +63,11 @@ class KindUnavailableError(GroupError):
         super().__init__(f"{kind} cannot be used: {why}")
         self.kind = kind
         self.why = why
+
+
+class GroupsHeldError(GroupError):
+    """Groups that another daemon uses."""
+
+    def __init__(self, tree: str) -> None:
+        super().__init__(f"another daemon uses the groups {tree}; end it, or choose others with --group-name")
+        self.tree = tree

@@ -67,6 +67,9 @@ class Groups(Protocol):
     def weaker(self) -> tuple[str, ...]:
         """In words, what this kind cannot promise here."""
 
+    def hold(self) -> None:
+        """Keep other daemons from using the same groups for as long as this process lives; raise if one does."""
+
     def prepare(self, shared: CPUSet) -> None:
         """Make the own subtree where it is missing, and set the shared pool. Comes before all the others."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1 << 16
 _ALLOWED: Final = b"Cpus_allowed_list:"
 _DEAD: Final = (b"Z", b"X")
+_STOPPED: Final = b"T"
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
 _STATE, _PARENT, _START = 0, 1, 19
 
@@ -44,6 +45,10 @@ class Procfs:
             return None
         return Process(pid, int(fields[_START])), int(fields[_PARENT])
 
+    def is_stopped(self, pid: int) -> bool:
+        """Whether the process was stopped by a signal."""
+        return self._read(f"{pid}/stat").rpartition(b")")[2].split()[:1] == [_STOPPED]
+
     def threads(self, pid: int) -> list[int]:
         """Return the threads of the process now."""
         return list(self._numbers(f"{pid}/task"))
@@ -54,6 +59,15 @@ class Procfs:
             if line.startswith(_ALLOWED):
                 return CPUSet.parse(line[len(_ALLOWED) :].decode("ascii"))
         return EMPTY
+
+    def group(self, pid: int, controllers: str) -> str:
+        """Return the process's group in the hierarchy of cgroup v1 that has one of the *controllers*; "" is the top."""
+        wanted = set(controllers.split(","))
+        for line in self._read(f"{pid}/cgroup").decode("utf-8", "surrogateescape").splitlines():
+            _, names, path = (line + "::").split(":", 2)
+            if wanted & set(names.split(",")):
+                return path.removesuffix("::")
+        return ""
 
     def environment(self, pid: int) -> list[bytes]:
         """Return the environment the process started with, as "NAME=value"; its owner can write there what it likes."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_FILE: Final = 16 << 20
+_MOST_ASIDE: Final = 1000
 _KINDS: Final = {stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a named pipe"}
 _UNTOUCHED: Final = "not written, what was there before is untouched"
 
@@ -80,6 +81,18 @@ def read_state_file(path: Path) -> str | None:
     if len(data) > MAX_FILE:
         raise StateFileError(path, "not read", f"it has more than {MAX_FILE:,} bytes")
     return data.decode("utf-8", "surrogateescape")
+
+
+def keep_aside(path: Path) -> Path | None:
+    """Rename what is at *path* to the first free name of PATH.bad-1, -2 and so on; None if that cannot be done."""
+    for number in range(1, _MOST_ASIDE):
+        aside = path.with_name(f"{path.name}.bad-{number}")
+        if not os.path.lexists(aside):
+            try:
+                return path.rename(aside)
+            except OSError:
+                return None
+    return None
 
 
 def _read_all(file: int) -> bytearray:

@@ -7,16 +7,21 @@ Knows where a container's group is, which there are, and how they go; not what i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import fcntl
+import os
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.node import cgroupfiles as files
-from pinfold.node.grouperrors import GroupInUseError
+from pinfold.node.grouperrors import GroupInUseError, GroupsHeldError
 from pinfold.node.groupnames import EXCLUSIVE, SHARED, checked_name, decode, encode, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_NOT_LISTED: Final = 0o711
+"""Other users can go through, but not open it: they could hold it, and so keep the daemon from starting."""
 
 
 class Subtree:
@@ -28,6 +33,21 @@ class Subtree:
         self.top = root / name
         self.shared = self.top / SHARED
         self.exclusive = self.top / EXCLUSIVE
+        self._held: int | None = None
+
+    def hold(self) -> None:
+        """Keep other daemons from using this subtree for as long as this one lives; raise if one does."""
+        if self._held is not None:
+            return
+        files.make_group(self.top)
+        held = os.open(self.top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(held)
+            raise GroupsHeldError(str(self.top)) from error
+        os.fchmod(held, _NOT_LISTED)
+        self._held = held
 
     def group(self, ref: ContainerRef, *, exclusive: bool) -> Path:
         """Return where the container's group is, or would be."""
@@ -76,6 +96,9 @@ class Subtree:
         """Remove the whole subtree, which must be empty."""
         for group in self._all():
             files.remove_group(group)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def _all(self) -> list[Path]:
         """Return every group of the subtree, those below before those above."""

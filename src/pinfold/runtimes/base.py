@@ -58,8 +58,8 @@ class Runtime(Protocol):
         """What this runtime cannot promise here, in words."""
         ...
 
-    def observe(self) -> Observed:
-        """Return the CPUs that everything runs on now."""
+    def observe(self, *, closely: bool = False) -> Observed:
+        """Return the CPUs that everything runs on now; *closely* looks at the processes themselves too."""
         ...
 
     def apply(self, want: Wanted) -> None:
@@ -84,8 +84,21 @@ class Launcher(Runtime, Protocol):
         """The main processes that run now."""
         ...
 
-    def prepare(self, shared: CPUSet) -> Mapping[ContainerRef, CPUSet]:
-        """Make everything ready, and return the exclusive containers that run already."""
+    def hold(self) -> None:
+        """Make sure that no other daemon uses the same groups, or raise."""
+        ...
+
+    def find(self) -> Mapping[ContainerRef, CPUSet]:
+        """Return the exclusive containers that run already, and change nothing."""
+        ...
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Make everything ready; a pool that is there already is not let onto CPUs it does not have."""
+        ...
+
+    @property
+    def known(self) -> Collection[ContainerRef]:
+        """The containers that there is anything of, also of before a restart."""
         ...
 
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
@@ -98,12 +111,23 @@ class Launcher(Runtime, Protocol):
         """Start a command as the container's main process, on its CPUs from its first instruction on."""
         ...
 
+    def environment(self, ref: ContainerRef) -> Mapping[str, str]:
+        """Return the variables that whoever starts a process to be attached adds to its environment."""
+        ...
+
+    def holder(self, pid: int) -> str | None:
+        """Return what a process belongs to already, in words; None if it can be attached."""
+        ...
+
     def attach(self, ref: ContainerRef, pid: int) -> None:
         """Make a running process the container's main process."""
         ...
 
-    def find_again(self, ref: ContainerRef, main: Main) -> bool:
-        """Watch a main process of before a restart, if it still runs; whether it does."""
+    def find_again(self, ref: ContainerRef, main: Main | None) -> bool:
+        """Watch the main process of before a restart, if it still runs; whether it does.
+
+        Where nobody knows which it was (None), it is the first of what runs in the container.
+        """
         ...
 
     def allowed(self, ref: ContainerRef) -> str:

@@ -7,21 +7,24 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from pinfold.core.reconcile import Observed
+from pinfold.core.cpuset import EMPTY
+from pinfold.core.reconcile import Observed, Wanted, steps
+from pinfold.errors import PinfoldError
+from pinfold.node.grouperrors import GroupError, NoGroupError
 from pinfold.node.groups import Limit
 from pinfold.node.procfs import Procfs
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
-    from pinfold.core.reconcile import Wanted
+    from pinfold.core.reconcile import Step
     from pinfold.node.groups import Groups
 
 PROC: Final = Procfs(Path("/proc"))
@@ -40,8 +43,10 @@ class ProcessesRuntime:
         self._pidfds: dict[ContainerRef, int] = {}
         self._ours: set[ContainerRef] = set()
         """Those whose main process is a child of this one, so that its exit code can be had."""
-        self._known: set[ContainerRef] = set()
+        self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
+        self._astray: set[ContainerRef] = set()
+        """What the last close look has found missing, or elsewhere."""
         self._ends: asyncio.Queue[Ended] = asyncio.Queue()
         self._one_ended = asyncio.Event()
 
@@ -60,40 +65,109 @@ class ProcessesRuntime:
         """The main processes that run now."""
         return self._mains
 
-    def prepare(self, shared: CPUSet) -> dict[ContainerRef, CPUSet]:
-        """Make our subtree, and return the exclusive containers that an earlier daemon has left running."""
-        self._groups.prepare(shared)
+    @property
+    def known(self) -> Collection[ContainerRef]:
+        """The containers that have a group."""
+        return self._exclusive | self._shared.keys()
+
+    def hold(self) -> None:
+        """Make sure that no other daemon uses the same groups, or raise."""
+        self._groups.hold()
+
+    def find(self) -> dict[ContainerRef, CPUSet]:
+        """Return the exclusive containers of an earlier daemon that run; remember all that have a group."""
         found = self._groups.found()
-        self._known = set(found)
+        self._shared = {ref: Limit() for ref, exclusive in found.items() if not exclusive}
         self._exclusive = {ref for ref, exclusive in found.items() if exclusive}
         return {ref: self._groups.cpus(ref) for ref in self._exclusive if self._groups.members(ref)}
 
-    def observe(self) -> Observed:
-        """Return the CPUs that the groups have now."""
-        return Observed(self._groups.shared_cpus(), {ref: self._groups.cpus(ref) for ref in self._known})
+    def prepare(self, shared: CPUSet) -> None:
+        """Make our subtree; a pool of before a restart is only shrunk, `apply` lets it grow when others have left."""
+        self._groups.prepare(self._pool() & shared or shared)
+
+    def observe(self, *, closely: bool = False) -> Observed:
+        """Return the CPUs that the groups have now; a group that is missing has none."""
+        shared = self._pool()
+        containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
+        if closely:
+            containers |= self._look_closely(containers)
+        return Observed(shared, containers)
+
+    def _look_closely(self, containers: Mapping[ContainerRef, CPUSet]) -> dict[ContainerRef, CPUSet]:
+        """Return what is not so: groups that somebody has removed, main processes that somebody has moved out."""
+        found = self._groups.found()
+        wrong = {ref: EMPTY for ref in containers if ref not in found}
+        for ref, main in self._mains.items():
+            cpus = PROC.allowed(main.pid)
+            if not cpus <= containers.get(ref, EMPTY):
+                wrong[ref] = containers.get(ref, EMPTY) | cpus
+        self._astray = set(wrong)
+        return wrong
 
     def apply(self, want: Wanted) -> None:
-        """Shrink the pool first, then set what is exclusive, then let the pool grow."""
-        before = self._groups.shared_cpus()
-        shrunk = before & want.shared
-        if shrunk and shrunk != before:
-            self._groups.set_shared(shrunk)
+        """Take CPUs away first, then give, one step after the other; bring back what was found astray."""
+        if not self._pool():
+            self._groups.prepare(want.shared)
         for ref in self._exclusive - want.exclusive.keys():
-            self._groups.make(ref, None, Limit())
-        for ref, cpus in want.exclusive.items():
-            if ref not in self._exclusive:
-                self._groups.make(ref, cpus, Limit())
-                self._known.add(ref)
-            elif self._groups.cpus(ref) != cpus:
-                self._groups.set_cpus(ref, cpus)
-        self._exclusive = set(want.exclusive)
-        if want.shared != (shrunk or before):
-            self._groups.set_shared(want.shared)
+            self.make_shared(ref, Limit())
+            self._exclusive.discard(ref)
+        now = Wanted(self._pool(), {ref: cpus for ref in self._exclusive if (cpus := self._cpus(ref))})
+        way = steps(now, want)
+        with self._stopped({step.container for step in way} if any(step.clash for step in way) else ()):
+            for step in way:
+                self._take(step, is_there=step.container in now.exclusive)
+        for ref in self._astray & {*self._exclusive, *self._shared}:
+            self._bring_back(ref)
+        self._astray.clear()
+
+    def _take(self, step: Step, *, is_there: bool) -> None:
+        ref = step.container
+        if ref is None:
+            self._groups.set_shared(step.cpus)
+        elif is_there:
+            self._groups.set_cpus(ref, step.cpus)
+        else:
+            self._groups.make(ref, step.cpus, Limit())
+            self._exclusive.add(ref)
+            self._shared.pop(ref, None)
+
+    def _bring_back(self, ref: ContainerRef) -> None:
+        if ref in self._shared:
+            self._groups.make(ref, None, self._shared[ref])
+        main = self._mains.get(ref)
+        if main is not None:
+            with suppress(GroupError):  # it may have ended meanwhile; if not, the next look finds it again
+                self._groups.attach(ref, main.pid)
+
+    @contextmanager
+    def _stopped(self, refs: Collection[ContainerRef | None]) -> Iterator[None]:
+        """Keep the processes of containers that exchange CPUs from running until all of them have theirs."""
+        pids = [pid for ref in refs if ref is not None and ref in self.known for pid in self._groups.members(ref)]
+        halted = [pid for pid in pids if not PROC.is_stopped(pid)]
+        try:
+            for pid in halted:
+                _send(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in halted:
+                _send(pid, signal.SIGCONT)
+
+    def _pool(self) -> CPUSet:
+        try:
+            return self._groups.shared_cpus()
+        except GroupError:
+            return EMPTY
+
+    def _cpus(self, ref: ContainerRef) -> CPUSet:
+        try:
+            return self._groups.cpus(ref)
+        except GroupError:
+            return EMPTY
 
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Make the group of a container that runs in the shared pool."""
         self._groups.make(ref, None, limit)
-        self._known.add(ref)
+        self._shared[ref] = limit
 
     def spawn(
         self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
@@ -132,13 +206,31 @@ class ProcessesRuntime:
             raise ApplyError(f"process {pid} ended meanwhile")
         self._watch(ref, pid)
 
-    def find_again(self, ref: ContainerRef, main: Main) -> bool:
-        """Watch a main process of before a restart, if it still runs; whether it does."""
+    def environment(self, ref: ContainerRef) -> dict[str, str]:
+        """Return the variables by which the container's processes are known."""
+        return self._groups.environment(ref)
+
+    def holder(self, pid: int) -> str | None:
+        """Return what a process belongs to already, in words; None if it can be attached."""
+        if pid == os.getpid():
+            return "pinfold itself"
+        for ref in self.known:
+            if pid in self._groups.members(ref):
+                return f"container {ref.name} of pod {ref.pod}"
+        return None
+
+    def find_again(self, ref: ContainerRef, main: Main | None) -> bool:
+        """Watch the main process of before a restart, if it still runs; whether it does."""
         try:
-            if _started(main.pid) != main.started:
+            members = self._groups.members(ref)
+            if main is None:
+                main = _first(members)
+            if main is None or _started(main.pid) != main.started:
                 return False
+            if main.pid not in members:  # an adopted one has no marks by which affinity would know it
+                self._groups.attach(ref, main.pid)
             self._watch(ref, main.pid)
-        except ApplyError:
+        except PinfoldError:
             return False
         return True
 
@@ -172,18 +264,20 @@ class ProcessesRuntime:
 
     def forget(self, ref: ContainerRef) -> None:
         """End whatever is left in the container's group, and remove it."""
-        if ref not in self._known:
+        if ref not in self.known:
             return
         for _ in range(_TRIES):
-            members = self._groups.members(ref)
+            try:
+                members = self._groups.members(ref)
+            except NoGroupError:  # somebody else has removed it
+                break
             if not members:
                 break
             for pid in members:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                _send(pid, signal.SIGKILL)
             time.sleep(_PAUSE)  # the kernel takes a moment to let them go
         self._groups.remove(ref)
-        self._known.discard(ref)
+        self._shared.pop(ref, None)
         self._exclusive.discard(ref)
 
     def clean_up(self) -> None:
@@ -198,7 +292,6 @@ class ProcessesRuntime:
         found = PROC.process(pid)
         self._mains[ref] = Main(pid, found[0].start if found is not None else 0)  # it may have ended already
         self._pidfds[ref] = pidfd
-        self._known.add(ref)
         asyncio.get_running_loop().add_reader(pidfd, self._ended, ref)
 
     def _ended(self, ref: ContainerRef) -> None:
@@ -223,3 +316,16 @@ def _started(pid: int) -> int:
     if found is None:
         raise ApplyError(f"process {pid} is not there")
     return found[0].start
+
+
+def _first(pids: Sequence[int]) -> Main | None:
+    """Return the process that the others come from: the oldest whose parent is none of them."""
+    found = {pid: process for pid in pids if (process := PROC.process(pid)) is not None}
+    roots = [process for process, parent in found.values() if parent not in found]
+    oldest = min(roots, key=lambda process: (process.start, process.pid), default=None)
+    return Main(oldest.pid, oldest.start) if oldest is not None else None
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

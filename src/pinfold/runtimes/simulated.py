@@ -41,7 +41,7 @@ class SimulatedRuntime:
         """The main processes that are pretended to run."""
         return self._mains
 
-    def observe(self) -> Observed:
+    def observe(self, *, closely: bool = False) -> Observed:  # noqa: ARG002 - there is nothing closer to look at
         """Return what was applied last, or moved since."""
         return Observed(self.shared, dict(self.containers))
 
@@ -59,10 +59,21 @@ class SimulatedRuntime:
         while True:
             yield await self._events.get()
 
-    def prepare(self, shared: CPUSet) -> dict[ContainerRef, CPUSet]:
-        """Remember the shared pool; nothing runs already."""
-        self.shared = shared
+    def hold(self) -> None:
+        """Nobody else can use it."""
+
+    def find(self) -> dict[ContainerRef, CPUSet]:
+        """Nothing runs already."""
         return {}
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Remember the shared pool."""
+        self.shared = shared
+
+    @property
+    def known(self) -> Collection[ContainerRef]:
+        """The containers that were applied."""
+        return self.containers.keys()
 
     def make_shared(self, ref: ContainerRef, _limit: Limit) -> None:
         """Pretend that the container is in the shared pool."""
@@ -82,11 +93,21 @@ class SimulatedRuntime:
         self._mains[ref] = Main(self._next, 0)
         return self._next
 
+    def environment(self, _ref: ContainerRef) -> dict[str, str]:
+        """Nothing is started."""
+        return {}
+
+    def holder(self, pid: int) -> str | None:
+        """Return whose main process it is pretended to be."""
+        return next(
+            (f"container {ref.name} of pod {ref.pod}" for ref, main in self._mains.items() if main.pid == pid), None
+        )
+
     def attach(self, ref: ContainerRef, pid: int) -> None:
         """Pretend that the process is the container's."""
         self._mains[ref] = Main(pid, 0)
 
-    def find_again(self, _ref: ContainerRef, _main: Main) -> bool:
+    def find_again(self, _ref: ContainerRef, _main: Main | None) -> bool:
         """Nothing runs on after a restart."""
         return False
 

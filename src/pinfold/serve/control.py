@@ -6,11 +6,15 @@ import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import Amounts, PodUID
 from pinfold.core.policies.base import trace_of
 from pinfold.core.snapshot import pools
+from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.poddoc import pod_document
+from pinfold.formats.podspec import is_subdomain
 from pinfold.formats.podyaml import parse_pods
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.manager.loop import PodExists, UnknownPod
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
     from pinfold.manager.workloads import Workload
 
 _MOST: Final = 65_536_000
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_LONGEST: Final = 63
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Control:
@@ -41,7 +46,7 @@ class Control:
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
-        match request.method, request.path.strip("/").split("/"):
+        match request.method, [unquote(part) for part in request.path.strip("/").split("/")]:
             case "GET", ["v1", what]:
                 return self._show(what, request)
             case "POST", ["v1", *what]:
@@ -60,6 +65,8 @@ class Control:
                 return Response(200, self.containers())
             case "events":
                 return self._events(request)
+            case "state":
+                return Response(200, self.state())
         raise _unknown(request)
 
     def _change(self, what: list[str], request: Request) -> Response:
@@ -68,6 +75,7 @@ class Control:
                 return self._apply(request)
             case ["run"]:
                 body = _body(request)
+                self._check_real()
                 return self._reserve(_name(body), body, Kind.RUN)
             case ["run", uid, "attach"]:
                 return self._attach(request, PodUID(uid))
@@ -93,7 +101,7 @@ class Control:
         rows: list[dict[str, object]] = []
         for ref in workload.refs():
             status = workload.status[ref.name]
-            cpus = self._loop.manager.state.cpus(ref.pod, ref.name)
+            exclusive = self._loop.manager.state.cpus(ref.pod, ref.name) is not None
             rows.append(
                 {
                     "namespace": workload.pod.namespace,
@@ -101,8 +109,8 @@ class Control:
                     "container": ref.name,
                     "kind": workload.kind,
                     "qos": workload.pod.qos,
-                    "exclusive": cpus is not None,
-                    "cpus": str(self._loop.manager.state.shared if cpus is None else cpus),
+                    "exclusive": exclusive,
+                    "cpus": str(self._loop.manager.wanted.cpus_of(ref)),
                     "allowed": self._loop.runtime.allowed(ref),
                     "state": status.state,
                     "pid": status.pid,
@@ -113,8 +121,19 @@ class Control:
             )
         return rows
 
+    def state(self) -> dict[str, object]:
+        """Return the State as its file has it, and the pods it is of: what a plan starts from."""
+        manager = self._loop.manager
+        text = format_checkpoint(manager.admitter.policy.name, manager.state, pod_level=False)
+        return {"checkpoint": text, "pods": [pod_document(workload.pod) for workload in self._loop.workloads.values()]}
+
     def _events(self, request: Request) -> Response:
-        after = int(request.query["after"]) if request.query.get("after", "").isdigit() else 0
+        after = request.query.get("after", "0")
+        if _NUMBER.fullmatch(after) is None:
+            raise HTTPError(400, "BadRequest", "after: expected the number of an event")
+        return self._events_after(int(after), request)
+
+    def _events_after(self, after: int, request: Request) -> Response:
         if request.query.get("follow") != "true":
             return Response(200, [entry.data() for entry in self._loop.notes.after(after)])
 
@@ -125,16 +144,22 @@ class Control:
         return Response(200, lines=lines())
 
     def _apply(self, request: Request) -> Response:
-        body = _body(request)
-        documents = parse_pods(_text(body, "text"), source=_text(body, "source"))
-        pods = [self._submit(pod) for pod in documents.pods]
-        return Response(200, {"pods": pods, "ignored": list(map(str, documents.ignored))})
+        """Start the pods of all files, or of none if there is anything wrong with any of them."""
+        documents = [parse_pods(_text(file, "text"), source=_text(file, "source")) for file in _files(_body(request))]
+        pods = [pod for document in documents for pod in document.pods]
+        self._loop.check(pods)
+        ignored = [str(ignored) for document in documents for ignored in document.ignored]
+        return Response(200, {"pods": [self._submit(pod) for pod in pods], "ignored": ignored})
 
     def _submit(self, pod: Pod) -> dict[str, object]:
         try:
             return {"pod": pod.name, **_outcome(self._loop.submit(pod), self._assignable())}
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
+
+    def _check_real(self) -> None:
+        if self._loop.runtime.name == "simulated":
+            raise HTTPError(400, "Simulated", "this daemon's machine is simulated, so no command can run on it")
 
     def _assignable(self) -> CPUSet:
         manager = self._loop.manager
@@ -156,18 +181,28 @@ class Control:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         if admission.refusal is not None:
             return Response(409, _outcome(admission, self._assignable())["refused"])
-        return Response(201, {"uid": pod.uid, **_outcome(admission, self._assignable())})
+        environment = self._loop.runtime.environment(pod.ref(pod.containers[0]))
+        return Response(201, {"uid": pod.uid, "environment": environment, **_outcome(admission, self._assignable())})
 
     def _attach(self, request: Request, uid: PodUID) -> Response:
         pid = _pid(_body(request))
         _check_owner(pid, request)
-        self._loop.attach(uid, pid)
+        try:
+            self._loop.attach(uid, pid)
+        except UnknownPod as error:
+            raise HTTPError(404, "NotFound", str(error)) from error
+        except PodExists as error:
+            raise HTTPError(409, "AlreadyExists", str(error)) from error
         return Response(200, {"attached": pid})
 
     def _adopt(self, request: Request) -> Response:
         body = _body(request)
         pid = _pid(body)
         _check_owner(pid, request)
+        self._check_real()
+        held = self._loop.runtime.holder(pid)
+        if held is not None:
+            raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to {held}")
         reserved = self._reserve(_name(body), body, Kind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
             self._loop.attach(PodUID(str(reserved.data["uid"])), pid)
@@ -204,8 +239,15 @@ def _body(request: Request) -> dict[str, object]:
     return body
 
 
+def _files(body: dict[str, object]) -> list[dict[str, object]]:
+    files = body.get("files")
+    if not isinstance(files, list) or not files or not all(isinstance(file, dict) for file in files):
+        raise HTTPError(400, "BadRequest", "files: expected a list of objects with source and text")
+    return files
+
+
 def _text(body: dict[str, object], name: str) -> str:
-    value = body.get(name, "")
+    value = body.get(name)
     if not isinstance(value, str):
         raise HTTPError(400, "BadRequest", f"{name}: expected text")
     return value
@@ -213,18 +255,19 @@ def _text(body: dict[str, object], name: str) -> str:
 
 def _name(body: dict[str, object]) -> str:
     name = _text(body, "name")
-    if _NAME.fullmatch(name) is None:
-        raise HTTPError(
-            400, "BadRequest", f"name: {name[:80]!r} is no name; allowed: a-z, 0-9, - and ., up to 63 of them"
-        )
+    if len(name) > _LONGEST or not is_subdomain(name):
+        allowed = f"allowed: a-z, 0-9 and between them - and ., up to {_LONGEST} of them"
+        raise HTTPError(400, "BadRequest", f"name: {name[:80]!r} is no name; {allowed}")
     return name
 
 
 def _milli(body: dict[str, object]) -> int:
-    milli = body.get("milli")
+    milli, shared = body.get("milli"), body.get("shared", False)
+    if not isinstance(shared, bool):
+        raise HTTPError(400, "BadRequest", "shared: expected true or false")
     if not isinstance(milli, int) or isinstance(milli, bool) or not 0 <= milli <= _MOST:
         raise HTTPError(400, "BadRequest", f"milli: expected a number of milli CPUs from 0 to {_MOST}")
-    if body.get("shared") is not True and (milli % 1000 or not milli):
+    if not shared and (milli % 1000 or not milli):
         raise HTTPError(
             400, "BadRequest", f"milli: {milli} is no whole number of CPUs; exclusive CPUs are whole, 1 or more"
         )

@@ -17,6 +17,7 @@ from pinfold.core.presets import from_shape
 from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.state import State
 from pinfold.errors import StateError
+from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.loop import Loop, PodExists, UnknownPod
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
@@ -29,18 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-pytestmark = pytest.mark.unfinished
 
 MACHINE = from_shape("cores:4,threads:2")
 ADMITTER = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(MACHINE)
 FIRST = ADMITTER.policy.start(State.new())
 ONE, TWO = pod_of(pinned(1), uid="one"), pod_of(pinned(2), uid="two")
 ALL_OF_IT = pod_of(pinned(8), uid="all")
-
-
-def bug(what: str) -> pytest.MarkDecorator:
-    """Mark a test that shows a known bug; when it is mended, the test fails and the mark goes."""
-    return pytest.mark.xfail(reason=what, strict=True)
 
 
 class MemoryStore:
@@ -234,7 +229,6 @@ def test_drift_is_found_told_and_repaired(node: Node) -> None:
     assert node.manager.drifts_repaired == 2
 
 
-@bug("reconcile does not look again after it has applied")
 def test_drift_that_cannot_be_repaired_does_not_count_as_repaired(node: Node) -> None:
     node.runtime.shared = CPUSet.of(0)
     node.runtime.stuck = True
@@ -316,7 +310,9 @@ class Host:
     def __init__(self, directory: Path) -> None:
         self.node = Node()
         self.notes = Notes(io.StringIO())
-        self.loop = Loop(self.node.manager, self.node.runtime, self.notes, directory, 10.0, Shared(directory))
+        self.loop = Loop(
+            self.node.manager, self.node.runtime, self.notes, KeptWorkloads(directory), 10.0, Shared(directory)
+        )
 
     @property
     def shared(self) -> CPUSet:
@@ -369,7 +365,6 @@ def test_cpus_of_a_process_that_was_attached_stay(tmp_path: Path) -> None:
     on_a_clock(tmp_path, scenario)
 
 
-@bug("the timer of an earlier reservation finds the later one under the same name")
 def test_a_reservation_is_not_given_up_for_an_earlier_one_of_its_name(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
         pod, _ = host.loop.reserve("x", 1)
