@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -16,12 +17,13 @@ from pinfold.core.layout import summary
 from pinfold.core.policies.options import POD_LEVEL
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import ConfigError, PinfoldError
+from pinfold.manager.host import Host
 from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
 from pinfold.manager.store import StateStore
-from pinfold.manager.workloads import Host
+from pinfold.manager.workloads import Common
 from pinfold.node.grouperrors import GroupsHeldError
 from pinfold.node.groups import choose
 from pinfold.runtimes.processes import ProcessesRuntime
@@ -100,8 +102,9 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
     try:
         runtime.hold()
         manager = _manager(chosen, admitter, runtime, topology, notes)
-        loop = _loop(chosen, manager, runtime, notes)
-        control = Control(loop, topology, _about(chosen, runtime, topology))
+        host = _host(chosen, manager, runtime, notes)
+        loop = Loop(manager, host, notes, chosen.reconcile_period)
+        control = Control(loop, host, topology, _about(chosen, runtime, topology))
         server = await Server(control.handle, frozenset({0, os.geteuid()})).start(listener)
     except BaseException:
         chosen.socket.unlink(missing_ok=True)
@@ -109,13 +112,15 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
     try:
         await loop.run(lambda: _reload(args, topology, loop), lambda: _say_ready(chosen, manager, runtime, notes))
     finally:
+        # asyncio gives signals their default meaning back when it ends, and that is death.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         server.close()
         if args.end_workloads:
-            await loop.end_all()
+            await host.end_all()
             runtime.clean_up()
         with suppress(OSError):
             chosen.socket.unlink()
-        notes.tell(Note("stopped", {"workloads": len(loop.workloads)}))
+        notes.tell(Note("stopped", {"workloads": len(host.workloads)}))
 
 
 def _manager(chosen: Settings, admitter: Admitter, runtime: Launcher, topology: Topology, notes: Notes) -> Manager:
@@ -135,11 +140,11 @@ def _manager(chosen: Settings, admitter: Admitter, runtime: Launcher, topology: 
     return manager
 
 
-def _loop(chosen: Settings, manager: Manager, runtime: Launcher, notes: Notes) -> Loop:
-    host = Host(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
-    loop = Loop(manager, runtime, notes, KeptWorkloads(chosen.state_dir), chosen.reconcile_period, host)
-    loop.resume()
-    return loop
+def _host(chosen: Settings, manager: Manager, runtime: Launcher, notes: Notes) -> Host:
+    common = Common(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
+    host = Host(manager, runtime, notes, KeptWorkloads(chosen.state_dir), common)
+    host.resume()
+    return host
 
 
 def _about(chosen: Settings, runtime: Launcher, topology: Topology) -> dict[str, object]:
@@ -172,8 +177,7 @@ def _reload(args: argparse.Namespace, topology: Topology, loop: Loop) -> None:
     try:
         chosen = settings.read_settings(args, topology, environment=os.environ, uid=os.geteuid())
         admitter = chosen.config.build(topology)
-        pods = {uid: workload.pod for uid, workload in loop.workloads.items()}
-        loop.manager.reconfigure(admitter, _store(chosen, admitter), pods)
+        loop.manager.reconfigure(admitter, _store(chosen, admitter), loop.node.pods)
         loop.period = chosen.reconcile_period
     except (PinfoldError, OSError) as error:
         loop.notes.tell(Note("reload-refused", {"why": str(error)}))

@@ -1,60 +1,55 @@
-"""The loop around the Manager: workloads, timers, signals; asyncio, one thread.
+"""The loop around the Manager: signals and timers; asyncio, one thread.
 
-Every request comes in here, one after the other; nothing else touches the Manager.
+Nothing else touches the Manager: requests, events of the runtime and timers come one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Protocol
 
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
-from pinfold.manager.kept import Kept
 from pinfold.manager.manager import Note
-from pinfold.manager.workloads import Kind, Workload
-from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
-    from pinfold.core.admission import Admission
-    from pinfold.manager.kept import KeptWorkloads
+    from pinfold.core.pods import Pod, PodUID
+    from pinfold.core.snapshot import ContainerView
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
-    from pinfold.manager.workloads import Host
-    from pinfold.runtimes.base import Launcher
-
-_ATTACH_WITHIN: Final = 30.0
-_MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; what it is does not matter here
 
 
-class UnknownPod(PinfoldError):  # noqa: N818 - the fact
-    """There is no such pod."""
+class Node(Protocol):
+    """What lives on a node, and how it is learnt of."""
 
+    @property
+    def pods(self) -> Mapping[PodUID, Pod]:
+        """The pods that are here."""
+        ...
 
-class PodExists(PinfoldError):  # noqa: N818 - the fact
-    """There is such a pod already."""
+    def views(self) -> list[ContainerView]:
+        """Return what there is to say of every container."""
+        ...
+
+    def settle(self) -> None:
+        """Do what could not be done before, as far as it can be done now."""
+        ...
+
+    async def follow(self) -> None:
+        """Take note of what happens, for ever."""
+        ...
 
 
 class Loop:
-    """A host and its workloads."""
+    """Keeps a node going."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a host, put together once
-        self, manager: Manager, runtime: Launcher, notes: Notes, kept: KeptWorkloads, period: float, host: Host
-    ) -> None:
+    def __init__(self, manager: Manager, node: Node, notes: Notes, period: float) -> None:
         self.manager = manager
-        self.runtime = runtime
+        self.node = node
         self.notes = notes
-        self.workloads: dict[PodUID, Workload] = {}
         self.period = period
-        self._kept = kept
-        self._host = host
-        self._tasks: dict[PodUID, asyncio.Task[None]] = {}
-        self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
-        self._leaving: dict[ContainerRef, None] = {}
-        """Containers that have ended, and still have CPUs."""
         self._trouble = ""
         self._stop = asyncio.Event()
 
@@ -64,97 +59,19 @@ class Loop:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, reload)
-        own = [asyncio.create_task(self._follow_events()), asyncio.create_task(self._reconcile_now_and_then())]
+        tasks = [asyncio.create_task(work) for work in (self.node.follow(), self._reconcile_now_and_then())]
         try:
             ready()
             await self._stop.wait()
         finally:
-            tasks = [*own, *self._tasks.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- what clients ask for
-
-    def check(self, pods: Iterable[Pod]) -> None:
-        """Raise if any of these could never be run here."""
-        for pod in pods:
-            for container in pod.all_containers:
-                if not container.command:
-                    raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
-
-    def submit(self, pod: Pod) -> Admission:
-        """Admit a pod and start its containers; it is written down before the first of them runs."""
-        self.check([pod])
-        workload = Workload(pod, Kind.POD, self.runtime, self._host)
-        admission = self._admit(workload)
-        if admission.refusal is None:
-            self._begin(workload)
-        return admission
-
-    def reserve(self, name: str, cpu: Amounts | int, *, kind: Kind = Kind.RUN) -> tuple[Pod, Admission]:
-        """Admit a pod for a process that somebody else starts; they must attach it soon."""
-        amounts = Amounts(cpu * 1000, _MEMORY) if isinstance(cpu, int) else cpu
-        limits = amounts if isinstance(cpu, int) else Amounts()
-        uid = PodUID(f"{kind}-{name}")
-        pod = Pod(uid, name, containers=(Container("main", Resources(amounts, limits)),), restart_policy="Never")
-        workload = Workload(pod, kind, self.runtime, self._host)
-        admission = self._admit(workload)
-        if admission.refusal is None:
-            loop = asyncio.get_running_loop()
-            self._deadlines[uid] = loop.call_later(_ATTACH_WITHIN, self._give_up, workload)
-        return pod, admission
-
-    def attach(self, uid: PodUID, pid: int) -> None:
-        """Put a process into the container that was reserved for it; when this returns it may run."""
-        workload = self.workloads.get(uid)
-        if workload is None or workload.kind is Kind.POD:
-            raise UnknownPod(f"nothing is reserved under {uid}")
-        if uid not in self._deadlines:
-            raise PodExists(f"pod {workload.pod.name} has its process already")
-        held = self.runtime.holder(pid)
-        try:
-            if held is not None:
-                raise ApplyError(f"process {pid} belongs to {held}")
-            self.runtime.attach(workload.refs()[0], pid)
-        except PinfoldError:
-            self._finish(workload)
-            raise
-        self._deadlines.pop(uid).cancel()
-        workload.status["main"].now("running", pid)
-        self.notes.tell(Note("started", {"pod": workload.pod.name, "container": "main", "pid": pid}))
-        self._save()
-
-    async def delete(self, name: str, namespace: str = "default") -> None:
-        """End a pod and give its CPUs back."""
-        for workload in list(self.workloads.values()):
-            if (workload.pod.name, workload.pod.namespace) == (name, namespace):
-                await self._end(workload)
-                return
-        raise UnknownPod(f"there is no pod {name} in namespace {namespace}")
-
-    async def end_all(self) -> None:
-        """End all workloads, side by side."""
-        events = asyncio.create_task(self._follow_events())
-        await asyncio.gather(*map(self._end, list(self.workloads.values())))
-        events.cancel()
-        self.settle()
-
-    # -- what happens by itself
-
-    async def _follow_events(self) -> None:
-        async for ended in self.runtime.events():
-            workload = self.workloads.get(ended.container.pod)
-            if workload is None:
-                continue
-            workload.ended(ended.container, ended.code)
-            if workload.kind is not Kind.POD and not any(ref in self.runtime.mains for ref in workload.refs()):
-                self._finish(workload)
-
     async def _reconcile_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self.period)
-            self.settle()
+            self.node.settle()
             try:
                 self.manager.reconcile()
                 self._trouble = ""
@@ -162,163 +79,3 @@ class Loop:
                 if str(error) != self._trouble:  # the same every few seconds would drown the rest
                     self._trouble = str(error)
                     self.notes.tell(Note("reconcile-failed", {"why": self._trouble}))
-
-    def _give_up(self, workload: Workload) -> None:
-        self.notes.tell(Note("never-attached", {"pod": workload.pod.name}))
-        self._finish(workload)
-
-    # -- beginning and ending
-
-    def _admit(self, workload: Workload) -> Admission:
-        """Let a pod in, make room for its shared containers, and write it down; or nothing of that."""
-        self.settle()
-        self._check_new(workload.pod)
-        admission = self.manager.admit(workload.pod)
-        if admission.refusal is None:
-            self.workloads[workload.pod.uid] = workload
-            try:
-                self._make_shared(workload)
-                self._write()
-            except PinfoldError:
-                self._finish(workload)
-                raise
-        return admission
-
-    def _make_shared(self, workload: Workload) -> None:
-        """Make the groups of containers in the shared pool; those of exclusive ones exist since their admission."""
-        for container in workload.pod.all_containers:
-            ref = workload.pod.ref(container)
-            if self.manager.state.cpus(ref.pod, ref.name) is None:
-                self.runtime.make_shared(ref, workload.limit(container))
-
-    def _begin(self, workload: Workload) -> None:
-        self.workloads[workload.pod.uid] = workload
-        self._tasks[workload.pod.uid] = asyncio.create_task(self._run(workload))
-
-    async def _run(self, workload: Workload) -> None:
-        def tell(note: Note) -> None:
-            self.notes.tell(note)
-            self._save()
-
-        await workload.run(tell)
-        await workload.end()
-        self._tasks.pop(workload.pod.uid, None)
-        self._finish(workload)
-
-    async def _end(self, workload: Workload) -> None:
-        task = self._tasks.pop(workload.pod.uid, None)
-        if task is not None:
-            task.cancel()
-        await workload.end()
-        self._finish(workload)
-
-    def _finish(self, workload: Workload) -> None:
-        """Give the CPUs back: first nobody is left on them, then the shared pool grows."""
-        deadline = self._deadlines.pop(workload.pod.uid, None)
-        if deadline is not None:
-            deadline.cancel()
-        if self.workloads.pop(workload.pod.uid, None) is None:
-            return  # it has ended by itself meanwhile
-        self._leaving.update(dict.fromkeys(workload.refs()))
-        self.settle()
-        self._save()
-
-    def settle(self) -> None:
-        """Give back the CPUs of what has ended; what cannot be done now is tried again at the next occasion."""
-        gone = []
-        for ref in self._leaving:
-            try:
-                self.runtime.forget(ref)
-                gone.append(ref)
-            except PinfoldError as error:
-                self.notes.tell(Note("not-ended", {"pod": ref.pod, "container": ref.name, "why": str(error)}))
-        try:
-            self.manager.release(gone)
-        except PinfoldError as error:
-            self.notes.tell(Note("not-released", {"why": str(error)}))
-            return
-        for ref in gone:
-            del self._leaving[ref]
-
-    def _check_new(self, pod: Pod) -> None:
-        for workload in self.workloads.values():
-            if (workload.pod.name, workload.pod.namespace) == (pod.name, pod.namespace):
-                raise PodExists(f"there is a pod {pod.name} already; delete it first, or choose another name")
-            if workload.pod.uid == pod.uid:
-                raise PodExists(f"pod {workload.pod.name} has the uid {pod.uid} already; delete it first")
-        if any(ref.pod == pod.uid for ref in self._leaving):
-            raise PodExists(f"an earlier pod {pod.name} has not ended yet; try again in a moment")
-
-    # -- across restarts
-
-    def _write(self) -> None:
-        self._kept.save(map(self._as_kept, self.workloads.values()))
-
-    def _save(self) -> None:
-        """Write the workloads down; if that fails now, the next change does it."""
-        try:
-            self._write()
-        except PinfoldError as error:
-            self.notes.tell(Note("not-saved", {"why": str(error)}))
-
-    def _as_kept(self, workload: Workload) -> Kept:
-        running = {ref.name: self.runtime.mains[ref] for ref in workload.refs() if ref in self.runtime.mains}
-        done = {name: status.code for name, status in workload.status.items() if status.done}
-        return Kept(workload.kind, workload.pod, running, done)
-
-    def resume(self) -> None:
-        """Find the workloads of an earlier daemon again, and go on with them; nobody who runs loses anything."""
-        rows, problem = self._kept.load()
-        if problem is not None:
-            self.notes.tell(Note("workloads-not-usable", {"why": problem}))
-        for kept in rows:
-            workload = Workload(kept.pod, kept.kind, self.runtime, self._host)
-            self._make_shared(workload)
-            alive = [self._find_again(workload, container, kept) for container in kept.pod.all_containers]
-            if workload.kind is Kind.POD:
-                self._begin(workload)
-            elif any(alive):
-                self.workloads[kept.pod.uid] = workload
-        self._take_in_strangers()
-        self.manager.keep_only({*self.workloads, *(ref.pod for ref in self._leaving)})
-        self.settle()
-        self._save()
-
-    def _find_again(self, workload: Workload, container: Container, kept: Kept) -> bool:
-        """Watch a container's main process again, if it is still the same; whether it is."""
-        status, name = workload.status[container.name], container.name
-        if name in kept.done:
-            status.now("ended")
-            status.done, status.code = True, kept.done[name]
-            return False
-        found = self.runtime.find_again(workload.pod.ref(container), kept.mains.get(name))
-        if found:
-            status.now("running", self.runtime.mains[workload.pod.ref(container)].pid)
-        elif name in kept.mains and workload.kind is Kind.POD:
-            self._end_litter(workload, container)
-        return found
-
-    def _end_litter(self, workload: Workload, container: Container) -> None:
-        """End what a main process has left behind, before the next one starts."""
-        ref = workload.pod.ref(container)
-        self.runtime.forget(ref)
-        if self.manager.state.cpus(ref.pod, ref.name) is None:
-            self.runtime.make_shared(ref, workload.limit(container))
-        else:
-            self.runtime.apply(self.manager.wanted)
-
-    def _take_in_strangers(self) -> None:
-        """Show what runs in a group of ours and was written down nowhere, until it ends; remove the empty groups."""
-        mine = {ref for workload in self.workloads.values() for ref in workload.refs()}
-        found: dict[PodUID, list[ContainerRef]] = {}
-        for ref in sorted(set(self.runtime.known) - mine):
-            if ref.pod not in self.workloads and self.runtime.find_again(ref, None):
-                found.setdefault(ref.pod, []).append(ref)
-            else:
-                self._leaving[ref] = None
-        for uid, refs in found.items():
-            pod = Pod(uid, uid, containers=tuple(Container(ref.name) for ref in refs), restart_policy="Never")
-            self.workloads[uid] = workload = Workload(pod, Kind.FOUND, self.runtime, self._host)
-            for ref in refs:
-                workload.status[ref.name].now("running", self.runtime.mains[ref].pid)
-                self.notes.tell(Note("found", {"pod": uid, "container": ref.name}))

@@ -40,7 +40,7 @@ class Kind(StrEnum):
     """It ran when the daemon started, and nothing is known of it but its group."""
 
 
-class Host(NamedTuple):
+class Common(NamedTuple):
     """What all workloads of a host have in common."""
 
     logs: Path
@@ -73,12 +73,12 @@ class Status:
 class Workload:
     """One pod and its processes."""
 
-    def __init__(self, pod: Pod, kind: Kind, runtime: Launcher, host: Host) -> None:
+    def __init__(self, pod: Pod, kind: Kind, runtime: Launcher, common: Common) -> None:
         self.pod = pod
         self.kind = kind
         self.status = {container.name: Status() for container in pod.all_containers}
         self._runtime = runtime
-        self._host = host
+        self._common = common
         self._ends: dict[str, asyncio.Future[int | None]] = {}
 
     def refs(self) -> list[ContainerRef]:
@@ -97,7 +97,7 @@ class Workload:
     def limit(self, container: Container) -> Limit:
         """Return the weight and quota that a container has in the shared pool."""
         amounts = container.resources
-        return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if self._host.quota else None, self._host.period)
+        return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if self._common.quota else None, self._common.period)
 
     async def run(self, tell: Callable[[Note], None]) -> None:
         """Run init containers one after the other, then all others; return when the pod is done."""
@@ -159,9 +159,9 @@ class Workload:
         main = self._runtime.mains.get(ref)
         if main is not None:  # since before we started
             return main.pid
-        log = self._host.logs / _log_name(self.pod, container)
+        log = self._common.logs / _log_name(self.pod, container)
         try:
-            self._host.logs.mkdir(parents=True, exist_ok=True)
+            self._common.logs.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as out:
                 command = [*container.command, *container.args]
                 environment = {**os.environ, **dict(container.env)}

@@ -17,7 +17,7 @@ from pinfold.formats.poddoc import pod_document
 from pinfold.formats.podspec import is_subdomain
 from pinfold.formats.podyaml import parse_pods
 from pinfold.formats.topologyjson import format_topology_json
-from pinfold.manager.loop import PodExists, UnknownPod
+from pinfold.manager.host import PodExists, UnknownPod
 from pinfold.manager.workloads import Kind
 from pinfold.serve.http import HTTPError, Request, Response
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pinfold.core.pods import Pod
     from pinfold.core.topology import Topology
     from pinfold.errors import AdmissionError
+    from pinfold.manager.host import Host
     from pinfold.manager.loop import Loop
-    from pinfold.manager.workloads import Workload
 
 _MOST: Final = 65_536_000
 _LONGEST: Final = 63
@@ -39,8 +39,9 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, loop: Loop, topology: Topology, about: dict[str, object]) -> None:
+    def __init__(self, loop: Loop, host: Host | None, topology: Topology, about: dict[str, object]) -> None:
         self._loop = loop
+        self._there_is = host
         self._topology = topology
         self._about = about
 
@@ -95,37 +96,13 @@ class Control:
 
     def containers(self) -> list[dict[str, object]]:
         """Return every container: its CPUs as decided, and those that the kernel allows its process."""
-        return [row for workload in self._loop.workloads.values() for row in self._rows(workload)]
-
-    def _rows(self, workload: Workload) -> list[dict[str, object]]:
-        rows: list[dict[str, object]] = []
-        for ref in workload.refs():
-            status = workload.status[ref.name]
-            exclusive = self._loop.manager.state.cpus(ref.pod, ref.name) is not None
-            rows.append(
-                {
-                    "namespace": workload.pod.namespace,
-                    "pod": workload.pod.name,
-                    "container": ref.name,
-                    "kind": workload.kind,
-                    "qos": workload.pod.qos,
-                    "exclusive": exclusive,
-                    "cpus": str(self._loop.manager.wanted.cpus_of(ref)),
-                    "allowed": self._loop.runtime.allowed(ref),
-                    "state": status.state,
-                    "pid": status.pid,
-                    "restarts": status.restarts,
-                    "code": status.code,
-                    "since": round(status.since, 3),
-                }
-            )
-        return rows
+        return [view.data() for view in self._loop.node.views()]
 
     def state(self) -> dict[str, object]:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""
         manager = self._loop.manager
         text = format_checkpoint(manager.admitter.policy.name, manager.state, pod_level=False)
-        return {"checkpoint": text, "pods": [pod_document(workload.pod) for workload in self._loop.workloads.values()]}
+        return {"checkpoint": text, "pods": [pod_document(pod) for pod in self._loop.node.pods.values()]}
 
     def _events(self, request: Request) -> Response:
         after = request.query.get("after", "0")
@@ -147,18 +124,27 @@ class Control:
         """Start the pods of all files, or of none if there is anything wrong with any of them."""
         documents = [parse_pods(_text(file, "text"), source=_text(file, "source")) for file in _files(_body(request))]
         pods = [pod for document in documents for pod in document.pods]
-        self._loop.check(pods)
+        self._host.check(pods)
         ignored = [str(ignored) for document in documents for ignored in document.ignored]
         return Response(200, {"pods": [self._submit(pod) for pod in pods], "ignored": ignored})
 
     def _submit(self, pod: Pod) -> dict[str, object]:
         try:
-            return {"pod": pod.name, **_outcome(self._loop.submit(pod), self._assignable())}
+            return {"pod": pod.name, **_outcome(self._host.submit(pod), self._assignable())}
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
 
+    @property
+    def _host(self) -> Host:
+        """The host on which commands can be run; on a node of Kubernetes that is not our business."""
+        if self._there_is is None:
+            raise HTTPError(
+                400, "NotHere", "containers come from the container runtime here; pinfold starts none itself"
+            )
+        return self._there_is
+
     def _check_real(self) -> None:
-        if self._loop.runtime.name == "simulated":
+        if self._host.runtime.name == "simulated":
             raise HTTPError(400, "Simulated", "this daemon's machine is simulated, so no command can run on it")
 
     def _assignable(self) -> CPUSet:
@@ -167,7 +153,7 @@ class Control:
 
     async def _delete(self, namespace: str, name: str) -> Response:
         try:
-            await self._loop.delete(name, namespace)
+            await self._host.delete(name, namespace)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         return Response(200, {"deleted": name})
@@ -176,19 +162,19 @@ class Control:
         milli = _milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
         try:
-            pod, admission = self._loop.reserve(name, cpu, kind=kind)
+            pod, admission = self._host.reserve(name, cpu, kind=kind)
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         if admission.refusal is not None:
             return Response(409, _outcome(admission, self._assignable())["refused"])
-        environment = self._loop.runtime.environment(pod.ref(pod.containers[0]))
+        environment = self._host.runtime.environment(pod.ref(pod.containers[0]))
         return Response(201, {"uid": pod.uid, "environment": environment, **_outcome(admission, self._assignable())})
 
     def _attach(self, request: Request, uid: PodUID) -> Response:
         pid = _pid(_body(request))
         _check_owner(pid, request)
         try:
-            self._loop.attach(uid, pid)
+            self._host.attach(uid, pid)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         except PodExists as error:
@@ -200,12 +186,12 @@ class Control:
         pid = _pid(body)
         _check_owner(pid, request)
         self._check_real()
-        held = self._loop.runtime.holder(pid)
+        held = self._host.runtime.holder(pid)
         if held is not None:
             raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to {held}")
         reserved = self._reserve(_name(body), body, Kind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
-            self._loop.attach(PodUID(str(reserved.data["uid"])), pid)
+            self._host.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
 
 

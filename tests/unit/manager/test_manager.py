@@ -17,11 +17,12 @@ from pinfold.core.presets import from_shape
 from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.state import State
 from pinfold.errors import StateError
+from pinfold.manager.host import Host as Machine
+from pinfold.manager.host import PodExists, UnknownPod
 from pinfold.manager.kept import KeptWorkloads
-from pinfold.manager.loop import Loop, PodExists, UnknownPod
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
-from pinfold.manager.workloads import Host as Shared
+from pinfold.manager.workloads import Common
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.simulated import SimulatedRuntime
 from tests.property.strategies import pinned, pod_of, pods
@@ -310,9 +311,8 @@ class Host:
     def __init__(self, directory: Path) -> None:
         self.node = Node()
         self.notes = Notes(io.StringIO())
-        self.loop = Loop(
-            self.node.manager, self.node.runtime, self.notes, KeptWorkloads(directory), 10.0, Shared(directory)
-        )
+        kept = KeptWorkloads(directory)
+        self.loop = Machine(self.node.manager, self.node.runtime, self.notes, kept, Common(directory))
 
     @property
     def shared(self) -> CPUSet:
@@ -327,7 +327,7 @@ def on_a_clock(directory: Path, scenario: Callable[[Host, Clock], Coroutine[None
 
     async def play() -> None:
         host = Host(directory)
-        events = asyncio.create_task(host.loop._follow_events())  # noqa: SLF001 - what `run` begins with
+        events = asyncio.create_task(host.loop.follow())
         await scenario(host, clock)
         events.cancel()
 

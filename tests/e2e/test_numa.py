@@ -1,0 +1,67 @@
+"""The daemon on a machine with several NUMA nodes and SMT: what it pins is aligned, as the options say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.sysfs import discover
+from tests.e2e.daemon import Daemon, allowed, container, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MACHINE = discover(Path("/"))
+SMT = len(MACHINE.online) // len(MACHINE.cores)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(len(MACHINE.numa_nodes) < 2 or SMT < 2, reason="needs two NUMA nodes and SMT"),
+]
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with Daemon() as daemon:
+        yield daemon
+
+
+def groups_of(cpus: CPUSet, kind: str) -> int:
+    """Return how many groups of a kind the CPUs are on."""
+    return sum(bool(group.cpus & cpus) for group in getattr(MACHINE, kind))
+
+
+def test_on_numa_nodes_a_container_has_whole_cores_of_one_node_and_one_cache(daemon: Daemon) -> None:
+    daemon.start(
+        *("--policy-options", "full-pcpus-only=true"),
+        *("--topology-manager-policy", "single-numa-node"),
+    )
+    node = min(len(node.cpus) for node in MACHINE.numa_nodes)
+    daemon.apply(*(pod(f"p{number}", container(cpus=node // 2)) for number in range(3)))
+    for number in range(3):
+        (text,) = allowed(daemon.running(f"p{number}"))
+        cpus = CPUSet.parse(text)
+        assert len(cpus) == node // 2
+        assert groups_of(cpus, "numa_nodes") == groups_of(cpus, "uncore_caches") == 1
+        assert groups_of(cpus, "cores") == len(cpus) // SMT
+    daemon.check()
+    refused = daemon.verb("run", "--cpus", str(node + SMT), "--", "true")
+    assert refused.returncode == 4
+    assert "TopologyAffinityError" in refused.stderr
+    odd = daemon.verb("run", "--cpus", "1", "--", "true")
+    assert odd.returncode == 4
+    assert "SMTAlignmentError" in odd.stderr
+    daemon.check()
+
+
+def test_on_numa_nodes_what_is_distributed_has_as_much_on_each(daemon: Daemon) -> None:
+    daemon.start("--policy-options", "distribute-cpus-across-numa=true")
+    most = max(len(node.cpus) for node in MACHINE.numa_nodes)
+    daemon.apply(pod("wide", container(cpus=most + 2)))
+    (text,) = allowed(daemon.running("wide"))
+    counts = {len(node.cpus & CPUSet.parse(text)) for node in MACHINE.numa_nodes} - {0}
+    assert counts == {(most + 2) // 2}
+    daemon.check()
