@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VECTORS ?= tests/parity/vectors
 
-.PHONY: help run test check bench e2e parity format clean
+.PHONY: help run test check bench e2e parity proto format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ check: $(STAMP) ## formatting, lint, types, import contracts, doctests
 
 parity: $(STAMP) ## replay recorded kubelet behaviour: make parity VECTORS=DIR
 	@$(BIN)/python -m tests.parity.replay $(VECTORS)
+
+proto: $(STAMP) ## make the modules of src/pinfold/proto anew
+	@$(BIN)/python tools/proto
 
 format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -13,21 +13,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pinfold.cli import machine, settings
+from pinfold.cli.parts import Basis, Parts, host_parts, store_of
+from pinfold.cli.settingstable import RuntimeName
 from pinfold.core.layout import summary
-from pinfold.core.policies.options import POD_LEVEL
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import ConfigError, PinfoldError
-from pinfold.manager.host import Host
-from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.loop import Loop
-from pinfold.manager.manager import Manager, Note
+from pinfold.manager.manager import Note
 from pinfold.manager.notes import Notes
-from pinfold.manager.store import StateStore
-from pinfold.manager.workloads import Common
 from pinfold.node.grouperrors import GroupsHeldError
-from pinfold.node.groups import choose
-from pinfold.runtimes.processes import ProcessesRuntime
-from pinfold.runtimes.simulated import SimulatedRuntime
 from pinfold.serve.control import Control
 from pinfold.serve.http import Server
 
@@ -36,11 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.cli.settings import Settings
-    from pinfold.core.admission import Admitter
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import PodUID
     from pinfold.core.topology import Topology
-    from pinfold.runtimes.base import Launcher
 
 
 class AlreadyRunning(PinfoldError):  # noqa: N818 - the fact
@@ -52,10 +42,6 @@ class AlreadyRunning(PinfoldError):  # noqa: N818 - the fact
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold serve`."""
     settings.add_arguments(parser)
-    parser.add_argument("--group-name", default="pinfold", metavar="NAME", help="the cgroup subtree (default: pinfold)")
-    parser.add_argument(
-        "--end-workloads", action="store_true", help="when stopped, end all workloads and leave nothing behind"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,80 +82,57 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
     notes = Notes(sys.stderr, as_json=chosen.log_format == "json")
     for warning in chosen.warnings:
         notes.tell(Note("warning", {"text": warning}))
-    admitter = chosen.config.build(topology)
-    runtime = _runtime(args, chosen)
+    basis = Basis(chosen, topology, chosen.config.build(topology), notes)
     listener = _listen(chosen.socket)
     try:
-        runtime.hold()
-        manager = _manager(chosen, admitter, runtime, topology, notes)
-        host = _host(chosen, manager, runtime, notes)
-        loop = Loop(manager, host, notes, chosen.reconcile_period)
-        control = Control(loop, host, topology, _about(chosen, runtime, topology))
+        parts = _parts(basis)
+        loop = Loop(parts.manager, parts.node, notes, chosen.reconcile_period)
+        control = Control(loop, parts.host, topology, _about(basis, parts))
         server = await Server(control.handle, frozenset({0, os.geteuid()})).start(listener)
     except BaseException:
         chosen.socket.unlink(missing_ok=True)
         raise
     try:
-        await loop.run(lambda: _reload(args, topology, loop), lambda: _say_ready(chosen, manager, runtime, notes))
+        await loop.run(lambda: _reload(args, topology, loop), lambda: _say_ready(basis, parts))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         server.close()
-        if args.end_workloads:
-            await host.end_all()
-            runtime.clean_up()
+        if chosen.end_workloads and parts.host is not None:
+            await parts.host.end_all()
+            parts.host.runtime.clean_up()
         with suppress(OSError):
             chosen.socket.unlink()
-        notes.tell(Note("stopped", {"workloads": len(host.workloads)}))
+        notes.tell(Note("stopped", {"pods": len(parts.node.pods)}))
 
 
-def _manager(chosen: Settings, admitter: Admitter, runtime: Launcher, topology: Topology, notes: Notes) -> Manager:
-    """Return the Manager with what an earlier daemon has left: its State, and whoever runs."""
-    running: dict[PodUID, dict[str, CPUSet]] = {}
-    for ref, cpus in runtime.find().items():
-        running.setdefault(ref.pod, {})[ref.name] = cpus
-    store = _store(chosen, admitter)
-    loaded = store.load(running)
-    if loaded.problem is not None:
-        notes.tell(Note("state-not-usable", {"why": loaded.problem, "aside": loaded.aside}))
-    for ref, cpus in loaded.lost.items():
-        notes.tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
-    manager = Manager(admitter, runtime, store, loaded.state, notes.tell, topology.online)
-    runtime.prepare(manager.wanted.shared)
-    manager.start()
-    return manager
+def _parts(basis: Basis) -> Parts:
+    if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
+        from pinfold.cli.kubeparts import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
+
+        return kube_parts(basis)
+    return host_parts(basis)
 
 
-def _host(chosen: Settings, manager: Manager, runtime: Launcher, notes: Notes) -> Host:
-    common = Common(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
-    host = Host(manager, runtime, notes, KeptWorkloads(chosen.state_dir), common)
-    host.resume()
-    return host
-
-
-def _about(chosen: Settings, runtime: Launcher, topology: Topology) -> dict[str, object]:
+def _about(basis: Basis, parts: Parts) -> dict[str, object]:
     return {
-        "machine": summary(topology),
-        "runtime": runtime.name,
-        "groups": runtime.kind,
-        "weaker": list(runtime.weaker),
-        "state_dir": str(chosen.state_dir),
-        "socket": str(chosen.socket),
+        "machine": summary(basis.topology),
+        "runtime": parts.runtime.name,
+        "groups": parts.kind,
+        "weaker": list(parts.runtime.weaker),
+        "state_dir": str(basis.chosen.state_dir),
+        "socket": str(basis.chosen.socket),
         "pid": os.getpid(),
     }
 
 
-def _say_ready(chosen: Settings, manager: Manager, runtime: Launcher, notes: Notes) -> None:
-    for weaker in runtime.weaker:
-        notes.tell(Note("weaker", {"promise": weaker}))
-    policy = manager.admitter.policy
+def _say_ready(basis: Basis, parts: Parts) -> None:
+    for weaker in parts.runtime.weaker:
+        basis.notes.tell(Note("weaker", {"promise": weaker}))
+    policy = parts.manager.admitter.policy
     reserved = f", reserved {policy.reserved}" if isinstance(policy, StaticPolicy) else ""
-    shared = f"shared CPUs {manager.wanted.shared}{reserved}"
-    print(f"pinfold: ready; policy {policy.name}, {runtime.kind}, {shared}; socket {chosen.socket}", flush=True)
-
-
-def _store(chosen: Settings, admitter: Admitter) -> StateStore:
-    return StateStore(chosen.state_dir, admitter.policy, pod_level=POD_LEVEL.is_on(chosen.config.gates))
+    shared = f"shared CPUs {parts.manager.wanted.shared}{reserved}"
+    print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; socket {basis.chosen.socket}", flush=True)
 
 
 def _reload(args: argparse.Namespace, topology: Topology, loop: Loop) -> None:
@@ -177,16 +140,10 @@ def _reload(args: argparse.Namespace, topology: Topology, loop: Loop) -> None:
     try:
         chosen = settings.read_settings(args, topology, environment=os.environ, uid=os.geteuid())
         admitter = chosen.config.build(topology)
-        loop.manager.reconfigure(admitter, _store(chosen, admitter), loop.node.pods)
+        loop.manager.reconfigure(admitter, store_of(chosen, admitter), loop.node.pods)
         loop.period = chosen.reconcile_period
     except (PinfoldError, OSError) as error:
         loop.notes.tell(Note("reload-refused", {"why": str(error)}))
-
-
-def _runtime(args: argparse.Namespace, chosen: Settings) -> Launcher:
-    if chosen.runtime == "simulated":
-        return SimulatedRuntime()
-    return ProcessesRuntime(choose(None if chosen.groups == "auto" else chosen.groups, name=args.group_name))
 
 
 def _listen(path: Path) -> socket.socket:

@@ -52,6 +52,18 @@ _Name = TypeVar("_Name", Fidelity, Groups, LogFormat, RuntimeName)
 
 
 @dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """What is needed on a node whose containers a container runtime starts."""
+
+    nri_socket: str
+    nri_index: str
+    cri_socket: str | None
+    pods_from: str | None
+    kubelet_dir: Path
+    take_over: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All that `pinfold serve` has to know, checked."""
 
@@ -63,6 +75,9 @@ class Settings:
     """In microseconds."""
     runtime: RuntimeName
     groups: Groups
+    group_name: str
+    end_workloads: bool
+    kubernetes: Kubernetes
     state_dir: Path
     socket: Path
     sysroot: Path
@@ -87,6 +102,9 @@ def read_settings(
         cfs_period=reader.take("cfs_period", parse_cfs_period, file.cfs_period),
         runtime=reader.choose("runtime", RuntimeName.PROCESSES),
         groups=reader.choose("groups", Groups.AUTO),
+        group_name=reader.take("group_name", str, "pinfold"),
+        end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
+        kubernetes=_read_kubernetes(reader),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
         sysroot=reader.take("sysroot", Path, Path("/")),
@@ -100,6 +118,17 @@ def read_settings(
     if reader.problems:
         raise ConfigError(*dict.fromkeys(reader.problems))
     return settings
+
+
+def _read_kubernetes(reader: _Reader) -> Kubernetes:
+    return Kubernetes(
+        nri_socket=reader.take("nri_socket", str, "/var/run/nri/nri.sock"),
+        nri_index=reader.take("nri_index", str, "10"),
+        cri_socket=reader.take("cri_socket", str, None),
+        pods_from=reader.take("pods_from", str, None),
+        kubelet_dir=reader.take("kubelet_dir", Path, Path("/var/lib/kubelet")),
+        take_over=reader.take("take_over", parse_bool, otherwise=False),
+    )
 
 
 def default_reservation(topology: Topology) -> Reservation:
@@ -264,11 +293,16 @@ def _problems_on(topology: Topology, config: Config) -> tuple[Problem, ...]:
 
 def _check_runtime(reader: _Reader, settings: Settings) -> None:
     simulated = settings.runtime is RuntimeName.SIMULATED
-    if reader.is_given("preset") and reader.arguments.runtime in {None, RuntimeName.PROCESSES}:
-        said = "--preset is a machine that is not there, and processes run on this one"
+    if reader.is_given("preset") and settings.runtime is not RuntimeName.SIMULATED:
+        said = "--preset is a machine that is not there, and what runs here runs on this one"
         reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.SIMULATED}"))
     if reader.is_given("preset") and reader.is_given("sysroot"):
         reader.problems.append(Problem("--preset and --sysroot are two machines", "give one of them"))
+    containers = settings.runtime in {RuntimeName.NRI, RuntimeName.CRI}
+    for name in ("nri_socket", "nri_index", "cri_socket", "pods_from", "kubelet_dir", "take_over"):
+        if reader.is_given(name) and not containers:
+            said = f"{reader.flag(name)} is about containers, and --runtime {settings.runtime} runs none"
+            reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"))
     if reader.is_given("groups") and simulated:
         said = "--groups is about processes, and simulated ones have no groups"
         reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.PROCESSES}"))

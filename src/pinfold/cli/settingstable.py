@@ -27,6 +27,8 @@ class RuntimeName(StrEnum):
     """What runs the containers."""
 
     PROCESSES = "processes"
+    NRI = "nri"
+    CRI = "cri"
     SIMULATED = "simulated"
 
 
@@ -186,6 +188,16 @@ DAEMON: Final = (
         form=_one_of(Groups),
     ),
     Setting(
+        "group_name", "the name of the cgroup that all our processes are in", "pinfold", "--group-name", form="NAME"
+    ),
+    Setting(
+        "end_workloads",
+        "when stopped, end all processes and leave nothing behind; else they go on, and the next daemon finds them",
+        "false",
+        "--end-workloads",
+        form="BOOL",
+    ),
+    Setting(
         "state_dir",
         "where the checkpoint and the journal are kept",
         "/var/lib/pinfold as root, else $XDG_STATE_HOME/pinfold or ~/.local/state/pinfold",
@@ -221,7 +233,51 @@ DAEMON: Final = (
         "log_format", "key=value lines, or one JSON object to a line", "text", "--log-format", form=_one_of(LogFormat)
     ),
 )
-GROUPS: Final = {"CPU Manager": CPU_MANAGER, "Topology Manager": TOPOLOGY_MANAGER, "Daemon": DAEMON}
+CONTAINERS: Final = (
+    Setting(
+        "nri_socket",
+        "where the container runtime listens for NRI plugins",
+        "/var/run/nri/nri.sock",
+        "--nri-socket",
+        form="PATH",
+    ),
+    Setting("nri_index", "two digits: in which order plugins are asked", "10", "--nri-index", form="NN"),
+    Setting(
+        "cri_socket",
+        "where the container runtime listens for CRI; with --runtime nri it is optional, and used to list containers",
+        "with --runtime cri: /run/containerd/containerd.sock or /run/crio/crio.sock, the first that is there",
+        "--cri-socket",
+        form="PATH",
+    ),
+    Setting(
+        "pods_from",
+        "what tells init containers, sidecars and pod-level resources: a directory of pod manifests, or the URL of a "
+        "kubelet's read-only endpoint, such as http://127.0.0.1:10255/pods",
+        "",
+        "--pods-from",
+        form="DIR|URL",
+    ),
+    Setting(
+        "kubelet_dir",
+        "the kubelet's directory, in which its own CPU Manager's state is looked for",
+        "/var/lib/kubelet",
+        "--kubelet-dir",
+        form="DIR",
+    ),
+    Setting(
+        "take_over",
+        "go on where a kubelet with a static policy has stopped; without this, pinfold only watches such a node",
+        "false",
+        "--take-over",
+        form="BOOL",
+    ),
+)
+GROUPS: Final = {
+    "CPU Manager": CPU_MANAGER,
+    "Topology Manager": TOPOLOGY_MANAGER,
+    "Daemon": DAEMON,
+    "Containers": CONTAINERS,
+}
 SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
 
 

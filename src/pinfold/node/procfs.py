@@ -45,6 +45,13 @@ class Procfs:
             return None
         return Process(pid, int(fields[_START])), int(fields[_PARENT])
 
+    def age(self, pid: int) -> float:
+        """Return for how many seconds the process has been there; 0 if it is not."""
+        found, uptime = self.process(pid), self._read("uptime").split()
+        if found is None or not uptime:
+            return 0.0
+        return max(float(uptime[0]) - found[0].start / os.sysconf("SC_CLK_TCK"), 0.0)
+
     def is_stopped(self, pid: int) -> bool:
         """Whether the process was stopped by a signal."""
         return self._read(f"{pid}/stat").rpartition(b")")[2].split()[:1] == [_STOPPED]

@@ -66,10 +66,6 @@ class Runtime(Protocol):
         """Make it so: first take CPUs away from those that must not have them, then give. Raise what cannot be done."""
         ...
 
-    def events(self) -> AsyncIterator[Ended]:
-        """Yield what happens to containers by itself."""
-        ...
-
 
 class Launcher(Runtime, Protocol):
     """A runtime that starts containers itself, because nobody else on the host does."""
@@ -82,6 +78,10 @@ class Launcher(Runtime, Protocol):
     @property
     def mains(self) -> Mapping[ContainerRef, Main]:
         """The main processes that run now."""
+        ...
+
+    def events(self) -> AsyncIterator[Ended]:
+        """Yield what happens to containers by itself."""
         ...
 
     def hold(self) -> None:

@@ -265,7 +265,7 @@ def test_a_misspelt_field_of_the_file_is_a_warning(config_file: Path) -> None:
             '--system-reserved: "x" has no digits; 0 or more is expected, e.g. 500m or 2',
         ),
         (("--cpu-cfs-quota", "maybe"), '--cpu-cfs-quota: "maybe" is unknown; allowed: true, false'),
-        (("--runtime", "docker"), '--runtime: "docker" is unknown; allowed: processes, simulated'),
+        (("--runtime", "docker"), '--runtime: "docker" is unknown; allowed: processes, nri, cri, simulated'),
         (("--as", "me"), '--as: "me" is unknown; allowed: pinfold, kubelet'),
         (
             ("--cpu-manager-policy-options", "full-pcpus-only=yes"),
@@ -284,7 +284,7 @@ def test_a_misspelt_field_of_the_file_is_a_warning(config_file: Path) -> None:
         (("--config", "/no/such/file"), "/no/such/file: No such file or directory"),
         (
             ("--preset", "laptop-4"),
-            "--preset is a machine that is not there, and processes run on this one; use it with --runtime simulated",
+            "--preset is a machine that is not there, and what runs here runs on this one; use it with --runtime simulated",
         ),
         (
             ("--preset", "laptop-4", "--sysroot", "/mnt", "--runtime", "simulated"),

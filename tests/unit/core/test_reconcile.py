@@ -11,7 +11,6 @@ from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.reconcile import Drift, Observed, Wanted, drift, wanted
 from pinfold.core.state import State
 
-
 WEB, DB = ContainerRef(PodUID("web"), "app"), ContainerRef(PodUID("db"), "app")
 STATE = State(CPUSet.parse("0-1"), {WEB.pod: {WEB.name: CPUSet.of(2)}})
 

@@ -15,7 +15,6 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.poddoc import pod_document
 from pinfold.formats.podyaml import parse_pods
 
-
 LABEL = r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?"
 labels = st.from_regex(LABEL, fullmatch=True)
 # Any text that a command line can hold: no NUL, no half of a surrogate pair.

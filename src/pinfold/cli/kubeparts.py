@@ -1,0 +1,121 @@
+"""The parts of a daemon on a Kubernetes node, over NRI or CRI; imported only there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.cli.parts import Basis, Parts, loaded_manager
+from pinfold.errors import ConfigError, Problem
+from pinfold.manager.manager import Note
+from pinfold.manager.podnode import PodNode
+from pinfold.manager.store import FILE
+from pinfold.node import kubegroups, systemdslices
+from pinfold.node.kubeletstate import find_kubelet
+from pinfold.node.podsource import KnownPods, pod_source
+from pinfold.node.statefile import write_atomically
+from pinfold.runtimes.kubernetes import KubeRuntime
+
+if TYPE_CHECKING:
+    from pinfold.core.pods import Pod
+    from pinfold.formats.kubepods import RuntimePod
+    from pinfold.manager.notes import Notes
+    from pinfold.manager.podnode import Source
+    from pinfold.node.podsource import PodSource, Reading
+
+_CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
+_ASK_EVERY: Final = 2.0
+
+
+def kube_parts(basis: Basis) -> Parts:
+    """Return the parts of a daemon whose containers come from a container runtime."""
+    chosen = basis.chosen
+    known = _Known(chosen.kubernetes.pods_from, basis.notes)
+    read_only = _meet_kubelet(basis)
+    groups = kubegroups.discover()
+    systemd = systemdslices.Systemd() if systemdslices.runs() else None
+    runtime = KubeRuntime(str(chosen.runtime), groups, known.find, systemd, read_only=read_only)
+    manager = loaded_manager(basis, runtime, {})
+    manager.start()
+    node = PodNode(manager, runtime, basis.notes)
+    connect = _over_nri if chosen.runtime == "nri" else _over_cri
+    node.sources = [connect(basis, node), known.ask]
+    return Parts(manager, node, runtime, runtime.kind)
+
+
+def _meet_kubelet(basis: Basis) -> bool:
+    """See whether a kubelet gives CPUs away itself, and take over if that was asked for; whether to only watch."""
+    settings = basis.chosen.kubernetes
+    kubelet = find_kubelet(settings.kubelet_dir)
+    if kubelet is None:
+        return False
+    if not settings.take_over:
+        why = f"a kubelet with policy {kubelet.policy} manages CPUs here ({kubelet.path}); --take-over takes over"
+        basis.notes.tell(Note("read-only", {"why": why}))
+        return True
+    if kubelet.state is None:
+        advice = "mend or remove the file, or start without --take-over"
+        raise ConfigError(Problem(f"--take-over: {kubelet.path}: {kubelet.problem}", advice))
+    if not (basis.chosen.state_dir / FILE).exists():
+        write_atomically(basis.chosen.state_dir / FILE, kubelet.path.read_bytes())
+        basis.notes.tell(Note("taken-over", {"from": kubelet.path, "exclusive": kubelet.state.exclusive}))
+    return False
+
+
+def _over_nri(basis: Basis, node: PodNode) -> Source:
+    from pinfold.manager.nrihandler import NRIHandler  # noqa: PLC0415 - protobuf is not for everyone
+    from pinfold.runtimes import nriplugin  # noqa: PLC0415
+
+    notes, settings = basis.notes, basis.chosen.kubernetes
+
+    def failed(method: str, error: Exception) -> None:
+        notes.tell(Note("nri-failed", {"method": method, "why": f"{type(error).__name__}: {error}"}))
+
+    launch = nriplugin.launched(os.environ)
+    identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
+    plugin = nriplugin.Plugin(NRIHandler(node, notes), identity, node.linked, failed)
+    if launch is not None:
+        return lambda: nriplugin.serve_launched(launch, plugin)
+    return lambda: nriplugin.serve(settings.nri_socket, plugin)
+
+
+def _over_cri(basis: Basis, node: PodNode) -> Source:
+    from pinfold.manager.crifollower import CRIFollower  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.runtimes.criclient import CRIClient  # noqa: PLC0415
+
+    path = basis.chosen.kubernetes.cri_socket or next((name for name in _CRI_SOCKETS if Path(name).exists()), None)
+    if path is None:
+        said = f"--runtime cri: there is no {' and no '.join(_CRI_SOCKETS)}"
+        raise ConfigError(Problem(said, "name the runtime's socket with --cri-socket"))
+    return CRIFollower(node, CRIClient(path), basis.notes, node.linked).follow
+
+
+class _Known:
+    """What somebody else says of pods, asked now and then."""
+
+    def __init__(self, where: str | None, notes: Notes) -> None:
+        self._source: PodSource | None = pod_source(where) if where is not None else None
+        self._pods = KnownPods()
+        self._notes = notes
+        self._told: tuple[str, ...] = ()
+        if self._source is not None:
+            self._take(self._source.read())
+
+    def find(self, pod: RuntimePod) -> Pod | None:
+        """Return what is known of a pod."""
+        return self._pods.find(pod)
+
+    async def ask(self) -> None:
+        """Ask again and again, without keeping anybody waiting."""
+        while self._source is not None:
+            await asyncio.sleep(_ASK_EVERY)
+            self._take(await asyncio.to_thread(self._source.read))
+
+    def _take(self, reading: Reading) -> None:
+        self._pods = reading.pods
+        if reading.problems != self._told:
+            self._told = reading.problems
+            for problem in reading.problems:
+                self._notes.tell(Note("pods-not-read", {"why": problem}))

@@ -1,0 +1,179 @@
+"""Follows the containers of a runtime over CRI, for runtimes without NRI: by its events, and by asking now and then.
+
+CRI tells of a container when it is there already, so it may run before it has its CPUs: for how long is measured. The
+others are moved off first, then it gets its CPUs, and the runtime is told, so that its own record has them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.errors import PinfoldError
+from pinfold.formats.kubepods import Phase, is_workload
+from pinfold.manager.manager import Note
+from pinfold.manager.podnode import is_live
+from pinfold.runtimes.grpcerrors import Unimplemented
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.manager.notes import Notes
+    from pinfold.manager.podnode import PodNode
+    from pinfold.runtimes.criclient import CRIClient
+
+_POLL: Final = 0.2
+_POLL_BESIDE_EVENTS: Final = 5.0
+_FIRST_DELAY: Final = 0.1
+_LONGEST_DELAY: Final = 5.0
+_TRIES: Final = 5
+_AT_ONCE: Final = 16
+_NO_QUOTA: Final = -1
+
+
+class CRIFollower:
+    """Keeps a node in step with what its runtime says."""
+
+    def __init__(self, node: PodNode, client: CRIClient, notes: Notes, link: Callable[[str, str], None]) -> None:
+        self._node = node
+        self._client = client
+        self._notes = notes
+        self._link = link
+        self._something = asyncio.Event()
+        self._every = _POLL
+        self._first = True
+        self._updates: set[asyncio.Task[None]] = set()
+        self._few = asyncio.Semaphore(_AT_ONCE)
+
+    async def follow(self) -> None:
+        """Follow the runtime for ever; it may go away and come back."""
+        delay = _FIRST_DELAY
+        while True:
+            events = asyncio.create_task(self._listen())
+            try:
+                version = await self._client.version()
+                self._link("connected", f"{version.name} {version.version}")
+                delay = _FIRST_DELAY
+                await self._look_again_and_again()
+            except PinfoldError as error:
+                self._link("closed", str(error))
+            finally:
+                events.cancel()
+                await asyncio.gather(events, return_exceptions=True)
+            self._first = True
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+
+    async def _listen(self) -> None:
+        """Look at once when the runtime says that something has happened; poll where it does not say."""
+        try:
+            async with self._client.events() as events:
+                async for _ in events:
+                    self._every = _POLL_BESIDE_EVENTS
+                    self._something.set()
+        except Unimplemented:
+            self._every = _POLL
+        except PinfoldError:
+            self._every = _POLL
+            self._something.set()
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            self._something.clear()
+            await self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    await self._something.wait()
+
+    async def look(self) -> None:
+        """Ask what there is, and take note of what is new and of what is gone."""
+        pods, listed = await asyncio.gather(self._client.pods(), self._client.containers())
+        containers = [container for container in listed if is_workload(container)]
+        fresh = [container for container in containers if self._is_news(container)]
+        told = [found for found in await asyncio.gather(*map(self._ask, fresh)) if found is not None]
+        if self._first:
+            self._first = False
+            self._begin(pods, told)
+            return
+        self._forget_gone(pods, containers)
+        for pod in pods:
+            if pod.ready and pod.id not in self._node.runtime.pods:
+                self._node.runtime.know_pod(pod)
+        for container in told:
+            self._take_note(container)
+
+    def _is_news(self, container: RuntimeContainer) -> bool:
+        known = self._node.runtime.containers.get(container.id)
+        return self._first or known is None or known.phase is not container.phase
+
+    async def _ask(self, container: RuntimeContainer) -> RuntimeContainer | None:
+        """Return all that there is to know of a container; None if the runtime does not say: it is asked again."""
+        if not is_live(container):
+            return container
+        async with self._few:
+            try:
+                return (await self._client.status(container.id))._replace(pod=container.pod)
+            except PinfoldError:
+                return None
+
+    def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
+        """Agree with everything that is there, all at once."""
+        ready = [pod for pod in pods if pod.ready]
+        for container in self._node.resync(ready, containers):
+            self._update(container)
+
+    def _forget_gone(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
+        there = {pod.id for pod in pods if pod.ready}
+        for pod_id in [pod_id for pod_id in self._node.runtime.pods if pod_id not in there]:
+            self._node.pod_gone(pod_id)
+        left = {container.id for container in containers}
+        for container_id in [found for found in self._node.runtime.containers if found not in left]:
+            self._node.removed(container_id)
+
+    def _take_note(self, container: RuntimeContainer) -> None:
+        if not is_live(container):
+            self._node.stopped(container)
+            return
+        known = container.id in self._node.runtime.containers
+        try:
+            cpus = self._node.arrive(container)
+            self._node.verify(container)
+        except PinfoldError as error:
+            self._notes.tell(Note("runs-unpinned", {"container": container.name, "why": str(error)}))
+            return
+        if cpus is not None and not known:
+            self._measure(container)
+            self._update(container)
+
+    def _measure(self, container: RuntimeContainer) -> None:
+        ref = self._node.runtime.ref(container.id)
+        if ref is not None and container.phase is Phase.RUNNING:
+            self._node.ran_unpinned(ref, self._node.runtime.age(container))
+
+    def _update(self, container: RuntimeContainer) -> None:
+        """Have the runtime know the CPUs, without waiting for it."""
+        ref = self._node.runtime.ref(container.id)
+        cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
+        if cpus is not None:
+            task = asyncio.create_task(self._tell(container, cpus))
+            self._updates.add(task)
+            task.add_done_callback(self._updates.discard)
+
+    async def _tell(self, container: RuntimeContainer, cpus: CPUSet) -> None:
+        delay = _FIRST_DELAY
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                await self._client.update(container.id, cpus=cpus, quota=_NO_QUOTA)
+            except PinfoldError as error:
+                if not tries_left:
+                    self._notes.tell(Note("not-recorded", {"container": container.name, "why": str(error)}))
+                    return
+            else:
+                with suppress(PinfoldError):
+                    self._node.verify(self._node.runtime.containers.get(container.id, container))
+                return
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)

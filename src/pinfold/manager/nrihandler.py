@@ -1,0 +1,165 @@
+"""What pinfold answers a container runtime that asks over NRI: which CPUs a container gets, before it exists.
+
+create: decide, save, move the others off, reply. start, when the container has its cgroup but has not run: verify, and
+refuse what cannot be put right. Nothing here waits for the runtime, which is itself waiting for the answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pinfold.errors import PinfoldError
+from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod, is_workload
+from pinfold.manager.manager import Note
+from pinfold.proto import nri_pb2 as nri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.manager.notes import Notes
+    from pinfold.manager.podnode import PodNode
+    from pinfold.runtimes.nrirequests import Creation, Updates
+
+_NO_QUOTA: Final = -1
+_PHASES: Final = {
+    nri.CONTAINER_CREATED: Phase.CREATED,
+    nri.CONTAINER_RUNNING: Phase.RUNNING,
+    nri.CONTAINER_PAUSED: Phase.RUNNING,
+    nri.CONTAINER_STOPPED: Phase.STOPPED,
+}
+
+
+class NRIHandler:
+    """Answers for one node."""
+
+    def __init__(self, node: PodNode, notes: Notes) -> None:
+        self._node = node
+        self._notes = notes
+
+    def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Updates:
+        """Agree with what runs; strays are pinned in the reply too, so that the runtime's own record has it."""
+        known = [_pod(pod) for pod in pods]
+        strays = self._node.resync(known, [_container(container) for container in containers])
+        return [self._update(container) for container in strays]
+
+    def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Creation:
+        """Decide, and reply with the CPUs; nobody else is on them any more."""
+        self._node.runtime.know_pod(_pod(pod))
+        found = _container(container)._replace(phase=Phase.CREATED)
+        if not is_workload(found):
+            return None, ()
+        try:
+            cpus = self._node.arrive(found)
+        except PinfoldError:
+            self._node.removed(found.id)
+            raise
+        return (None if cpus is None else _adjustment(cpus)), ()
+
+    def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
+        """Verify the container and the others before its first instruction."""
+        self._node.runtime.know_pod(_pod(pod))
+        found = _container(container)._replace(phase=Phase.CREATED)
+        if is_workload(found):
+            if found.id not in self._node.runtime.containers:  # it was created while nobody asked us
+                self._node.arrive(found)
+            self._node.verify(found)
+
+    def post_start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
+        """Verify once more: an update while a container is being started reaches its record, not its cgroup."""
+        self._node.runtime.know_pod(_pod(pod))
+        found = _container(container)._replace(phase=Phase.RUNNING)
+        if is_workload(found):
+            try:
+                self._node.verify(found)
+            except PinfoldError as error:  # it runs already: no reply could stop it
+                self._notes.tell(Note("not-verified", {"container": found.name, "why": str(error)}))
+
+    def update(self, _pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Updates:
+        """Let others change what they like of a container, except its CPUs."""
+        known = self._node.runtime.containers.get(container.id)
+        ref = self._node.runtime.ref(container.id)
+        if known is None or ref is None or self._node.read_only:
+            return ()
+        if self._node.manager.state.cpus(ref.pod, ref.name) is not None:
+            return [self._update(known)]
+        self._node.runtime.know(_with_amounts(known, wanted))
+        return ()
+
+    def stop(self, _pod: nri.PodSandbox, container: nri.Container, /) -> Updates:
+        """Take note that its process is dead."""
+        known = self._node.runtime.containers.get(container.id)
+        if known is not None:
+            self._node.stopped(known._replace(phase=Phase.STOPPED, pid=0))
+        return ()
+
+    def remove(self, _pod: nri.PodSandbox, container: nri.Container, /) -> None:
+        """Forget the container."""
+        self._node.removed(container.id)
+
+    def run_pod(self, pod: nri.PodSandbox, /) -> None:
+        """Take note of the pod."""
+        self._node.runtime.know_pod(_pod(pod))
+
+    def stop_pod(self, pod: nri.PodSandbox, /) -> None:
+        """Take back what it had."""
+        self._node.pod_gone(pod.id)
+
+    def remove_pod(self, pod: nri.PodSandbox, /) -> None:
+        """Take back what it had, if it was never stopped."""
+        self._node.pod_gone(pod.id)
+
+    def _update(self, container: RuntimeContainer) -> nri.ContainerUpdate:
+        ref = self._node.runtime.ref(container.id)
+        cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
+        update = nri.ContainerUpdate(container_id=container.id, ignore_failure=True)
+        if cpus is not None:
+            _set(update.linux.resources.cpu, cpus)
+        return update
+
+
+def _adjustment(cpus: CPUSet) -> nri.ContainerAdjustment:
+    adjustment = nri.ContainerAdjustment()
+    _set(adjustment.linux.resources.cpu, cpus)
+    return adjustment
+
+
+def _set(cpu: nri.LinuxCPU, cpus: CPUSet) -> None:
+    cpu.cpus = str(cpus)
+    cpu.quota.value = _NO_QUOTA
+
+
+def _pod(pod: nri.PodSandbox) -> RuntimePod:
+    return RuntimePod(
+        id=pod.id,
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        cgroup_parent=pod.linux.cgroup_parent,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+    )
+
+
+def _container(container: nri.Container) -> RuntimeContainer:
+    found = RuntimeContainer(
+        id=container.id,
+        pod=container.pod_sandbox_id,
+        name=container.name,
+        phase=_PHASES.get(container.state, Phase.UNKNOWN),
+        labels=dict(container.labels),
+        annotations=dict(container.annotations),
+        pid=container.pid,
+        cgroups_path=container.linux.cgroups_path,
+    )
+    return _with_amounts(found, container.linux.resources)
+
+
+def _with_amounts(container: RuntimeContainer, resources: nri.LinuxResources) -> RuntimeContainer:
+    """Return the container with what the resources say; a field that is not set says nothing."""
+    cpu = resources.cpu
+    return container._replace(
+        shares=cpu.shares.value if cpu.HasField("shares") else container.shares,
+        quota=cpu.quota.value if cpu.HasField("quota") else container.quota,
+        period=cpu.period.value if cpu.HasField("period") else container.period,
+    )

@@ -1,0 +1,214 @@
+"""PodNode: a Kubernetes node whose containers a container runtime tells of, whichever way.
+
+Lets containers in as they come, verifies that each is where it should be, and takes CPUs back with the pod. A container
+that is restarted is the same container, so it keeps its CPUs: they are its pod's until that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pinfold.core.pods import exclusive_cpus
+from pinfold.core.snapshot import ContainerView
+from pinfold.errors import PinfoldError
+from pinfold.manager.manager import Note
+from pinfold.runtimes.base import ApplyError
+from pinfold.runtimes.kubernetes import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.manager.manager import Manager
+    from pinfold.manager.notes import Notes
+    from pinfold.runtimes.kubernetes import KubeRuntime
+
+    Source = Callable[[], Awaitable[None]]
+
+
+class RefusedContainer(PinfoldError):  # noqa: N818 - the fact
+    """A container that may not start; the message begins with the kubelet's reason word."""
+
+
+class PodNode:
+    """The pods of a node, and how they come and go."""
+
+    def __init__(self, manager: Manager, runtime: KubeRuntime, notes: Notes) -> None:
+        self.manager = manager
+        self.runtime = runtime
+        self.read_only = runtime.read_only
+        self.sources: list[Source] = []
+        """What tells of containers, each for ever."""
+        self.link = ("closed", "")
+        """How far the connection to the runtime is, and what there is to say of it."""
+        self.unpinned: dict[ContainerRef, float] = {}
+        """For how many seconds containers ran before they had their CPUs, where that was so."""
+        self._notes = notes
+        self._since: dict[str, float] = {}
+
+    # -- what there is to see
+
+    @property
+    def pods(self) -> dict[PodUID, Pod]:
+        """The pods that are here."""
+        built = map(self.runtime.pod, self.runtime.pods)
+        return {pod.uid: pod for pod in built if pod is not None}
+
+    def views(self) -> list[ContainerView]:
+        """Return every container: its CPUs as decided, and those that its cgroup has."""
+        return [self._view(ref, container) for ref, container in self.runtime.live()]
+
+    def _view(self, ref: ContainerRef, container: RuntimeContainer) -> ContainerView:
+        pod = self.pods[ref.pod]
+        return ContainerView(
+            namespace=pod.namespace,
+            pod=pod.name,
+            container=ref.name,
+            kind=self.runtime.name,
+            qos=pod.qos,
+            exclusive=self.manager.state.cpus(ref.pod, ref.name) is not None,
+            cpus=self.manager.wanted.cpus_of(ref),
+            allowed=str(self.runtime.cpus(container)),
+            state=container.phase,
+            pid=container.pid or None,
+            restarts=container.attempt,
+            since=self._since.get(container.id, 0.0),
+        )
+
+    def settle(self) -> None:
+        """Nothing is put off."""
+
+    async def follow(self) -> None:
+        """Listen to the runtime, for ever."""
+        await asyncio.gather(*(source() for source in self.sources))
+
+    def linked(self, link: str, detail: str) -> None:
+        """Take note of how the connection to the runtime is."""
+        self.link = (str(link), detail)
+        self._notes.tell(Note("runtime", {"link": str(link), "detail": detail}))
+
+    # -- containers come and go
+
+    def arrive(self, container: RuntimeContainer) -> CPUSet | None:
+        """Let a container in, and return its CPUs, None if it shares; everyone else has left them. Or raise why not."""
+        self.runtime.know(container)
+        self._since.setdefault(container.id, time.time())
+        ref = self.runtime.ref(container.id)
+        if ref is None or self.read_only:
+            return None
+        pod = self.pods[ref.pod]
+        admission = self.manager.admit(self._as_far_as(pod, ref.name))
+        if admission.refusal is not None:
+            refusal = admission.refusal
+            explanation = f"{len(self._assignable)} CPUs can be given ({self._assignable or 'none'})"
+            raise RefusedContainer(f"{refusal.reason}: {refusal.message}; {explanation}; pinfold explains more")
+        return self.manager.state.cpus(ref.pod, ref.name)
+
+    def _as_far_as(self, pod: Pod, name: str) -> Pod:
+        """Return the pod without the containers that have not come yet and those that had to do without CPUs."""
+        given = self.manager.state.assignments.get(pod.uid, {})
+
+        def is_due(container_name: str) -> bool:
+            return container_name == name or container_name in given
+
+        return replace(
+            pod,
+            init=tuple(container for container in pod.init if is_due(container.name)),
+            containers=tuple(container for container in pod.containers if is_due(container.name)),
+        )
+
+    @property
+    def _assignable(self) -> CPUSet:
+        return self.manager.state.shared - getattr(self.manager.admitter.policy, "reserved", self.manager.state.shared)
+
+    def verify(self, container: RuntimeContainer) -> None:
+        """See that a container, and everyone else, is where it should be; put right what is not, or raise."""
+        self.runtime.know(container)
+        ref = self.runtime.ref(container.id)
+        if ref is None or self.read_only:
+            return
+        self._put_right(ref, container)
+        if self.manager.state.cpus(ref.pod, ref.name) is not None:
+            self._check_others()
+
+    def _put_right(self, ref: ContainerRef, container: RuntimeContainer) -> None:
+        cpus = self.manager.wanted.cpus_of(ref)
+        found = self.runtime.cpus(container)
+        if found == cpus or not found:
+            return
+        self._notes.tell(Note("lost-update", {"pod": ref.pod, "container": ref.name, "found": found, "wanted": cpus}))
+        exclusive = self.manager.state.cpus(ref.pod, ref.name) is not None
+        self.runtime.put_right(container, cpus, exclusive=exclusive)
+        found = self.runtime.cpus(container)
+        if not found <= cpus:
+            raise ApplyError(f"container {ref.name} has CPUs {found} instead of {cpus}, and that cannot be put right")
+
+    def _check_others(self) -> None:
+        """See that nobody else is on exclusive CPUs; repair it, or raise."""
+        if self.manager.reconcile():
+            left = [found for found in self.manager.reconcile() if found.container is not None]
+            if left:
+                raise ApplyError("; ".join(map(str, left)))
+
+    def stopped(self, container: RuntimeContainer) -> None:
+        """Take note that a container's process is dead; its CPUs are its pod's still."""
+        self.runtime.know(container)
+
+    def removed(self, container_id: str) -> None:
+        """Forget a container."""
+        self.runtime.forget(container_id)
+        self._since.pop(container_id, None)
+
+    def pod_gone(self, pod_id: str) -> None:
+        """Take back all CPUs of a pod whose containers are dead."""
+        refs = self.runtime.refs(pod_id)
+        self.runtime.forget_pod(pod_id)
+        if refs and not self.read_only:
+            self.manager.release(refs)
+
+    # -- after a restart of either side
+
+    def resync(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
+        """Agree with what runs: those that run keep their CPUs, strays get some, the vanished give theirs back.
+
+        Return the containers that have got CPUs only now.
+        """
+        self.runtime.replace_all(pods, containers)
+        if self.read_only:
+            return []
+        self.manager.keep_only(set(self.pods))
+        strays = [self._take_in(ref, container) for ref, container in list(self.runtime.live())]
+        self.runtime.apply(self.manager.wanted)
+        self.manager.reconcile()
+        return [container for container in strays if container is not None]
+
+    def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> RuntimeContainer | None:
+        """Let in a container that runs already; whether it had to be."""
+        pod = self.pods[ref.pod]
+        wants = next(exclusive_cpus(pod, found) for found in pod.all_containers if found.name == ref.name)
+        if not wants or self.manager.state.cpus(ref.pod, ref.name) is not None:
+            return None
+        try:
+            if self.arrive(container) is None:
+                return None
+        except PinfoldError as error:
+            self._notes.tell(Note("runs-unpinned", {"pod": pod.name, "container": ref.name, "why": str(error)}))
+            return None
+        self.ran_unpinned(ref, self.runtime.age(container))
+        return container
+
+    def ran_unpinned(self, ref: ContainerRef, seconds: float) -> None:
+        """Take note for how long a container ran before it had its CPUs."""
+        self.unpinned[ref] = seconds
+        name = self.pods[ref.pod].name
+        self._notes.tell(Note("ran-unpinned", {"pod": name, "container": ref.name, "seconds": round(seconds, 3)}))
+
+
+def is_live(container: RuntimeContainer) -> bool:
+    """Whether a container runs or is about to."""
+    return container.phase in LIVE

@@ -1,0 +1,362 @@
+"""The contract of the groups of Kubernetes pods, on the kernel this runs on and with groups made as a kubelet does."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.node import cgroupfiles as files
+from pinfold.node.cgroupfiles import CgroupError
+from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
+from pinfold.node.kubegrouppaths import GroupPathError, NotInAPodError
+from pinfold.node.kubesettings import Quota
+from pinfold.node.kubetree import PooledError
+from tests.contract import workload
+from tests.contract.kubenode import BESTEFFORT, BURSTABLE, GUARANTEED, Node, inherit
+from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pinfold.node.kubesettings import Setting
+
+ALL = workload.online()
+FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL, default=0))
+REST = ALL - LAST
+NO_SUCH_CPU = CPUSet.of(60_000)
+DRIVERS = ("cgroupfs", "systemd")
+
+pytestmark = pytest.mark.skipif(
+    len(ALL) < 2 or os.geteuid() != 0, reason="needs two CPUs, and to be root as a kubelet is"
+)
+
+
+def changed(settings: tuple[Setting, ...]) -> dict[str, str]:
+    return {str(setting.group / setting.file): setting.value for setting in settings if setting.changed}
+
+
+@pytest.fixture
+def running() -> Iterator[Workload]:
+    everything = Workload()
+    yield everything
+    everything.end()
+
+
+@pytest.fixture(params=DRIVERS)
+def node(request: pytest.FixtureRequest, running: Workload) -> Iterator[Node]:
+    try:
+        node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", str(request.param), running)
+    except (KindUnavailableError, CgroupError) as error:
+        pytest.skip(str(error))
+    yield node
+    node.end()
+
+
+def test_the_pool_moves_every_burstable_and_besteffort_container(node: Node) -> None:
+    pods = [node.pod(qos, f"{qos[0]}{i}") for qos in (BURSTABLE, BESTEFFORT) for i in range(2)]
+    containers = [node.container(pod, f"c{i}", THREADS if i else IDLE) for pod in pods for i in range(2)]
+    owner, untouched = node.container(node.pod(GUARANTEED, "g"), "app")
+    for pool in (FIRST, ALL, LAST, FIRST, REST):
+        with workload.counted_writes() as writes:
+            settings = node.groups.set_pool(pool)
+        assert [allowed(pid) for _, pid in containers] == [{str(pool)}] * len(containers)
+        assert {node.groups.cpus(group) for group, _ in containers} == {pool}
+        assert (node.groups.cpus(owner), allowed(untouched)) == (ALL, {str(ALL)})
+        assert set(changed(settings)) == set(writes)
+        if node.unified:
+            assert [Path(path).parent for path in writes] == node.groups.tree.pooled()
+
+
+def test_setting_the_same_pool_again_writes_nothing(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "g")
+    node.container(node.pod(BURSTABLE, "b"), "app")
+    single, _ = node.container(node.pod(GUARANTEED, "mixed"), "helper")
+    node.groups.set_pool(REST, [pod], [single])
+    with workload.counted_writes() as writes:
+        settings = node.groups.set_pool(REST, [pod], [single])
+    assert not writes
+    assert settings
+    assert not changed(settings)
+
+
+def test_a_container_made_later_starts_inside_the_pool(node: Node) -> None:
+    node.groups.set_pool(REST)
+    _, pid = node.container(node.pod(BURSTABLE, "later"), "app")
+    assert allowed(pid) == {str(REST)}
+    node.groups.set_pool(ALL)
+    assert allowed(pid) == {str(ALL)}
+
+
+def test_guaranteed_pods_without_an_owner_are_in_the_pool(node: Node) -> None:
+    pod, other = node.pod(GUARANTEED, "fractional"), node.pod(GUARANTEED, "other")
+    _, pid = node.container(pod, "app", THREADS)
+    _, untouched = node.container(other, "app")
+    for pool in (REST, LAST, ALL, FIRST):
+        node.groups.set_pool(pool, [pod])
+        assert (allowed(pid), allowed(untouched)) == ({str(pool)}, {str(ALL)})
+
+
+def test_shared_containers_of_mixed_pods_are_set_one_by_one(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "mixed")
+    (owner, pinned), (helper, pid), (sandbox, pause) = (node.container(pod, name) for name in ("app", "helper", "0"))
+    assert node.groups.tree.containers(pod) == sorted([owner, helper, sandbox])
+    node.groups.set_pool(REST, [], [helper, sandbox])
+    node.groups.set_container(owner, LAST)
+    assert [allowed(each) for each in (pinned, pid, pause)] == [{str(LAST)}, {str(REST)}, {str(REST)}]
+    node.groups.set_pool(FIRST, [], [helper, sandbox])
+    assert [allowed(each) for each in (pinned, pid, pause)] == [{str(LAST)}, {str(FIRST)}, {str(FIRST)}]
+
+
+def test_a_pod_that_was_in_the_pool_gets_an_owner_and_loses_it_again(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "mixed")
+    helper, pid = node.container(pod, "helper")
+    node.groups.set_pool(ALL, [pod])
+    node.groups.set_pool(REST, [], [helper])
+    node.groups.open_pod(pod, LAST)
+    owner, pinned = node.container(pod, "app", own=LAST)
+    node.groups.set_container(owner, LAST)
+    assert (allowed(pinned), allowed(pid)) == ({str(LAST)}, {str(REST)})
+    node.running.end(pinned)
+    files.remove_group(owner)
+    node.groups.set_pool(ALL, [pod])
+    assert (allowed(pid), node.groups.cpus(pod)) == ({str(ALL)}, ALL)
+    node.groups.set_pool(FIRST, [pod])
+    assert allowed(pid) == {str(FIRST)}
+
+
+def test_trap_an_owner_whose_pod_has_other_cpus_does_not_fall_back_to_those(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "g")
+    owner, pid = node.container(pod, "app")
+    node.groups.set_pool(REST, [pod])
+    node.groups.set_container(owner, LAST)
+    assert (node.groups.cpus(owner), allowed(pid)) == (LAST, {str(LAST)})
+
+
+def test_trap_opening_a_pod_does_not_let_the_others_in_it_onto_the_owners_cpus(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "g")
+    _, pid = node.container(pod, "helper")
+    node.groups.set_pool(REST, [pod])
+    settings = node.groups.open_pod(pod, LAST)
+    assert (node.groups.cpus(pod), allowed(pid)) == (ALL, {str(REST)})
+    assert changed(settings)
+    assert not changed(node.groups.open_pod(pod, LAST))
+
+
+@pytest.mark.parametrize("qos", [BURSTABLE, BESTEFFORT, GUARANTEED], ids=["burstable", "besteffort", "guaranteed"])
+def test_trap_a_shared_container_with_cpus_of_its_own_follows_the_pool(node: Node, qos: str) -> None:
+    pod = node.pod(qos, "x")
+    disjoint, pid = node.container(pod, "disjoint", own=LAST)
+    inherits, other = node.container(pod, "inherits")
+    pods = [] if qos else [pod]
+    for pool in (REST, ALL, FIRST):
+        node.groups.set_pool(pool, pods)
+        assert (allowed(pid), allowed(other)) == ({str(pool)}, {str(pool)})
+        assert {node.groups.cpus(group) for group in (disjoint, inherits)} == {pool}
+        assert files.read_cpus(disjoint / "cpuset.cpus") == pool
+
+
+def test_a_group_that_a_workload_made_inside_its_container_stays_within_it(node: Node) -> None:
+    container, pid = node.container(node.pod(BURSTABLE, "x"), "engine")
+    inner = node.made_inside(container, "inner")
+    files.add_process(inner, pid)
+    if node.unified:
+        files.write_once(container / "cgroup.subtree_control", "+cpuset")
+    files.write_cpus(inner / "cpuset.cpus", LAST)
+    seen = []
+    for pool in (REST, ALL, FIRST):
+        node.groups.set_pool(pool)
+        assert node.groups.cpus(container) == pool
+        seen.append(allowed(pid))
+    # The kernel of v2 remembers what the workload wanted; on v1 it has to be overwritten.
+    assert seen == [{str(REST)}, {str(LAST if node.unified else ALL)}, {str(FIRST)}]
+
+
+def test_deeper_groups_follow_or_keep_what_is_left_of_their_own(node: Node) -> None:
+    if node.unified:
+        pytest.skip("the kernel of cgroup v2 does it")
+    container, _ = node.container(node.pod(BURSTABLE, "x"), "engine")
+    everything = node.made_inside(container, "everything")
+    deepest = [node.made_inside(everything, name, own) for name, own in (("first", FIRST), ("last", LAST))]
+    empty = container / "empty"
+    empty.mkdir()
+    node.groups.set_pool(REST)
+    assert [node.groups.cpus(group) for group in (everything, *deepest)] == [REST, FIRST, REST]
+    node.groups.set_pool(LAST)
+    assert [node.groups.cpus(group) for group in (everything, *deepest)] == [LAST, LAST, LAST]
+    assert not files.read_cpus(empty / "cpuset.cpus")
+
+
+def test_cpus_and_nodes_of_an_owner_are_set_and_its_quota_lifted_with_its_pods(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "g")
+    owner, pid = node.container(pod, "app", THREADS)
+    node.limit(pod, 150_000)
+    node.limit(owner, 100_000)
+    assert (node.groups.quota(pod), node.groups.quota(owner)) == (Quota(150_000), Quota(100_000))
+    nodes = node.groups.mems(owner)
+    before = node.groups.quota(pod)
+    settings = node.groups.set_container(owner, LAST, CPUSet.of(nodes.lowest))
+    unlimited = "max 100000" if node.unified else "-1"
+    assert (node.quota_file(pod), node.quota_file(owner)) == (unlimited, unlimited)
+    assert (node.groups.quota(pod), node.groups.quota(owner)) == (Quota(None), Quota(None))
+    assert (allowed(pid), node.groups.mems(owner)) == ({str(LAST)}, CPUSet.of(nodes.lowest))
+    assert set(node.groups.tree.allowed(owner).values()) == {LAST}
+    assert len(node.groups.tree.allowed(owner)) == 6
+    assert len(changed(settings)) >= 3
+    assert not changed(node.groups.set_container(owner, LAST, CPUSet.of(nodes.lowest)))
+    node.groups.set_quota(pod, before)
+    assert node.groups.quota(pod) == before
+    node.groups.set_quota(pod, Quota(30_000, 50_000))
+    assert node.groups.quota(pod) == Quota(30_000, 50_000)
+
+
+def test_a_quota_is_left_alone_if_so_asked(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "g")
+    owner, _ = node.container(pod, "app")
+    node.limit(pod, 150_000)
+    node.groups.open_pod(pod, LAST, lift_quota=False)
+    node.groups.set_container(owner, LAST, lift_quota=False)
+    assert node.groups.quota(pod) == Quota(150_000)
+
+
+def test_owners_move_grow_and_shrink(node: Node) -> None:
+    owner, pid = node.container(node.pod(GUARANTEED, "g"), "app", THREADS)
+    for cpus in (LAST, FIRST, ALL, REST, LAST):
+        node.groups.set_container(owner, cpus)
+        assert (allowed(pid), node.groups.cpus(owner)) == ({str(cpus)}, cpus)
+
+
+def test_what_has_gone_meanwhile_is_passed_over(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "gone")
+    container, pid = node.container(pod, "app")
+    node.running.end(pid)
+    for root in node.roots:
+        files.remove_group(root / container.relative_to(node.groups.tree.root))
+    assert container not in {setting.group for setting in node.groups.set_pool(ALL, [], [container])}
+    for root in node.roots:
+        files.remove_group(root / pod.relative_to(node.groups.tree.root))
+    _, pid = node.container(node.pod(BURSTABLE, "b"), "app")
+    node.groups.set_pool(REST, [pod], [container])
+    assert allowed(pid) == {str(REST)}
+    assert node.groups.tree.members(container) == []
+    with pytest.raises(CgroupError, match=r"app.*no such group"):
+        node.groups.set_container(container, LAST)
+
+
+def test_containers_made_and_ended_while_the_pool_changes_are_inside_it_at_last(node: Node) -> None:
+    pod = node.pod(BURSTABLE, "busy")
+    stop = threading.Event()
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            group = pod / f"c{uuid.uuid4().hex}"
+            with suppress(CgroupError):
+                files.make_group(group)
+                if not node.unified:
+                    inherit(group)
+            files.remove_group(group)
+
+    runtime = threading.Thread(target=come_and_go)
+    runtime.start()
+    try:
+        for pool in (REST, ALL, LAST, FIRST) * 25:
+            node.groups.set_pool(pool)
+            assert node.groups.cpus(pod) == pool
+    finally:
+        stop.set()
+        runtime.join()
+
+
+def test_children_forked_meanwhile_move_too(node: Node) -> None:
+    group, pid = node.container(node.pod(BESTEFFORT, "x"), "storm", FORK_STORM)
+    node.groups.set_pool(REST)
+    assert pid in node.groups.tree.members(group)
+    for cpus in node.groups.tree.allowed(group).values():
+        assert cpus == REST
+
+
+def test_a_cpu_that_does_not_exist_is_refused_with_path_and_value(node: Node) -> None:
+    owner, pid = node.container(node.pod(GUARANTEED, "g"), "app")
+    node.container(node.pod(BURSTABLE, "b"), "app")
+    node.groups.set_pool(REST)
+    with pytest.raises(CgroupError, match=r"cpuset\.cpus: .*60000 → ERANGE: no such CPU"):
+        node.groups.set_pool(NO_SUCH_CPU)
+    with pytest.raises(CgroupError, match=r"cpuset\.cpus: .*60000 → ERANGE: no such CPU"):
+        node.groups.set_container(owner, NO_SUCH_CPU)
+    assert [node.groups.cpus(group) for group in node.groups.tree.pooled()] == [REST, REST]
+    assert allowed(pid) == {str(ALL)}
+
+
+def test_no_cpus_are_refused(node: Node) -> None:
+    pod = node.pod(GUARANTEED, "g")
+    owner, _ = node.container(pod, "app")
+    with pytest.raises(NoCPUsError):
+        node.groups.set_pool(EMPTY)
+    with pytest.raises(NoCPUsError):
+        node.groups.set_container(owner, EMPTY)
+    with pytest.raises(NoCPUsError):
+        node.groups.open_pod(pod, EMPTY)
+
+
+def test_an_owner_outside_of_a_guaranteed_pod_is_refused(node: Node) -> None:
+    pod = node.pod(BURSTABLE, "b")
+    container, _ = node.container(pod, "app")
+    with pytest.raises(PooledError, match="Guaranteed is needed"):
+        node.groups.set_container(container, LAST)
+    with pytest.raises(PooledError):
+        node.groups.open_pod(pod, LAST)
+
+
+def test_groups_of_others_are_not_touched(node: Node) -> None:
+    with pytest.raises(NotInAPodError):
+        node.groups.set_container(node.kubepods, LAST)
+    with pytest.raises(NotInAPodError):
+        node.groups.set_pool(REST, [node.kubepods])
+    with pytest.raises(NotInAPodError):
+        node.groups.set_quota(node.kubepods.parent, Quota(None))
+    with pytest.raises(GroupPathError):
+        node.groups.set_container(Path("/etc"), LAST)
+
+
+def test_a_process_leads_to_its_container(node: Node) -> None:
+    group, pid = node.container(node.pod(BURSTABLE, "b"), "app")
+    assert node.groups.tree.of_process(pid) == group
+    inner = node.made_inside(group, "inner")
+    files.add_process(inner, pid)
+    assert node.groups.tree.of_process(pid) == group
+    assert node.groups.tree.members(group) == [pid]
+    assert node.groups.tree.of_process(os.getpid()) is None
+    node.running.end(pid)
+    assert node.groups.tree.of_process(pid) is None
+
+
+def test_a_controller_that_is_not_handed_down_is(node: Node) -> None:
+    if not node.unified:
+        pytest.skip("each controller of cgroup v1 is a hierarchy of its own")
+    node.handed_down = "+cpu"
+    for qos in (BURSTABLE, BESTEFFORT):
+        files.write_once(node.kubepods / "cgroup.subtree_control", "-cpuset")
+        group, pid = node.container(node.pod(qos, "x"), "app")
+        assert node.groups.cpus(group) == ALL
+        node.groups.set_pool(REST)
+        assert (allowed(pid), node.groups.cpus(group)) == ({str(REST)}, REST)
+    owner, pid = node.container(node.pod(GUARANTEED, "g"), "app")
+    node.groups.set_container(owner, LAST)
+    assert allowed(pid) == {str(LAST)}
+
+
+def test_a_group_above_that_forbids_the_cpus_is_said(node: Node) -> None:
+    files.write_cpus(node.kubepods.parent / "cpuset.cpus", ALL)
+    files.write_cpus(node.kubepods / "cpuset.cpus", FIRST) if node.unified else None
+    owner, _ = node.container(node.pod(GUARANTEED, "g"), "app")
+    if not node.unified:
+        for group in (*reversed(node.groups.tree.below(node.kubepods)), node.kubepods.parent):
+            files.write_cpus(group / "cpuset.cpus", FIRST)
+    with pytest.raises(CgroupError, match=rf"{LAST} → .*(groups? above)"):
+        node.groups.set_container(owner, LAST)

@@ -1,0 +1,247 @@
+"""Pods from manifests and from a kubelet: what is known, what is told when it cannot be read, and that it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.errors import ConfigError
+from pinfold.formats.kubepods import RuntimePod
+from pinfold.node.podsource import PodDirectory, PodEndpoint, pod_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+POD = "{kind: Pod, metadata: {name: %s, uid: %s}, spec: {initContainers: [{name: setup}], containers: [{name: app}]}}"
+
+
+def names(source: PodDirectory | PodEndpoint) -> list[str]:
+    return sorted(pod.name for pod in source.read().pods.by_uid.values())
+
+
+def test_manifests_in_yaml_and_json_are_read_and_other_files_are_not(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(POD % ("web", "u1") + "\n---\n" + POD % ("db", "u2"))
+    document = {"kind": "Pod", "metadata": {"name": "log"}, "spec": {"containers": [{"name": "app"}]}}
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    (tmp_path / "c.yml").write_text(POD % ("cron", "u3"))
+    for other in (".hidden.yaml", "notes.txt", "d.yaml.swp"):
+        (tmp_path / other).write_text("{")
+    source = PodDirectory(tmp_path)
+    assert names(source) == ["cron", "db", "log", "web"]
+    assert source.read().problems == ()
+
+
+def test_a_pod_is_found_by_uid_then_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(POD % ("web", "u1"))
+    pods = PodDirectory(tmp_path).read().pods
+    for known in (RuntimePod("s", "u1", "other", "x"), RuntimePod("s", "u9", "web", "default")):
+        found = pods.find(known)
+        assert found is not None
+        assert [one.name for one in found.init] == ["setup"]
+    assert pods.find(RuntimePod("s", "u9", "web", "other")) is None
+
+
+def test_a_static_pod_is_found_without_the_name_of_the_node(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(POD % ("web", "u1") + "\n---\n" + POD % ("web-a", "u2"))
+    pods = PodDirectory(tmp_path).read().pods
+    static = RuntimePod("s", "0f3e", "web-a-node-1", "default", annotations={"kubernetes.io/config.source": "file"})
+    found = pods.find(static)
+    assert found is not None
+    assert found.name == "web-a"
+    assert pods.find(static._replace(annotations={})) is None
+    assert pods.find(static._replace(annotations={"kubernetes.io/config.source": "api"})) is None
+
+
+def test_a_changed_file_is_read_again_and_a_removed_one_is_forgotten(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(POD % ("web", "u1"))
+    source = PodDirectory(tmp_path)
+    first = source.read().pods
+    assert source.read().pods is first
+    file.write_text(POD % ("shop", "u1"))
+    os.utime(file, ns=(1, 1))
+    assert names(source) == ["shop"]
+    replacement = tmp_path / "new"
+    replacement.write_text(POD % ("cafe", "u1"))
+    os.utime(replacement, ns=(1, 1))
+    replacement.rename(file)
+    assert names(source) == ["cafe"]
+    file.unlink()
+    assert names(source) == []
+
+
+def test_a_broken_file_is_a_problem_and_keeps_what_it_said_before(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(POD % ("web", "u1"))
+    (tmp_path / "b.yaml").write_text(POD % ("db", "u2"))
+    source = PodDirectory(tmp_path)
+    assert names(source) == ["db", "web"]
+    file.write_text("{kind: Pod, metadata: {name: web")
+    reading = source.read()
+    assert len(reading.problems) == 1
+    assert reading.problems[0].startswith(f"{file}: document 1: ")
+    assert source.read().problems == reading.problems
+    assert names(source) == ["db", "web"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"kind: \0", b"{kind: Pod}", b"[" * 100_000])
+def test_any_content_is_pods_or_a_problem_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.yaml").write_bytes(content)
+    [problem] = PodDirectory(tmp_path).read().problems
+    assert str(tmp_path / "a.yaml") in problem
+    assert len(problem.splitlines()) == 1
+
+
+def test_any_file_name_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a\nb\udcff.yaml").write_text("{")
+    [problem] = PodDirectory(tmp_path).read().problems
+    assert "a\\nb\\udcff.yaml" in problem
+    assert problem.encode()
+
+
+def test_what_is_no_plain_file_is_a_problem_and_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    problems = PodDirectory(tmp_path).read().problems
+    assert len(problems) == 3
+
+
+def test_a_missing_directory_is_a_problem_until_it_is_there(tmp_path: Path) -> None:
+    source = PodDirectory(tmp_path / "pods")
+    assert source.read().problems == (f"{tmp_path / 'pods'}: No such file or directory",)
+    (tmp_path / "pods").mkdir()
+    assert source.read().problems == ()
+
+
+def test_the_first_of_two_pods_with_one_name_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(POD % ("web", "u1"))
+    (tmp_path / "b.yaml").write_text(POD % ("web", "u2"))
+    found = PodDirectory(tmp_path).read().pods.find(RuntimePod("s", "u9", "web", "default"))
+    assert found is not None
+    assert found.uid == "u1"
+
+
+@contextmanager
+def answering(*answers: bytes, hold: threading.Event | None = None) -> Iterator[str]:
+    """Answer one connection after the other with these bytes; with *hold*, keep it open until that is set."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    if hold is not None:
+                        hold.wait()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/pods"
+        finally:
+            if hold is not None:
+                hold.set()
+            thread.join()
+
+
+def ok(document: object) -> bytes:
+    return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(document).encode()
+
+
+def listed(*names: str) -> dict[str, object]:
+    spec = {"containers": [{"name": "app"}], "initContainers": [{"name": "setup"}]}
+    items = [{"metadata": {"name": name, "namespace": "prod", "uid": f"u-{name}"}, "spec": spec} for name in names]
+    return {"kind": "PodList", "apiVersion": "v1", "items": items}
+
+
+def test_a_kubelet_tells_its_pods() -> None:
+    with answering(ok(listed("web", "db"))) as url:
+        reading = PodEndpoint(url).read()
+    assert reading.problems == ()
+    found = reading.pods.find(RuntimePod("s", "u-web", "web", "prod"))
+    assert found is not None
+    assert [one.name for one in found.init] == ["setup"]
+
+
+def test_a_pod_of_the_same_name_with_another_uid_is_another_pod() -> None:
+    with answering(ok(listed("web"))) as url:
+        pods = PodEndpoint(url).read().pods
+    assert pods.find(RuntimePod("s", "u-new", "web", "prod")) is None
+
+
+def test_a_kubelet_that_stops_answering_leaves_what_it_said() -> None:
+    with answering(ok(listed("web"))) as url:
+        source = PodEndpoint(url)
+        assert names(source) == ["web"]
+    reading = source.read()
+    assert reading.problems == (f"{url}: Connection refused",)
+    assert list(reading.pods.by_uid) == ["u-web"]
+
+
+def test_one_pod_that_cannot_be_read_does_not_spoil_the_list() -> None:
+    document = listed("web", "db")
+    items = document["items"]
+    assert isinstance(items, list)
+    items[0]["spec"] = {"containers": 7}
+    items += [7] * 5
+    with answering(ok(document)) as url:
+        source = PodEndpoint(url)
+        reading = source.read()
+    assert list(reading.pods.by_uid) == ["u-db"]
+    assert len(reading.problems) == 4
+    assert "items[0]: " in reading.problems[0]
+    assert reading.problems[-1].endswith("and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"", "closed"),
+        (b"\xff\xfe\0", ""),
+        (b"HTTP/1.0 401 Unauthorized\r\n\r\n", "HTTP status 401"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff", "no UTF-8 at byte 0"),
+        (b"HTTP/1.0 200 OK\r\n\r\n{", "document 1"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "document 1"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{}", "IncompleteRead"),
+        (b"HTTP/1.0 200 OK\r\n" + b"x: y\r\n" * 1000, "more than 100 headers"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 2000, "more than 1,000 bytes"),
+    ],
+    ids=range(9),
+)
+def test_any_answer_is_a_problem_in_one_line(answer: bytes, problem: str) -> None:
+    limit = 1000 if len(answer) == 2019 else 1 << 20
+    with answering(answer) as url:
+        reading = PodEndpoint(url, limit=limit).read()
+    assert len(reading.problems) == 1
+    assert reading.problems[0].startswith(f"{url}: ")
+    assert problem in reading.problems[0]
+    assert len(reading.problems[0].splitlines()) == 1
+
+
+def test_a_kubelet_that_never_finishes_is_given_up() -> None:
+    with answering(ok(listed("web")), hold=threading.Event()) as url:
+        reading = PodEndpoint(url, timeout=0.05).read()
+        assert reading.problems == (f"{url}: no answer in time",)
+
+
+def test_users_name_a_directory_or_a_url(tmp_path: Path) -> None:
+    assert isinstance(pod_source(str(tmp_path)), PodDirectory)
+    assert isinstance(pod_source("http://127.0.0.1:10255/pods"), PodEndpoint)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://127.0.0.1/pods", "http://", "http://a:b/", "http://a:99999/", "ftp://a", "http://a/\r\nx", "http://a/ b"],
+)
+def test_other_urls_are_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"allowed is a directory of manifests, or a URL such as http://127"):
+        pod_source(text)
