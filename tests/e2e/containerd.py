@@ -1,15 +1,24 @@
-"""A real, private containerd from Debian packages, driven over CRI as a kubelet would; needs the lab beside us."""
+"""A real, private containerd from Debian packages, driven over CRI as a kubelet would; needs the lab beside us.
+
+Pods are in cgroups below a root of their own, which the driver makes and removes as a kubelet with the cgroupfs driver
+does, so that several of these can stand side by side.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
+import signal
 import subprocess
+import tempfile
 import threading
+import time
 import uuid
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import pytest
 
@@ -18,13 +27,27 @@ from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.grpcchannel import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
-LAB = Path(__file__).resolve().parents[3] / "shared/reference/lab"
-CGROUPS = Path("/sys/fs/cgroup")
-IMAGE = "localhost/busybox:1"
-_SERVICE = "/runtime.v1.RuntimeService/"
-_NAMESPACES = cri.NamespaceOption(network=cri.NODE, pid=cri.CONTAINER, ipc=cri.POD)
+LAB: Final = Path(__file__).resolve().parents[3] / "shared/reference/lab"
+CGROUPS: Final = Path("/sys/fs/cgroup")
+IMAGE: Final = "localhost/busybox:1"
+IN_GUEST: Final = "SCRIPT" in os.environ
+CALL: Final = 60.0 if not IN_GUEST else 300.0
+"""Seconds that a call may take on a machine that is busy with other things."""
+_SERVICE: Final = "/runtime.v1.RuntimeService/"
+_NAMESPACES: Final = cri.NamespaceOption(network=cri.NODE, pid=cri.CONTAINER, ipc=cri.POD)
+_MIDDLE: Final = {"guaranteed": "", "burstable": "/burstable", "besteffort": "/besteffort"}
+_PERIOD: Final = 100_000
+
+needs_lab = pytest.mark.skipif(
+    not LAB.exists() or os.geteuid() != 0, reason="needs root, and the lab beside this repository"
+)
+
+
+def work_dir() -> Path:
+    """Return where packages are kept from one run to the next."""
+    return Path(os.environ.get("LAB") or Path.home() / ".cache/pinfold-lab")
 
 
 class PodOnNode(NamedTuple):
@@ -33,37 +56,68 @@ class PodOnNode(NamedTuple):
     id: str
     uid: str
     name: str
-    qos: str
+    parent: str
     config: cri.PodSandboxConfig
 
 
-class Containerd:
-    """One containerd of a Debian suite, with directories of its own."""
+class Ask(NamedTuple):
+    """A container to be made: its name, how many milli CPUs it asks for, and how."""
 
-    def __init__(self, suite: str, work: Path, root: str) -> None:
+    name: str = "app"
+    milli: int = 0
+    attempt: int = 0
+    command: str = "exec sleep 2147483647"
+    quota: bool = True
+    """Whether the kubelet has it limited to what it asks for."""
+
+
+class Seen(NamedTuple):
+    """A container that is there, as CRI tells."""
+
+    id: str
+    uid: str
+    """Of its pod."""
+    pod: str
+    name: str
+    pid: int
+
+
+class Containerd:
+    """One containerd of a Debian suite, with directories and cgroups of its own."""
+
+    def __init__(self, suite: str) -> None:
         self.suite = suite
-        self.work = work
-        self.root = root
-        """The name of the kubelet's cgroup root, which only this test uses."""
-        self.run = Path(os.environ.get("RUN", work / "run")) / suite
+        self.root = f"pinfold-kube-{uuid.uuid4().hex[:8]}"
+        """The kubelet's cgroup root."""
+        self.run = Path(tempfile.mkdtemp(prefix="pf-cd-", dir="/run" if IN_GUEST else "/tmp"))
         self.cri_socket = self.run / "containerd.sock"
         self.nri_socket = self.run / "nri.sock"
+        self.pods: dict[str, PodOnNode] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._channel: Channel | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.script("provision.sh", self.suite)
-        self.start()
+        if not (work_dir() / self.suite / "usr/bin/containerd").exists() or not (work_dir() / "images").exists():
+            self.script("provision.sh", self.suite)
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.drop_channel()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self.stop()
+        try:
+            self.drop_channel()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        finally:
+            self.script("containerd.sh", "stop", self.suite)
+            shutil.rmtree(self.run, ignore_errors=True)
+            self.remove_groups(self.root)
 
     # -- the daemon itself
 
@@ -71,7 +125,7 @@ class Containerd:
         """Run a script of the lab."""
         done = subprocess.run(
             [LAB / command[0], *command[1:]],
-            env=os.environ | {"LAB": str(self.work)},
+            env=os.environ | {"LAB": str(work_dir()), "RUN": str(self.run)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -83,20 +137,30 @@ class Containerd:
         """Start it."""
         self.script("containerd.sh", "start", self.suite)
 
-    def stop(self) -> None:
-        """End it, and every process, mount and cgroup that it has caused."""
-        self.script("containerd.sh", "stop", self.suite)
-
     def restart(self) -> None:
         """End only containerd itself, and start it again; containers go on."""
         self.drop_channel()
         self.script("containerd.sh", "restart", self.suite)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return int((self.run / "pid").read_text())
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Have containerd answer nothing while the block runs."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
     # -- calls
 
     def wait(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
         """Run a coroutine on this driver's own loop, and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10 * CALL)
 
     def drop_channel(self) -> None:
         """Forget the connection."""
@@ -107,47 +171,30 @@ class Containerd:
     async def call(self, method: str, request: Any, answer: Any) -> Any:  # noqa: ANN401 - protobuf messages
         """Call a method of the runtime service."""
         if self._channel is None:
-            self._channel = Channel(str(self.cri_socket), deadline=60.0)
+            self._channel = Channel(str(self.cri_socket), deadline=CALL)
         found = answer()
         found.ParseFromString(await self._channel.call(_SERVICE + method, request.SerializeToString()))
         return found
 
     # -- what a kubelet does
 
-    def parent(self, qos: str, uid: str) -> str:
-        """Return the cgroup parent that a kubelet with the cgroupfs driver uses."""
-        middle = {"guaranteed": "", "burstable": "/burstable", "besteffort": "/besteffort"}[qos]
-        return f"/{self.root}/kubepods{middle}/pod{uid}"
-
-    def make_parents(self, path: str) -> None:
-        """Make the pod's cgroups, as a kubelet does."""
-        hierarchies = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else [*CGROUPS.iterdir()]
-        for hierarchy in hierarchies:
-            if not (hierarchy / "cgroup.procs").exists() or (hierarchy.name == "unified"):
-                continue
-            group = hierarchy
-            for part in path.strip("/").split("/"):
-                if hierarchy == CGROUPS:
-                    (group / "cgroup.subtree_control").write_text("+cpuset +cpu +memory +pids")
-                group = group / part
-                if not group.exists():
-                    group.mkdir()
-                    for file in ("cpuset.mems", "cpuset.cpus"):
-                        if (group / file).exists() and hierarchy != CGROUPS:
-                            (group / file).write_text((group.parent / file).read_text())
-
-    async def run_pod_async(self, name: str, qos: str, annotations: dict[str, str] | None = None) -> PodOnNode:
-        """Run a pod's sandbox."""
-        uid = str(uuid.uuid4())
-        parent = self.parent(qos, uid)
-        self.make_parents(parent)
+    async def run_pod_async(
+        self,
+        name: str,
+        qos: str = "guaranteed",
+        annotations: dict[str, str] | None = None,
+        *,
+        milli: int = 0,
+        uid: str = "",
+    ) -> PodOnNode:
+        """Run a pod's sandbox; with *milli* its cgroup is limited to so many milli CPUs, as a kubelet does."""
+        uid = uid or str(uuid.uuid4())
+        parent = f"/{self.root}/kubepods{_MIDDLE[qos]}/pod{uid}"
+        self.make_groups(parent, milli)
+        labels = {"pod.name": name, "pod.namespace": "default", "pod.uid": uid}
         config = cri.PodSandboxConfig(
             metadata=cri.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
-            labels={
-                "io.kubernetes.pod.name": name,
-                "io.kubernetes.pod.namespace": "default",
-                "io.kubernetes.pod.uid": uid,
-            },
+            labels={f"io.kubernetes.{key}": value for key, value in labels.items()},
             annotations=annotations or {},
             linux=cri.LinuxPodSandboxConfig(
                 cgroup_parent=parent,
@@ -155,27 +202,21 @@ class Containerd:
             ),
         )
         answer = await self.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config), cri.RunPodSandboxResponse)
-        return PodOnNode(answer.pod_sandbox_id, uid, name, qos, config)
+        pod = PodOnNode(answer.pod_sandbox_id, uid, name, parent, config)
+        self.pods[pod.id] = pod
+        return pod
 
-    async def create_async(  # noqa: PLR0913 - what a kubelet says of a container
-        self, pod: PodOnNode, name: str, milli: int, *, attempt: int = 0, limit: bool = True, command: str = ""
-    ) -> str:
-        """Create a container that asks for so many milli CPUs, and return its id."""
-        resources = cri.LinuxContainerResources(cpu_period=100_000, cpu_shares=max(milli * 1024 // 1000, 2))
-        if limit and milli:
-            resources.cpu_quota = max(milli * 100, 1000)
-        script = command or "exec sleep 2147483647"
+    async def create_async(self, pod: PodOnNode, ask: Ask) -> str:
+        """Create a container, and return its id."""
+        resources = cri.LinuxContainerResources(cpu_period=_PERIOD, cpu_shares=max(ask.milli * 1024 // 1000, 2))
+        if ask.quota and ask.milli:
+            resources.cpu_quota = max(ask.milli * _PERIOD // 1000, 1000)
         config = cri.ContainerConfig(
-            metadata=cri.ContainerMetadata(name=name, attempt=attempt),
+            metadata=cri.ContainerMetadata(name=ask.name, attempt=ask.attempt),
             image=cri.ImageSpec(image=IMAGE),
-            command=["/bin/sh", "-c", script],
-            labels={
-                "io.kubernetes.container.name": name,
-                "io.kubernetes.pod.name": pod.name,
-                "io.kubernetes.pod.namespace": "default",
-                "io.kubernetes.pod.uid": pod.uid,
-            },
-            annotations={"io.kubernetes.container.restartCount": str(attempt)},
+            command=["/bin/sh", "-c", ask.command],
+            labels=dict(pod.config.labels) | {"io.kubernetes.container.name": ask.name},
+            annotations={"io.kubernetes.container.restartCount": str(ask.attempt)},
             linux=cri.LinuxContainerConfig(
                 resources=resources,
                 security_context=cri.LinuxContainerSecurityContext(namespace_options=_NAMESPACES),
@@ -189,46 +230,149 @@ class Containerd:
         await self.call("StartContainer", cri.StartContainerRequest(container_id=container), cri.StartContainerResponse)
         return await self.pid_async(container)
 
-    async def pid_async(self, container: str) -> int:
-        """Return a container's process."""
+    async def run_container_async(self, pod: PodOnNode, ask: Ask) -> tuple[str, int]:
+        """Create and start a container; return its id and its process."""
+        container = await self.create_async(pod, ask)
+        return container, await self.start_async(container)
+
+    async def status_async(self, container: str) -> tuple[int, int]:
+        """Return a container's CRI state and its process."""
         request = cri.ContainerStatusRequest(container_id=container, verbose=True)
         answer = await self.call("ContainerStatus", request, cri.ContainerStatusResponse)
-        return int(json.loads(answer.info["info"])["pid"])
+        return answer.status.state, int(json.loads(answer.info["info"]).get("pid", 0))
+
+    async def pid_async(self, container: str) -> int:
+        """Return a container's process."""
+        return (await self.status_async(container))[1]
+
+    async def update_async(self, container: str, **amounts: Any) -> None:  # noqa: ANN401 - fields of the message
+        """Change a container's resources."""
+        request = cri.UpdateContainerResourcesRequest(
+            container_id=container, linux=cri.LinuxContainerResources(**amounts)
+        )
+        await self.call("UpdateContainerResources", request, cri.UpdateContainerResourcesResponse)
 
     async def stop_container_async(self, container: str) -> None:
-        """Stop and remove a container."""
+        """Stop a container."""
         await self.call("StopContainer", cri.StopContainerRequest(container_id=container), cri.StopContainerResponse)
-        await self.call(
-            "RemoveContainer", cri.RemoveContainerRequest(container_id=container), cri.RemoveContainerResponse
-        )
+
+    async def remove_container_async(self, container: str) -> None:
+        """Stop and remove a container."""
+        await self.stop_container_async(container)
+        request = cri.RemoveContainerRequest(container_id=container)
+        await self.call("RemoveContainer", request, cri.RemoveContainerResponse)
 
     async def remove_pod_async(self, pod: PodOnNode) -> None:
-        """Stop and remove a pod."""
+        """Stop and remove a pod, and its cgroups."""
         await self.call("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=pod.id), cri.StopPodSandboxResponse)
-        await self.call(
-            "RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id), cri.RemovePodSandboxResponse
-        )
+        request = cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id)
+        await self.call("RemovePodSandbox", request, cri.RemovePodSandboxResponse)
+        self.pods.pop(pod.id, None)
+        self.remove_groups(pod.parent)
 
-    def run_pod(self, name: str, qos: str, annotations: dict[str, str] | None = None) -> PodOnNode:
+    async def running_async(self) -> list[Seen]:
+        """Return every container that runs now, with its process."""
+        wanted = cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING))
+        listed = await self.call(
+            "ListContainers", cri.ListContainersRequest(filter=wanted), cri.ListContainersResponse
+        )
+        found = []
+        for one in listed.containers:
+            label = {key.removeprefix("io.kubernetes."): value for key, value in one.labels.items()}
+            with suppress(Exception):  # it may have ended since
+                pid = await self.pid_async(one.id)
+                found.append(Seen(one.id, label["pod.uid"], label["pod.name"], label["container.name"], pid))
+        return found
+
+    # -- the same, one call after the other
+
+    def run_pod(
+        self, name: str, qos: str = "guaranteed", annotations: dict[str, str] | None = None, *, milli: int = 0
+    ) -> PodOnNode:
         """Run a pod's sandbox."""
-        pod: PodOnNode = self.wait(self.run_pod_async(name, qos, annotations))
+        pod: PodOnNode = self.wait(self.run_pod_async(name, qos, annotations, milli=milli))
         return pod
 
-    def run_container(
-        self, pod: PodOnNode, name: str, milli: int, *, command: str = "", attempt: int = 0
-    ) -> tuple[str, int]:
+    def run_container(self, pod: PodOnNode, ask: Ask) -> tuple[str, int]:
         """Create and start a container; return its id and its process."""
+        found: tuple[str, int] = self.wait(self.run_container_async(pod, ask))
+        return found
 
-        async def both() -> tuple[str, int]:
-            container = await self.create_async(pod, name, milli, command=command, attempt=attempt)
-            return container, await self.start_async(container)
+    def create(self, pod: PodOnNode, ask: Ask) -> str:
+        """Create a container, and return its id."""
+        return str(self.wait(self.create_async(pod, ask)))
 
-        found: tuple[str, int] = self.wait(both())
+    def start_container(self, container: str) -> int:
+        """Start a container, and return its process."""
+        return int(self.wait(self.start_async(container)))
+
+    def running(self) -> list[Seen]:
+        """Return every container that runs now, with its process."""
+        found: list[Seen] = self.wait(self.running_async())
         return found
 
     def remove_pod(self, pod: PodOnNode) -> None:
         """Stop and remove a pod."""
         self.wait(self.remove_pod_async(pod))
+
+    def remove_all(self) -> None:
+        """Stop and remove every pod."""
+        for pod in list(self.pods.values()):
+            self.remove_pod(pod)
+
+    # -- cgroups
+
+    def make_groups(self, path: str, milli: int = 0) -> None:
+        """Make the cgroups of a pod in every hierarchy, as a kubelet does."""
+        for hierarchy in _hierarchies():
+            group = hierarchy
+            for part in path.strip("/").split("/"):
+                if hierarchy == CGROUPS:
+                    (group / "cgroup.subtree_control").write_text("+cpuset +cpu +memory +pids")
+                group /= part
+                if not group.exists():
+                    _make(group)
+            if milli and (group / "cpu.cfs_quota_us").exists():
+                (group / "cpu.cfs_quota_us").write_text(str(milli * _PERIOD // 1000))
+            elif milli and (group / "cpu.max").exists():
+                (group / "cpu.max").write_text(f"{milli * _PERIOD // 1000} {_PERIOD}")
+
+    def remove_groups(self, path: str) -> None:
+        """Remove a pod's cgroups, or all of them."""
+        for hierarchy in _hierarchies(every=True):
+            top = hierarchy / path.strip("/")
+            for group in sorted((found for found in (top, *top.rglob("*")) if found.is_dir()), reverse=True):
+                _remove(group)
+
+    def group(self, pod: PodOnNode, container: str = "", controller: str = "cpuset") -> Path:
+        """Return the directory of a pod's cgroup, or of a container's."""
+        hierarchy = CGROUPS / controller if (CGROUPS / controller).is_dir() else CGROUPS
+        return hierarchy / pod.parent.strip("/") / container
+
+
+def _hierarchies(*, every: bool = False) -> list[Path]:
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    found = [path for path in CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]
+    return [path for path in found if every or path.name != "unified"]
+
+
+def _make(group: Path) -> None:
+    group.mkdir()
+    for file in ("cpuset.mems", "cpuset.cpus"):
+        # v1 lets nobody in without these; v2 has them follow the group above.
+        if (group / file).exists() and not (group / "cgroup.controllers").exists():
+            (group / file).write_text((group.parent / file).read_text())
+
+
+def _remove(group: Path) -> None:
+    end = time.monotonic() + 10
+    while group.exists():
+        try:
+            group.rmdir()
+        except OSError:  # a process in it is still dying
+            assert time.monotonic() < end, f"{group} cannot be removed"
+            time.sleep(0.01)
 
 
 def allowed(pid: int) -> CPUSet:

@@ -21,6 +21,7 @@ from pinfold.runtimes.kubernetes import KubeRuntime
 if TYPE_CHECKING:
     from pinfold.core.pods import Pod
     from pinfold.formats.kubepods import RuntimePod
+    from pinfold.manager.crifollower import CRIFollower
     from pinfold.manager.notes import Notes
     from pinfold.manager.podnode import Source
     from pinfold.node.podsource import PodSource, Reading
@@ -34,14 +35,16 @@ def kube_parts(basis: Basis) -> Parts:
     chosen = basis.chosen
     known = _Known(chosen.kubernetes.pods_from, basis.notes)
     read_only = _meet_kubelet(basis)
-    groups = kubegroups.discover()
     systemd = systemdslices.Systemd() if systemdslices.runs() else None
+    groups = kubegroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
     runtime = KubeRuntime(str(chosen.runtime), groups, known.find, systemd, read_only=read_only)
     manager = loaded_manager(basis, runtime, {})
     manager.start()
     node = PodNode(manager, runtime, basis.notes)
     connect = _over_nri if chosen.runtime == "nri" else _over_cri
     node.sources = [connect(basis, node), known.ask]
+    if chosen.runtime == "nri" and chosen.kubernetes.cri_socket is not None:
+        node.sources.append(_cri(basis, node, chosen.kubernetes.cri_socket).audit)
     return Parts(manager, node, runtime, runtime.kind)
 
 
@@ -64,6 +67,16 @@ def _meet_kubelet(basis: Basis) -> bool:
     return False
 
 
+def _kubepods(cgroup_root: str | None) -> str | None:
+    """Return the group of all pods below the kubelet's cgroup root, as either cgroup driver names it."""
+    if cgroup_root is None:
+        return None
+    root = cgroup_root.strip("/")
+    below = f"/{root}/kubepods" if root else "/kubepods"
+    slices = "-".join([*root.split("/"), "kubepods.slice"]).lstrip("-")
+    return slices if systemdslices.runs() and not Path(f"/sys/fs/cgroup{below}").exists() else below
+
+
 def _over_nri(basis: Basis, node: PodNode) -> Source:
     from pinfold.manager.nrihandler import NRIHandler  # noqa: PLC0415 - protobuf is not for everyone
     from pinfold.runtimes import nriplugin  # noqa: PLC0415
@@ -82,14 +95,18 @@ def _over_nri(basis: Basis, node: PodNode) -> Source:
 
 
 def _over_cri(basis: Basis, node: PodNode) -> Source:
-    from pinfold.manager.crifollower import CRIFollower  # noqa: PLC0415 - h2 and protobuf are not for everyone
-    from pinfold.runtimes.criclient import CRIClient  # noqa: PLC0415
-
     path = basis.chosen.kubernetes.cri_socket or next((name for name in _CRI_SOCKETS if Path(name).exists()), None)
     if path is None:
         said = f"--runtime cri: there is no {' and no '.join(_CRI_SOCKETS)}"
         raise ConfigError(Problem(said, "name the runtime's socket with --cri-socket"))
-    return CRIFollower(node, CRIClient(path), basis.notes, node.linked).follow
+    return _cri(basis, node, path).follow
+
+
+def _cri(basis: Basis, node: PodNode, path: str) -> CRIFollower:
+    from pinfold.manager.crifollower import CRIFollower  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.runtimes.criclient import CRIClient  # noqa: PLC0415
+
+    return CRIFollower(node, CRIClient(path), basis.notes, node.linked)
 
 
 class _Known:

@@ -42,6 +42,7 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "topology": Verb("pinfold.cli.topology", "show sockets, NUMA nodes, caches, cores and CPUs of a machine"),
+    "plan": Verb("pinfold.cli.plan", "what a node would do with pods, on any machine, without touching one"),
     "serve": Verb("pinfold.cli.serve", "the daemon: give processes of this host CPUs of their own"),
     "run": Verb("pinfold.cli.run", "run a command on CPUs of its own"),
     "adopt": Verb("pinfold.cli.adopt", "give a running process CPUs of its own"),
@@ -50,6 +51,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
     "events": Verb("pinfold.cli.events", "show what happened"),
+    "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
 }
 
 
@@ -58,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # closed by the caller, as with >&-
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stays open, and needs no Path
     try:
-        code = _run(sys.argv[1:] if argv is None else argv)
+        code = _run(_arguments() if argv is None else argv)
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
@@ -72,6 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PinfoldError as error:
         return _fail(str(error), getattr(error, "exit_code", WRONG))
     return code
+
+
+def _arguments() -> list[str]:
+    """Return those of the process; a container runtime that starts us as its NRI plugin gives none."""
+    return sys.argv[1:] or (["serve"] if "NRI_PLUGIN_SOCKET" in os.environ else [])
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -27,6 +27,7 @@ from pinfold.serve.http import Server
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from pathlib import Path
 
     from pinfold.cli.settings import Settings
@@ -88,7 +89,8 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         parts = _parts(basis)
         loop = Loop(parts.manager, parts.node, notes, chosen.reconcile_period)
         control = Control(loop, parts.host, topology, _about(basis, parts))
-        server = await Server(control.handle, frozenset({0, os.geteuid()})).start(listener)
+        server = Server(control.handle, frozenset({0, os.geteuid()}), report=_reporter(notes))
+        await server.start(listener)
     except BaseException:
         chosen.socket.unlink(missing_ok=True)
         raise
@@ -97,13 +99,17 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-        server.close()
+        await server.close()
         if chosen.end_workloads and parts.host is not None:
             await parts.host.end_all()
             parts.host.runtime.clean_up()
         with suppress(OSError):
             chosen.socket.unlink()
         notes.tell(Note("stopped", {"pods": len(parts.node.pods)}))
+
+
+def _reporter(notes: Notes) -> Callable[[str, Exception], None]:
+    return lambda what, error: notes.tell(Note("failed", {"what": what, "why": f"{type(error).__name__}: {error}"}))
 
 
 def _parts(basis: Basis) -> Parts:

@@ -59,6 +59,7 @@ class Kubernetes:
     nri_index: str
     cri_socket: str | None
     pods_from: str | None
+    cgroup_root: str | None
     kubelet_dir: Path
     take_over: bool
 
@@ -100,7 +101,10 @@ def read_settings(
         reconcile_period=reader.take("reconcile_period", parse_reconcile_period, file.reconcile_period),
         cfs_quota=reader.take("cfs_quota", parse_bool, file.cfs_quota),
         cfs_period=reader.take("cfs_period", parse_cfs_period, file.cfs_period),
-        runtime=reader.choose("runtime", RuntimeName.PROCESSES),
+        # A container runtime that starts us as its plugin says so, and gives no arguments.
+        runtime=reader.choose(
+            "runtime", RuntimeName.NRI if "NRI_PLUGIN_SOCKET" in environment else RuntimeName.PROCESSES
+        ),
         groups=reader.choose("groups", Groups.AUTO),
         group_name=reader.take("group_name", str, "pinfold"),
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
@@ -126,6 +130,7 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
         nri_index=reader.take("nri_index", str, "10"),
         cri_socket=reader.take("cri_socket", str, None),
         pods_from=reader.take("pods_from", str, None),
+        cgroup_root=reader.take("cgroup_root", str, None),
         kubelet_dir=reader.take("kubelet_dir", Path, Path("/var/lib/kubelet")),
         take_over=reader.take("take_over", parse_bool, otherwise=False),
     )
@@ -299,7 +304,7 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
     if reader.is_given("preset") and reader.is_given("sysroot"):
         reader.problems.append(Problem("--preset and --sysroot are two machines", "give one of them"))
     containers = settings.runtime in {RuntimeName.NRI, RuntimeName.CRI}
-    for name in ("nri_socket", "nri_index", "cri_socket", "pods_from", "kubelet_dir", "take_over"):
+    for name in ("nri_socket", "nri_index", "cri_socket", "pods_from", "cgroup_root", "kubelet_dir", "take_over"):
         if reader.is_given(name) and not containers:
             said = f"{reader.flag(name)} is about containers, and --runtime {settings.runtime} runs none"
             reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"))

@@ -258,6 +258,13 @@ CONTAINERS: Final = (
         form="DIR|URL",
     ),
     Setting(
+        "cgroup_root",
+        "the cgroup that the kubelet's own, kubepods, is in; needed where there is more than one kubelet",
+        "the only kubepods that there is",
+        kubelet="--cgroup-root",
+        form="PATH",
+    ),
+    Setting(
         "kubelet_dir",
         "the kubelet's directory, in which its own CPU Manager's state is looked for",
         "/var/lib/kubelet",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _POLL: Final = 0.2
 _POLL_BESIDE_EVENTS: Final = 5.0
+_AUDIT: Final = 5.0
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 5.0
 _TRIES: Final = 5
@@ -66,6 +67,15 @@ class CRIFollower:
             self._first = True
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_DELAY)
+
+    async def audit(self) -> None:
+        """Beside NRI: look now and then for containers that nobody has told of; a runtime may forget to."""
+        while True:
+            await asyncio.sleep(_AUDIT)
+            self._first = False
+            with suppress(PinfoldError):
+                if self._node.link[0] == "synchronized":
+                    await self.look()
 
     async def _listen(self) -> None:
         """Look at once when the runtime says that something has happened; poll where it does not say."""
@@ -138,11 +148,14 @@ class CRIFollower:
             self._node.stopped(container)
             return
         known = container.id in self._node.runtime.containers
+        if known and self._node.is_waiting(container):
+            self._node.runtime.know(container)
+            return
         try:
             cpus = self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:
-            self._notes.tell(Note("runs-unpinned", {"container": container.name, "why": str(error)}))
+            self._node.wait_for_cpus(container, error)
             return
         if cpus is not None and not known:
             self._measure(container)

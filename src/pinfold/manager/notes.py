@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from pinfold.manager.manager import Note
 
@@ -57,7 +57,7 @@ class Notes:
         """Return what happened after the entry with this number, as far as it is still kept."""
         return [entry for entry in self._entries if entry.number > number]
 
-    async def follow(self, number: int) -> AsyncIterator[Entry]:
+    async def follow(self, number: int) -> AsyncGenerator[Entry]:
         """Yield what happened after the entry with this number, and go on as more happens."""
         while True:
             more = self._more

@@ -50,6 +50,8 @@ class PodNode:
         """For how many seconds containers ran before they had their CPUs, where that was so."""
         self._notes = notes
         self._since: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        """Containers that run, and should have CPUs of their own."""
 
     # -- what there is to see
 
@@ -81,7 +83,19 @@ class PodNode:
         )
 
     def settle(self) -> None:
-        """Nothing is put off."""
+        """Let in those that run without the CPUs they want, if there are some now."""
+        for container_id in list(self._waiting):
+            container = self.runtime.containers.get(container_id)
+            ref = self.runtime.ref(container_id)
+            if container is None or ref is None or not is_live(container):
+                self._waiting.discard(container_id)
+            elif self._fits(ref):
+                self._take_in(ref, container)
+
+    def _fits(self, ref: ContainerRef) -> bool:
+        """Whether a container would be let in now; asked again and again, so nobody is told."""
+        pod = self._as_far_as(self.pods[ref.pod], ref.name)
+        return self.manager.admitter.admit(self.manager.state, pod).refusal is None
 
     async def follow(self) -> None:
         """Listen to the runtime, for ever."""
@@ -98,6 +112,7 @@ class PodNode:
         """Let a container in, and return its CPUs, None if it shares; everyone else has left them. Or raise why not."""
         self.runtime.know(container)
         self._since.setdefault(container.id, time.time())
+        self.runtime.check(container.pod)
         ref = self.runtime.ref(container.id)
         if ref is None or self.read_only:
             return None
@@ -197,10 +212,20 @@ class PodNode:
             if self.arrive(container) is None:
                 return None
         except PinfoldError as error:
-            self._notes.tell(Note("runs-unpinned", {"pod": pod.name, "container": ref.name, "why": str(error)}))
+            self.wait_for_cpus(container, error)
             return None
+        self._waiting.discard(container.id)
         self.ran_unpinned(ref, self.runtime.age(container))
         return container
+
+    def is_waiting(self, container: RuntimeContainer) -> bool:
+        """Whether a container runs without the CPUs it should have."""
+        return container.id in self._waiting
+
+    def wait_for_cpus(self, container: RuntimeContainer, why: PinfoldError) -> None:
+        """Take note that a container runs without the CPUs it should have; it gets them when there are some."""
+        self._waiting.add(container.id)
+        self._notes.tell(Note("runs-unpinned", {"container": container.name, "why": str(why)}))
 
     def ran_unpinned(self, ref: ContainerRef, seconds: float) -> None:
         """Take note for how long a container ran before it had its CPUs."""

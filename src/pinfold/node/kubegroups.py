@@ -50,9 +50,13 @@ class KubeGroups(Protocol):
         ...
 
     def set_pool(
-        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = ()
+        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = (), *, closely: bool = True
     ) -> tuple[Setting, ...]:
         """Make *cpus* the shared pool: of all Burstable and BestEffort pods and of the groups that are given.
+
+        Without *closely*, groups that are cut by those above are not looked at, where the kernel cuts them (v2): then
+        the time does not depend on how many there are. One with CPUs of its own may have fewer than the pool until
+        somebody looks closely; none has more.
 
         *guaranteed* are the Guaranteed pods without an exclusive container; *singles* are, of the other Guaranteed
         pods, all containers that are not exclusive: `tree.containers(pod)` has them, the sandbox included. What has

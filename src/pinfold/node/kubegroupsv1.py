@@ -77,7 +77,12 @@ class KubeGroupsV1:
         return Quota(None if quota < 0 else quota, int(files.read(timed / _PERIOD)))
 
     def set_pool(
-        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = ()
+        self,
+        cpus: CPUSet,
+        guaranteed: Collection[Path] = (),
+        singles: Collection[Path] = (),
+        *,
+        closely: bool = True,  # noqa: ARG002 - every group must be set by itself
     ) -> tuple[Setting, ...]:
         """Make *cpus* the shared pool, singles first: they must have left before their pod's owner gets CPUs."""
         if not cpus:

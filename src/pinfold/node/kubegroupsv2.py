@@ -70,7 +70,7 @@ class KubeGroupsV2:
         return Quota(None if quota == _UNLIMITED else int(quota), int(period))
 
     def set_pool(
-        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = ()
+        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = (), *, closely: bool = True
     ) -> tuple[Setting, ...]:
         """Make *cpus* the shared pool, singles first: they must have left before their pod's owner gets CPUs."""
         if not cpus:
@@ -83,7 +83,8 @@ class KubeGroupsV2:
         for parent in (*self.tree.pooled(), *pods):
             with unless_gone(parent):
                 self._hand_down_to(parent)
-                self._set_those_with_their_own(changes, parent, cpus)
+                if closely:
+                    self._set_those_with_their_own(changes, parent, cpus)
                 self._set(changes, parent, CPUS, cpus)
                 self._check(parent, CPUS, cpus)
         return changes.settings()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.cpuset import EMPTY
 from pinfold.core.pods import QoS
 from pinfold.core.reconcile import Observed, Wanted, steps
+from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, build_pod, is_workload, latest, ref_of
-from pinfold.formats.podannotations import parse_annotations
+from pinfold.formats.podannotations import NO_OVERRIDES, parse_annotations
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.kubesettings import Quota
@@ -58,7 +59,10 @@ class KubeRuntime:
         self._lookup = lookup
         self._systemd = systemd
         self._built: dict[str, Pod | None] = {}
+        self._wrong: dict[str, PinfoldError] = {}
         self._pool: CPUSet | None = None
+        self._astray = False
+        """Whether the last close look has found somebody elsewhere."""
         self._owners: dict[ContainerRef, CPUSet] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -120,14 +124,29 @@ class KubeRuntime:
             return None
         return ref_of(self.pods[container.pod], container)
 
+    def check(self, pod_id: str) -> None:
+        """Raise what is wrong with a pod: it does not keep others from running, but nothing of it may start."""
+        self.pod(pod_id)
+        if pod_id in self._wrong:
+            raise self._wrong[pod_id]
+
     def _build(self, pod_id: str) -> Pod | None:
+        """Return the pod; one whose annotations are wrong as if it had none, so that it shares like everyone else."""
+        self._wrong.pop(pod_id, None)
         found = self.pods.get(pod_id)
         if found is None:
             return None
-        overrides = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
-        if overrides.exclude:
+        overrides = NO_OVERRIDES
+        containers, known = self._containers_of(pod_id), self._lookup(found)
+        try:
+            overrides = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
+            return None if overrides.exclude else build_pod(found, containers, known=known, overrides=overrides)
+        except PinfoldError as error:
+            self._wrong[pod_id] = error
+        try:
+            return build_pod(found, containers, known=known)
+        except PinfoldError:
             return None
-        return build_pod(found, self._containers_of(pod_id), known=self._lookup(found), overrides=overrides)
 
     def _containers_of(self, pod_id: str) -> list[RuntimeContainer]:
         return [container for container in self.containers.values() if container.pod == pod_id]
@@ -166,6 +185,9 @@ class KubeRuntime:
         for ref, container in self.live():
             if (closely or ref in self._owners) and (cpus := self.cpus(container)):
                 found[ref] = cpus
+        if closely:
+            pool = self._pool or EMPTY
+            self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
         return Observed(None, found)
 
     def apply(self, want: Wanted) -> None:
@@ -176,7 +198,8 @@ class KubeRuntime:
         now = {ref: cpus for ref in want.exclusive if ref in live and (cpus := self.cpus(live[ref]))}
         settings: list[Setting] = []
         pool = self._pool
-        if pool is None or want.exclusive.keys() != self._owners.keys():  # who shares has changed, or nobody knows
+        # Who shares has changed, or somebody is elsewhere, or nobody knows.
+        if pool is None or self._astray or want.exclusive.keys() != self._owners.keys():
             pool = want.shared if pool is None else pool & want.shared or pool
             settings += self._set_pool(pool, want)
         for step in steps(Wanted(pool, now), want):
@@ -186,7 +209,7 @@ class KubeRuntime:
                 settings += self._set_owner(step.container, step.cpus, live.get(step.container))
         for ref in self._owners.keys() - want.exclusive.keys():
             settings += self._give_quota_back(live.get(ref))
-        self._pool, self._owners = want.shared, dict(want.exclusive)
+        self._pool, self._owners, self._astray = want.shared, dict(want.exclusive), False
         self._tell_systemd(settings)
 
     def put_right(self, container: RuntimeContainer, cpus: CPUSet, *, exclusive: bool) -> None:
@@ -205,7 +228,7 @@ class KubeRuntime:
 
     def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[Setting, ...]:
         guaranteed, singles = self._pooled(want)
-        return self._groups.set_pool(cpus, guaranteed, singles)
+        return self._groups.set_pool(cpus, guaranteed, singles, closely=self._pool is None or self._astray)
 
     def _pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
         """Return the Guaranteed pods that share, and the containers that share in those that do not."""

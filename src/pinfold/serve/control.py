@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import Amounts, PodUID
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 _MOST: Final = 65_536_000
 _LONGEST: Final = 63
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Control:
@@ -47,7 +45,7 @@ class Control:
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
-        match request.method, [unquote(part) for part in request.path.strip("/").split("/")]:
+        match request.method, list(request.segments):
             case "GET", ["v1", what]:
                 return self._show(what, request)
             case "POST", ["v1", *what]:
@@ -105,18 +103,14 @@ class Control:
         return {"checkpoint": text, "pods": [pod_document(pod) for pod in self._loop.node.pods.values()]}
 
     def _events(self, request: Request) -> Response:
-        after = request.query.get("after", "0")
-        if _NUMBER.fullmatch(after) is None:
-            raise HTTPError(400, "BadRequest", "after: expected the number of an event")
-        return self._events_after(int(after), request)
-
-    def _events_after(self, after: int, request: Request) -> Response:
+        after = request.number("after", 0)
         if request.query.get("follow") != "true":
             return Response(200, [entry.data() for entry in self._loop.notes.after(after)])
 
         async def lines() -> AsyncIterator[bytes]:
-            async for entry in self._loop.notes.follow(after):
-                yield json.dumps(entry.data()).encode() + b"\n"
+            async with aclosing(self._loop.notes.follow(after)) as entries:
+                async for entry in entries:
+                    yield json.dumps(entry.data()).encode() + b"\n"
 
         return Response(200, lines=lines())
 

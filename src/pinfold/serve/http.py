@@ -1,154 +1,197 @@
-"""A small HTTP/1.1 server on asyncio: h11 speaks the protocol, this carries the bytes, with limits on everything."""
+"""A small HTTP/1.1 server on asyncio: h11 speaks the protocol, this serves a handler, with limits on everything.
+
+On a unix socket it serves users that it knows; over TCP whoever passes its gate.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import socket
-import struct
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-import h11
+from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
+from pinfold.serve.answers import Answer, prepare
+from pinfold.serve.connection import Connection
+from pinfold.serve.gate import Gate
+from pinfold.serve.limits import LOCAL, Buckets, Limits
+from pinfold.serve.messages import Event, HTTPError, Peer, Request, Response
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
-_MAX_BODY: Final = 16 << 20
-_MAX_HEAD: Final = 16 << 10
-_SLOWEST: Final = 10.0
-_UCRED: Final = struct.Struct("3i")
+__all__ = ["Event", "Gate", "HTTPError", "Limits", "Peer", "Request", "Response", "Server"]
 
-
-class Peer(NamedTuple):
-    """Who is at the other end of a unix socket."""
-
-    pid: int
-    uid: int
-    gid: int
+_TURNED_AWAY: Final = 64
+_AGAIN: Final = (("retry-after", "5"),)
 
 
-class Request(NamedTuple):
-    """What a client asks for."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    body: bytes
-    peer: Peer
-
-
-class Response(NamedTuple):
-    """What it gets: JSON, or a stream of lines."""
-
-    status: int
-    data: object = None
-    lines: AsyncIterator[bytes] | None = None
-
-
-class HTTPError(PinfoldError):
-    """A request that cannot be served, with its status and a word for it."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
+def _tell_loop(what: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": f"no answer to {what}", "exception": error})
 
 
 class Server:
-    """Serves one handler on a unix socket to root and to the user that it belongs to."""
+    """Serves one handler on any number of listening sockets."""
 
-    def __init__(self, handle: Callable[[Request], Awaitable[Response]], uids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Request], Awaitable[Response]],
+        uids: frozenset[int] = frozenset(),
+        *,
+        limits: Limits = LOCAL,
+        gate: Gate | None = None,
+        report: Callable[[str, Exception], None] = _tell_loop,
+    ) -> None:
+        """*uids* may use it on a unix socket, *gate* says who over TCP; *report* hears of errors nobody expected."""
         self._handle = handle
         self._uids = uids
+        self._limits = limits
+        self._gate = Gate() if gate is None else gate
+        self._report = report
+        self._buckets = None if limits.rate is None else Buckets(limits.rate)
+        self._listening: list[asyncio.Server] = []
+        self._open: dict[asyncio.Task[None], Connection] = {}
+        self._closing = False
+        self.streams = 0
+        """How many clients are watching."""
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._open)
 
     async def start(self, listener: socket.socket) -> asyncio.Server:
         """Begin to serve on a listening socket."""
-        return await asyncio.start_unix_server(self._serve, sock=listener, limit=_MAX_HEAD)
+        # A plain function gets the streams: a task that asyncio makes for a coroutine cannot be ended without a
+        # traceback before Python 3.12, nor waited for.
+        start = asyncio.start_unix_server if listener.family == socket.AF_UNIX else asyncio.start_server
+        server = await start(self._connected, sock=listener, limit=self._limits.head)
+        self._listening.append(server)
+        return server
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
+    async def close(self) -> None:
+        """Serve no more: whoever waits or watches is let go at once, an answer on its way gets a moment."""
+        self._closing = True
+        for server in self._listening:
+            server.close()
+        for connection in self._open.values():
+            connection.finish()
+        tasks = list(self._open)
+        if tasks:
+            _, slow = await asyncio.wait(tasks, timeout=self._limits.farewell)
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the sockets of ended connections are closed in the next round of the loop
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closing or len(self._open) >= self._limits.connections + _TURNED_AWAY:
+            writer.transport.abort()
+            return
+        connection = Connection(reader, writer, self._limits)
+        task = asyncio.create_task(self._serve(connection, full=len(self._open) >= self._limits.connections))
+        self._open[task] = connection
+        task.add_done_callback(self._open.pop)
+
+    async def _serve(self, connection: Connection, *, full: bool) -> None:
         try:
-            peer = _peer(writer)
-            if peer.uid not in self._uids:
-                await _send(connection, writer, _failure(403, "Forbidden", f"user {peer.uid} may not use this socket"))
-                return
-            while await self._exchange(connection, reader, writer, peer):
-                connection.start_next_cycle()
-        except (h11.ProtocolError, ConnectionError, TimeoutError):
-            pass
+            peer = connection.peer()
+            refusal = self._refusal(connection, peer, full=full)
+            if refusal is None:
+                while await self._exchange(connection, peer):
+                    pass
+            else:
+                await _refuse(connection, refusal)
+            await connection.end()
+        except OSError:
+            pass  # the client has gone, or does not read
+        except Exception as error:  # noqa: BLE001 - one connection must not end the daemon; it is reported
+            self._report("a client", error)
         finally:
-            with suppress(ConnectionError):
-                writer.close()
+            connection.abort()
 
-    async def _exchange(
-        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer
-    ) -> bool:
+    def _refusal(self, connection: Connection, peer: Peer, *, full: bool) -> HTTPError | None:
+        if full:
+            text = f"{self._limits.connections} clients are connected, and no more are served at once"
+            return HTTPError(503, "TooManyConnections", text, _AGAIN)
+        if connection.local and peer.uid not in self._uids:
+            return HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket")
+        return None
+
+    async def _exchange(self, connection: Connection, peer: Peer) -> bool:
         try:
-            request = await _receive(connection, reader, peer)
+            request = await connection.receive(peer, self._check)
         except HTTPError as error:
-            await _send(connection, writer, _failure(error.status, error.reason, str(error)))
+            await _refuse(connection, error)
             return False
         if request is None:
             return False
+        answer = await self._answer(connection, request)
+        if answer.response.stream is None:
+            return await connection.send(answer)
+        return await self._send_stream(connection, request, answer)
+
+    def _check(self, method: str, request: Request) -> None:
+        if not request.peer.address:
+            return
+        self._gate.check(method, request)
+        wait = 0.0 if self._buckets is None else self._buckets.take(request.peer.address, _now())
+        if wait:
+            again = (("retry-after", str(math.ceil(wait))),)
+            raise HTTPError(429, "TooManyRequests", f"too many requests from {request.peer.address}", again)
+
+    async def _answer(self, connection: Connection, request: Request) -> Answer:
+        try:
+            return await self._prepared(request)
+        except HTTPError as error:
+            return prepare(Response.failure(error))
+        except PinfoldError as error:
+            return prepare(Response.failure(HTTPError(400, type(error).__name__, str(error))))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the error
+            connection.closing = True
+            return prepare(Response.failure(self._unexpected(request, error)))
+
+    async def _prepared(self, request: Request) -> Answer:
         try:
             response = await self._handle(request)
-        except HTTPError as error:
-            response = _failure(error.status, error.reason, str(error))
-        except PinfoldError as error:
-            response = _failure(400, type(error).__name__, str(error))
-        await _send(connection, writer, response)
-        return connection.our_state is h11.DONE and connection.their_state is h11.DONE
+        except asyncio.CancelledError as error:
+            # Something that the handler waited for was cancelled; unless it was we ourselves, that is its error.
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            raise RuntimeError("what the handler waited for was cancelled") from error
+        try:
+            return prepare(response)
+        except Exception:
+            await response.close()
+            raise
+
+    def _unexpected(self, request: Request, error: Exception) -> HTTPError:
+        self._report(f"{request.method} {request.path}", error)
+        return HTTPError(500, "InternalError", f"an error nobody expected ({type(error).__name__}); it is in the log")
+
+    async def _send_stream(self, connection: Connection, request: Request, answer: Answer) -> bool:
+        if self.streams >= self._limits.streams:
+            await answer.response.close()
+            text = f"{self._limits.streams} clients are watching, and no more are served at once"
+            await _refuse(connection, HTTPError(503, "TooManyStreams", text, _AGAIN))
+            return False
+        self.streams += 1
+        try:
+            return await connection.send(answer)
+        except OSError:
+            raise
+        except Exception as error:
+            # The answer has begun: all that is left is to cut it off.
+            self._report(f"{request.method} {request.path}", error)
+            raise ConnectionAbortedError("the stream broke") from error
+        finally:
+            self.streams -= 1
 
 
-async def _receive(connection: h11.Connection, reader: asyncio.StreamReader, peer: Peer) -> Request | None:
-    head: h11.Request | None = None
-    body = bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            wait = _SLOWEST if head is not None else None
-            connection.receive_data(await asyncio.wait_for(reader.read(65536), wait))
-        elif isinstance(event, h11.Request):
-            head = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > _MAX_BODY:
-                raise HTTPError(413, "TooLarge", f"a request has at most {_MAX_BODY:,} bytes")
-        elif isinstance(event, h11.EndOfMessage) and head is not None:
-            path, _, query = head.target.decode("latin-1").partition("?")
-            pairs = dict(part.split("=", 1) for part in query.split("&") if "=" in part)
-            return Request(head.method.decode(), path, pairs, bytes(body), peer)
-        else:
-            return None
+async def _refuse(connection: Connection, error: HTTPError) -> None:
+    connection.closing = True
+    await connection.send(prepare(Response.failure(error)))
 
 
-async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, response: Response) -> None:
-    kind = b"application/json" if response.lines is None else b"application/x-ndjson"
-    headers = [(b"content-type", kind)]
-    body = b""
-    if response.lines is None:
-        body = json.dumps(response.data).encode() + b"\n"
-        headers.append((b"content-length", str(len(body)).encode()))
-    else:
-        headers.append((b"connection", b"close"))
-    writer.write(connection.send(h11.Response(status_code=response.status, headers=headers)) or b"")
-    if response.lines is None:
-        writer.write(connection.send(h11.Data(data=body)) or b"")
-    else:
-        async for line in response.lines:
-            writer.write(connection.send(h11.Data(data=line)) or b"")
-            await asyncio.wait_for(writer.drain(), _SLOWEST)
-    writer.write(connection.send(h11.EndOfMessage()) or b"")
-    await asyncio.wait_for(writer.drain(), _SLOWEST)
-
-
-def _failure(status: int, reason: str, message: str) -> Response:
-    return Response(status, {"reason": reason, "message": message})
-
-
-def _peer(writer: asyncio.StreamWriter) -> Peer:
-    sock: socket.socket = writer.get_extra_info("socket")
-    return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,352 @@
+"""What the HTTP server puts up with: sizes, times, numbers, garbage; on a unix socket and over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold.serve.http import Gate, Limits, Request, Response
+from pinfold.serve.limits import REMOTE, Buckets, Rate
+from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITABLE = Gate(read_only=False)
+LARGE = b"b" * 100_000
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+GARBAGE = {
+    "text": (b"hello\r\n\r\n", 400),
+    "zeros": (b"\0" * 100, 400),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+    "header": (b"GET / HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n", 400),
+    "header value": (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\0c\r\n\r\n", 400),
+    "length": (POST + b"Content-Length: x\r\n\r\n", 400),
+    "negative": (POST + b"Content-Length: -1\r\n\r\n", 400),
+    "length of many digits": (POST + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+    "two lengths": (POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    "coding": (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+    "chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    "proxy": (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+    "large header": (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + LARGE + b"\r\n\r\n", 431),
+    "many headers": (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", 431),
+    "headers without end": (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 20_000, 431),
+    "target": (b"GET /" + LARGE + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+    "target without end": (b"GET /" + LARGE, 414),
+    "chunk head": (POST + b"Transfer-Encoding: chunked\r\n\r\n1;" + LARGE, 400),
+}
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_garbage_is_answered_with_what_is_wrong_and_harms_nobody(tmp_path: Path, garbage: str, *, tcp: bool) -> None:
+    data, status = GARBAGE[garbage]
+
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        sending = asyncio.create_task(talk.send(data))
+        answer = await talk.answer()
+        assert (answer.status, answer.headers["connection"]) == (status, "close")
+        assert isinstance(answer.data, dict)
+        assert answer.data["message"]
+        assert len(answer.body) < 400
+        await sending
+        assert await talk.ended() == b""
+        assert site.asked == []
+        assert (await site.ask(GET)).status == 200
+        assert site.errors == []
+
+    serve(None if tcp else tmp_path, scenario, gate=WRITABLE)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
+def test_a_client_that_sends_too_much_can_read_why_it_is_refused(tmp_path: Path, *, tcp: bool, declared: bool) -> None:
+    size = 10_000_000 if tcp else 20_000_000
+    head = b"Content-Length: %d\r\n\r\n" % size if declared else b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
+
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        await talk.send(POST + head + b"x" * size)  # and only then it reads
+        answer = await talk.answer()
+        assert answer.status == 413
+        assert (b"65,536" if tcp else b"16,777,216") in answer.body
+        assert site.asked == []
+
+    serve(None if tcp else tmp_path, scenario, limits=REMOTE if tcp else Limits(), gate=WRITABLE)
+
+
+def test_a_client_that_goes_on_sending_without_end_is_dropped(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        await talk.send(POST + b"Content-Length: 99999999999999999999\r\n\r\n")
+        while not talk.writer.transport.is_closing():
+            await talk.send(b"x" * 100_000)
+        await until(lambda: site.server.connections == 0)
+
+    serve(tmp_path, scenario, limits=Limits(dropped=1_000_000))
+
+
+def test_the_largest_request_is_served(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        answer = await site.ask(POST + b"Content-Length: %d\r\n\r\n" % (16 << 20) + b"x" * (16 << 20))
+        assert answer.data == {"path": "/", "query": {}, "size": 16 << 20}
+
+    serve(tmp_path, scenario)
+
+
+def test_a_client_that_goes_away_in_between_does_no_harm(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        for data in (b"", GET[:10], POST + b"Content-Length: 10\r\n\r\n123"):
+            for crashed in (False, True):
+                talk = await site.connect()
+                await talk.send(data)
+                if crashed:
+                    talk.reset()
+                await talk.leave()
+        assert (await site.ask(GET)).status == 200
+        assert len(site.asked) == 1
+
+    serve(tmp_path, scenario)
+
+
+# -- time
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_client_that_says_nothing_for_long_is_let_go(tmp_path: Path, *, tcp: bool, asked: int) -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        for _ in range(asked):
+            await talk.ask(GET)
+        await until(lambda: site.server.connections == 1)
+        said, seconds = await leaping(talk.ended())
+        assert said == b""
+        assert 75 <= seconds < 90
+
+    serve(None if tcp else tmp_path, scenario)
+
+
+def test_a_connection_can_be_kept_for_a_minute(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        clock = asyncio.get_running_loop()
+        assert isinstance(clock, Clock)
+        for _ in range(5):
+            assert (await talk.ask(GET)).status == 200
+            await leaping(asyncio.sleep(60))
+
+    serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("begun", [GET[:10], POST + b"Content-Length: 10\r\n\r\n123", GET + GET[:10]])
+def test_a_request_that_is_not_complete_in_time_is_given_up(tmp_path: Path, begun: bytes) -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        await talk.send(begun)
+        if begun.startswith(GET):
+            await talk.answer()
+        answer, seconds = await leaping(talk.answer())
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert 9 <= seconds < 20
+        await leaping(talk.ended())
+
+    serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_sending_byte_by_byte_does_not_give_more_time(tmp_path: Path, *, tcp: bool) -> None:
+    async def drip(talk: Talk) -> int:
+        answer = asyncio.ensure_future(talk.answer())
+        await talk.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        while not answer.done():
+            await talk.send(b"y")
+            await asyncio.sleep(1)
+        return (await answer).status
+
+    async def scenario(site: Site) -> None:
+        talks = [await site.connect() for _ in range(50)]
+        status, seconds = await leaping(asyncio.gather(*map(drip, talks)))
+        assert set(status) == {408}
+        assert seconds < 30
+        assert (await site.ask(GET)).status == 200
+
+    serve(None if tcp else tmp_path, scenario)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path, *, tcp: bool) -> None:
+    async def large(_request: Request) -> Response:
+        return Response(200, content=b"x" * 20_000_000)
+
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        talk.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket can
+        await talk.send(GET)
+        await until(lambda: len(site.asked) == 1)
+        _, seconds = await leaping(until(lambda: site.server.connections == 0))
+        assert 10 <= seconds < 60
+        assert site.errors == []
+
+    serve(None if tcp else tmp_path, scenario, large)
+
+
+# -- numbers
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_a_hundred_clients_at_once_are_all_served(tmp_path: Path, *, tcp: bool) -> None:
+    async def scenario(site: Site) -> None:
+        talks = [await site.connect() for _ in range(100)]
+        answers = await asyncio.gather(*(talk.ask(GET) for talk in talks))
+        assert {answer.status for answer in answers} == {200}
+
+    serve(None if tcp else tmp_path, scenario)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_more_clients_than_allowed_are_turned_away(tmp_path: Path, *, tcp: bool) -> None:
+    async def scenario(site: Site) -> None:
+        talks = [await site.connect() for _ in range(5)]
+        assert {(await talk.ask(GET)).status for talk in talks} == {200}
+        late = await site.connect()
+        refused = await late.ask(GET)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert await late.ended() == b""
+        assert (await talks[0].ask(GET)).status == 200
+        await talks[0].leave()
+        await late.leave()
+        await until(lambda: site.server.connections == 4)
+        assert (await site.ask(GET)).status == 200
+
+    serve(None if tcp else tmp_path, scenario, limits=Limits(connections=5))
+
+
+def test_a_flood_of_clients_is_cut_off_without_a_word(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        first = await site.connect()
+        assert (await first.ask(GET)).status == 200
+        said = await asyncio.gather(*[(await site.connect()).ended() for _ in range(90)])
+        assert {answer[:12] for answer in said} == {b"", b"HTTP/1.1 503"}
+        assert (await first.ask(GET)).status == 200
+
+    serve(tmp_path, scenario, limits=Limits(connections=1))
+
+
+def test_an_address_that_asks_too_often_has_to_wait() -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        assert [(await talk.ask(GET)).status for _ in range(3)] == [200] * 3
+        refused = await talk.ask(GET)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+        await leaping(asyncio.sleep(10))
+        assert (await site.ask(GET)).status == 200
+
+    serve(None, scenario, limits=Limits(rate=Rate(0.1, 3)))
+
+
+def test_a_unix_socket_has_no_rate(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        assert [(await talk.ask(GET)).status for _ in range(5)] == [200] * 5
+
+    serve(tmp_path, scenario, limits=Limits(rate=Rate(0.1, 1)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 10)), max_size=60), st.integers(1, 5), st.floats(0.1, 10))
+def test_no_address_gets_more_than_its_rate(steps: list[tuple[int, float]], burst: int, per_second: float) -> None:
+    buckets, now = Buckets(Rate(per_second, burst)), 0.0
+    taken: dict[int, int] = {}
+    for address, passed in steps:
+        now += passed
+        wait = buckets.take(str(address), now)
+        assert 0 <= wait <= 1 / per_second + 1e-6
+        taken[address] = taken.get(address, 0) + (wait == 0)
+        assert taken[address] <= burst + now * per_second + 1e-6
+
+
+def test_addresses_are_not_remembered_without_end() -> None:
+    buckets = Buckets(Rate(1, 1))
+    tracemalloc.start()
+    try:
+        for number in range(5000):
+            buckets.take(str(number), 0.0)
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(5000, 20_000):
+            buckets.take(str(number), 0.0)
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_memory_does_not_grow_with_requests(tmp_path: Path, *, tcp: bool) -> None:
+    async def some(site: Site, count: int) -> int:
+        talk = await site.connect()
+        for _ in range(count):
+            await talk.ask(GET)
+        await talk.leave()
+        for _ in range(count // 10):
+            await site.ask(b"hello\r\n\r\n")
+        site.forget()
+        await until(lambda: site.server.connections == 0)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    async def scenario(site: Site) -> None:
+        before = await some(site, 100)
+        assert await some(site, 500) - before < 200_000
+
+    tracemalloc.start()
+    try:
+        serve(None if tcp else tmp_path, scenario)
+    finally:
+        tracemalloc.stop()
+
+
+# -- anything
+
+
+WORDS = [
+    *(b"GET", b"HEAD", b"POST", b"CONNECT", b" / ", b" /%41?a=b ", b" * ", b" HTTP/1.1", b" HTTP/1.0", b"\r\n", b"\n"),
+    *(b"Host: localhost\r\n", b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b"3\r\nabc\r\n0\r\n\r\n"),
+    *(
+        b"Expect: 100-continue\r\n",
+        b"Upgrade: h2c\r\n",
+        b"Connection: close\r\n",
+        b"Connection: upgrade\r\n",
+        b"\r\n\r\n",
+    ),
+    *(b"abc", b"\0", b"\xff", b": ", GET, GET[:-4]),
+]
+
+
+@settings(max_examples=10)
+@given(st.lists(st.lists(st.sampled_from(WORDS) | st.binary(max_size=20), max_size=12).map(b"".join), max_size=30))
+def test_no_bytes_break_the_server_nor_stay_in_it(talks: list[bytes]) -> None:
+    async def say(site: Site, data: bytes) -> bytes:
+        talk = await site.connect()
+        await talk.send(data)
+        talk.writer.write_eof()
+        said = await talk.ended()
+        await talk.leave()
+        return said
+
+    async def scenario(site: Site) -> None:
+        for said in await asyncio.gather(*(say(site, data) for data in talks)):
+            assert said[:9] in {b"", b"HTTP/1.1 "}
+        await until(lambda: site.server.connections == 0)
+        assert site.errors == []
+        assert (await site.ask(GET)).status == 200
+
+    serve(None, scenario)
