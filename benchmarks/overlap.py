@@ -27,7 +27,8 @@ from pinfold.node.procfs import Procfs
 
 PROC = Procfs(Path("/proc"))
 _SCANS = 3
-_BUSY = "i=0; while [ $i -lt {count} ]; do (while :; do :; done) & i=$((i+1)); done; wait"
+# They begin together, when somebody opens the pipe: else the first would keep the last from being started.
+_BUSY = "i=0; while [ $i -lt {count} ]; do (read x < {gate}; while :; do :; done) & i=$((i+1)); done; wait"
 
 
 class Round(NamedTuple):
@@ -60,8 +61,11 @@ class Daemon:
 
 def start_busy(client: Client, count: int) -> None:
     """Start *count* busy processes in the shared pool."""
+    gate = client.path.with_name("gate")
+    gate.unlink(missing_ok=True)
+    os.mkfifo(gate)
     resources = {"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}}
-    container = {"name": "c", "command": ["sh", "-c", _BUSY.format(count=count)], "resources": resources}
+    container = {"name": "c", "command": ["sh", "-c", _BUSY.format(count=count, gate=gate)], "resources": resources}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -71,6 +75,7 @@ def start_busy(client: Client, count: int) -> None:
     client.post("/v1/pods", {"files": [{"text": json.dumps(pod), "source": "overlap"}]})
     while len(foreign(client)) < count:
         time.sleep(0.05)
+    os.close(os.open(gate, os.O_WRONLY))
 
 
 def foreign(client: Client) -> list[int]:

@@ -36,8 +36,7 @@ def main() -> int:
     if in_guest:
         Path("/sys/fs/cgroup/kept").mkdir()  # see guest_groups.py
     os.chdir(MAIN)
-    shared = "10,100,500"
-    if overlap.main(["--rounds", "10", "--shared", shared]):
+    if overlap.main(["--rounds", "5", "--shared", "10,100,500"]):
         return 1
     chosen = ["--basetemp", "/run/pinfold-pytest", "-k", f"({CHOSEN}) and not cgroup-v1 and not affinity"]
     return int(pytest.main([*SUITES, "-q", "--color=no", "--durations=5", "-p", "no:cacheprovider", *chosen]))

@@ -91,10 +91,9 @@ class Host:
             raise UnknownPod(f"nothing is reserved under {uid}")
         if uid not in self._deadlines:
             raise PodExists(f"pod {workload.pod.name} has its process already")
-        held = self.runtime.holder(pid)
         try:
-            if held is not None:
-                raise ApplyError(f"process {pid} belongs to {held}")
+            if any(main.pid == pid for main in self.runtime.mains.values()):
+                raise ApplyError(f"process {pid} is the main process of another container")
             self.runtime.attach(workload.refs()[0], pid)
         except PinfoldError:
             self._finish(workload)

@@ -1,0 +1,44 @@
+"""`pinfold hand-back`: write the daemon's State for a kubelet, so that its own static policy goes on with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pinfold.cli.client import Client, add_socket
+from pinfold.errors import PinfoldError
+from pinfold.formats.checkpoint import parse_checkpoint
+from pinfold.node.kubeletstate import FILE
+from pinfold.node.statefile import write_atomically
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold hand-back`."""
+    add_socket(parser)
+    parser.add_argument(
+        "--kubelet-dir",
+        metavar="DIR",
+        type=Path,
+        default=Path("/var/lib/kubelet"),
+        help="the kubelet's directory (default: /var/lib/kubelet)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the file; the kubelet must not run, and be started with the same policy, options and reserved CPUs."""
+    client = Client.of(args)
+    node, text = client.get("/v1/node"), client.get("/v1/state")["checkpoint"]
+    if node["policy"] != "static":
+        raise PinfoldError(f"the daemon's policy is {node['policy']}; a kubelet can only go on with static")
+    state = parse_checkpoint(text, policy="static")
+    path = args.kubelet_dir / FILE
+    write_atomically(path, text.encode())
+    pods = len(state.assignments)
+    print(f"{path}: {pods} pods with CPUs {state.exclusive or 'none'} of their own, shared pool {state.shared}")
+    print(
+        "next: stop pinfold, then start the kubelet with cpuManagerPolicy static and the same options and reserved CPUs"
+    )
+    return 0
