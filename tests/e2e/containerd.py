@@ -273,9 +273,7 @@ class Containerd:
     async def running_async(self) -> list[Seen]:
         """Return every container that runs now, with its process."""
         wanted = cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING))
-        listed = await self.call(
-            "ListContainers", cri.ListContainersRequest(filter=wanted), cri.ListContainersResponse
-        )
+        listed = await self.call("ListContainers", cri.ListContainersRequest(filter=wanted), cri.ListContainersResponse)
         found = []
         for one in listed.containers:
             label = {key.removeprefix("io.kubernetes."): value for key, value in one.labels.items()}

@@ -277,6 +277,7 @@ class Host:
             self._notes.tell(Note("workloads-not-usable", {"why": problem}))
         for kept in rows:
             workload = Workload(kept.pod, kept.kind, self.runtime, self._common)
+            self.manager.know(kept.pod)
             self._make_shared(workload)
             alive = [self._find_again(workload, container, kept) for container in kept.pod.all_containers]
             if workload.kind is Kind.POD:

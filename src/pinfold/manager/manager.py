@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.admission import Admission, collect
 from pinfold.core.cpuset import EMPTY
+from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import recover
 from pinfold.errors import AdmissionError, PinfoldError, StateError
@@ -25,14 +26,20 @@ if TYPE_CHECKING:
     from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
+    from pinfold.core.trace import Trace
     from pinfold.runtimes.base import Runtime
 
 
 class Note(NamedTuple):
-    """Something that happened, for the log and for whoever watches."""
+    """Something that happened, for the log and for whoever watches; *detail* is for the journal alone."""
 
     what: str
     fields: Mapping[str, object]
+    detail: Mapping[str, object] = {}
+
+
+def _steps(trace: Trace) -> list[str]:
+    return [str(step) for step in trace.steps]
 
 
 class Store(Protocol):
@@ -62,6 +69,7 @@ class Manager:
         self._store = store
         self._tell = tell
         self._online = online
+        self._names: dict[PodUID, str] = {}
 
     @property
     def wanted(self) -> Wanted:
@@ -78,13 +86,23 @@ class Manager:
         admission = self.admitter.admit(self.state, pod)
         if admission.refusal is not None:
             refusal = admission.refusal
-            self._tell(Note("refused", {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}))
+            fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
+            detail = {"namespace": pod.namespace, "container": admission.container, "steps": _steps(trace_of(refusal))}
+            self._tell(Note("refused", fields, detail))
             return admission._replace(state=self.state)
+        self.know(pod)
+        before = self.state
         self._change(admission.state)
         for name, decision in admission.decisions.items():
-            if decision.cpus is not None:
-                self._tell(Note("assigned", {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}))
+            if decision.cpus is not None and before.cpus(pod.uid, name) != decision.cpus:
+                fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
+                detail = {"namespace": pod.namespace, "uid": pod.uid, "steps": _steps(decision.trace)}
+                self._tell(Note("assigned", fields, detail))
         return admission
+
+    def know(self, pod: Pod) -> None:
+        """Take note of what a pod is called: a State has only UIDs."""
+        self._names[pod.uid] = f"{pod.namespace}/{pod.name}"
 
     def release(self, containers: Collection[ContainerRef]) -> None:
         """Take back the CPUs of containers that are gone."""
@@ -94,7 +112,8 @@ class Manager:
         if state != self.state:
             self._change(state)
             for container in containers:
-                self._tell(Note("released", {"pod": container.pod, "container": container.name}))
+                name = self._names.get(container.pod, container.pod).rpartition("/")[2]
+                self._tell(Note("released", {"pod": name, "container": container.name}, {"uid": container.pod}))
 
     def keep_only(self, active: Collection[PodUID]) -> None:
         """Take back the CPUs of all pods but these."""
@@ -155,7 +174,18 @@ class Manager:
             self._store.save(self.state)
             self.runtime.apply(self.wanted)
             raise
-        self.state = state
+        changed, self.state = state != self.state, state
+        if changed:
+            self.tell_state()
+
+    def tell_state(self) -> None:
+        """Tell the whole State, for whoever wants to know later how it was."""
+        exclusive = {
+            f"{self._names.get(pod, pod)}/{name}": str(cpus)
+            for pod, containers in self.state.assignments.items()
+            for name, cpus in containers.items()
+        }
+        self._tell(Note("state", {}, {"shared": str(self.wanted.shared), "exclusive": exclusive}))
 
     def _apply(self, state: State) -> None:
         want = wanted(state, self._online)

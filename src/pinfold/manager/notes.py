@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from pinfold.manager.manager import Note
 
@@ -33,11 +33,14 @@ class Entry(NamedTuple):
 class Notes:
     """The last notes, and a log line for each."""
 
-    def __init__(self, log: IO[str], *, as_json: bool = False) -> None:
+    def __init__(
+        self, log: IO[str], *, as_json: bool = False, keep: Callable[[dict[str, object]], None] = lambda _entry: None
+    ) -> None:
         self._entries: deque[Entry] = deque(maxlen=_KEPT)
         self._log = log
         self._as_json = as_json
         self._number = 0
+        self._keep = keep
         self._more = asyncio.Event()
 
     def tell(self, note: Note) -> None:

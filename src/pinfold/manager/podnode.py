@@ -196,6 +196,8 @@ class PodNode:
         self.runtime.replace_all(pods, containers)
         if self.read_only:
             return []
+        for pod in self.pods.values():
+            self.manager.know(pod)
         self.manager.keep_only(set(self.pods))
         strays = [self._take_in(ref, container) for ref, container in list(self.runtime.live())]
         self.runtime.apply(self.manager.wanted)
