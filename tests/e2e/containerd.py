@@ -89,7 +89,8 @@ class Containerd:
         self.suite = suite
         self.root = f"pinfold-kube-{uuid.uuid4().hex[:8]}"
         """The kubelet's cgroup root."""
-        self.run = Path(tempfile.mkdtemp(prefix="pf-cd-", dir="/run" if IN_GUEST else "/tmp"))
+        # Short, because a socket's path has at most 107 bytes; in the guest only /run is no overlay of another.
+        self.run = Path(tempfile.mkdtemp(prefix="pf-cd-", dir="/run" if IN_GUEST else None))
         self.cri_socket = self.run / "containerd.sock"
         self.nri_socket = self.run / "nri.sock"
         self.pods: dict[str, PodOnNode] = {}
@@ -164,9 +165,14 @@ class Containerd:
 
     def drop_channel(self) -> None:
         """Forget the connection."""
+
+        async def close(channel: Channel) -> None:
+            channel.close()
+            await asyncio.sleep(0.1)  # asyncio closes the socket when it comes to it
+
         if self._channel is not None:
             channel, self._channel = self._channel, None
-            self._loop.call_soon_threadsafe(channel.close)
+            self.wait(close(channel))
 
     async def call(self, method: str, request: Any, answer: Any) -> Any:  # noqa: ANN401 - protobuf messages
         """Call a method of the runtime service."""

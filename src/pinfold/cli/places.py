@@ -48,16 +48,16 @@ def find_state(environment: Mapping[str, str], uid: int, flag: str | None) -> Pl
 def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> Place:
     """Return the control socket, and what names it."""
     if flag is not None:
-        return _bindable(Place(check_path(flag, "--socket"), "--socket"))
+        return bindable(Place(check_path(flag, "--socket"), "--socket"))
     if named := environment.get("PINFOLD_SOCKET"):
-        return _bindable(Place(Path(named), "$PINFOLD_SOCKET"))
+        return bindable(Place(Path(named), "$PINFOLD_SOCKET"))
     if uid == 0:
         return Place(Path("/run/pinfold/pinfold.sock"), DEFAULT)
     if directory := _directory(environment, "XDG_RUNTIME_DIR"):
-        return _bindable(Place(directory / "pinfold/pinfold.sock", "$XDG_RUNTIME_DIR"))
+        return bindable(Place(directory / "pinfold/pinfold.sock", "$XDG_RUNTIME_DIR"))
     # Beside the default State even if --state-dir names another, so that commands find it without that flag.
     if state := _default_state(environment, uid):
-        return _bindable(Place(state.path / "pinfold.sock", state.source))
+        return bindable(Place(state.path / "pinfold.sock", state.source))
     said = "no control socket: none of $XDG_RUNTIME_DIR, $XDG_STATE_HOME and $HOME is an absolute path"
     raise ConfigError(Problem(said, "name one with --socket or $PINFOLD_SOCKET"))
 
@@ -78,7 +78,7 @@ def _default_state(environment: Mapping[str, str], uid: int) -> Place | None:
     return None
 
 
-def _bindable(place: Place) -> Place:
+def bindable(place: Place) -> Place:
     """Return *place*, unless it is too long for a socket."""
     size = len(os.fsencode(place.path))
     if size > MAX_SOCKET_PATH:

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pinfold.cli.places import DEFAULT, check_path, find_socket, find_state, socket_path
+from pinfold.cli.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_prefix, whole_number
+from pinfold.cli.places import DEFAULT, Place, bindable, check_path, find_socket, find_state, socket_path
 from pinfold.cli.settingstable import SETTINGS, Groups, LogFormat, RuntimeName, add_arguments
 from pinfold.core.admission import Scope
 from pinfold.core.allocators.order import Fidelity
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Mapping
 
-    from pinfold.cli.places import Place
     from pinfold.core.topology import Topology
 
 __all__ = ["Groups", "LogFormat", "RuntimeName", "Settings", "add_arguments", "read_settings", "socket_path"]
@@ -47,6 +47,7 @@ __all__ = ["Groups", "LogFormat", "RuntimeName", "Settings", "add_arguments", "r
 _MAX_FILE: Final = 1 << 20
 _KUBELET_DEFAULT: Final = "kubelet's default"
 _LAPTOP: Final = Config("static")
+_ADDRESS: Final[Address | None] = DEFAULT_ADDRESS
 _Value = TypeVar("_Value")
 _Name = TypeVar("_Name", Fidelity, Groups, LogFormat, RuntimeName)
 
@@ -65,6 +66,19 @@ class Kubernetes:
 
 
 @dataclass(frozen=True, slots=True)
+class Views:
+    """What others can see, and where."""
+
+    listen: Address | None
+    """None: nothing is served over TCP."""
+    listen_is_default: bool
+    metrics_prefix: str
+    pod_resources: Path
+    journal_bytes: int
+    journal_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All that `pinfold serve` has to know, checked."""
 
@@ -79,6 +93,7 @@ class Settings:
     group_name: str
     end_workloads: bool
     kubernetes: Kubernetes
+    views: Views
     state_dir: Path
     socket: Path
     sysroot: Path
@@ -109,6 +124,7 @@ def read_settings(
         group_name=reader.take("group_name", str, "pinfold"),
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
         kubernetes=_read_kubernetes(reader),
+        views=_read_views(reader, environment, uid),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
         sysroot=reader.take("sysroot", Path, Path("/")),
@@ -122,6 +138,35 @@ def read_settings(
     if reader.problems:
         raise ConfigError(*dict.fromkeys(reader.problems))
     return settings
+
+
+def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> Views:
+    listen = reader.take("listen", parse_address, _ADDRESS)
+    if (
+        listen is not None
+        and not listen.is_loopback
+        and not reader.take("allow_remote_read", parse_bool, otherwise=False)
+    ):
+        said = f"{reader.flag('listen')}: other machines can reach {listen.host}"
+        reader.problems.append(Problem(said, "add --allow-remote-read if they may read everything"))
+    return Views(
+        listen=listen,
+        listen_is_default=not reader.is_given("listen"),
+        metrics_prefix=reader.take("metrics_prefix", parse_prefix, "kubelet_"),
+        pod_resources=_read_pod_resources(reader, environment, uid),
+        journal_bytes=reader.take("journal_size", whole_number(0, 1 << 20), 64) << 20,
+        journal_seconds=reader.take("journal_days", whole_number(1, 36_500), 30) * 86_400.0,
+    )
+
+
+def _read_pod_resources(reader: _Reader, environment: Mapping[str, str], uid: int) -> Path:
+    def find(flag: str | None) -> Place:
+        if flag is not None:
+            return bindable(Place(check_path(flag, "--pod-resources-socket"), "--pod-resources-socket"))
+        beside = find_socket(environment, uid, reader.arguments.socket)
+        return bindable(Place(beside.path.with_name("pod-resources.sock"), beside.source))
+
+    return reader.place("pod_resources_socket", find)
 
 
 def _read_kubernetes(reader: _Reader) -> Kubernetes:

@@ -279,11 +279,45 @@ CONTAINERS: Final = (
         form="BOOL",
     ),
 )
+VIEWS: Final = (
+    Setting(
+        "listen",
+        "where the page, the read-only API and the metrics are served; port 0 takes a free one and says which, "
+        "none serves nothing",
+        "127.0.0.1:9440; without them if that port is taken",
+        "--listen",
+        form="HOST:PORT",
+    ),
+    Setting(
+        "allow_remote_read",
+        "let --listen name an address that other machines can reach; they can read everything, and change nothing",
+        "false",
+        "--allow-remote-read",
+        form="BOOL",
+    ),
+    Setting(
+        "metrics_prefix",
+        "what the names of the kubelet's metrics begin with",
+        "kubelet_",
+        "--metrics-prefix",
+        form="TEXT",
+    ),
+    Setting(
+        "pod_resources_socket",
+        "where the PodResources API (gRPC) is served, at most 107 bytes",
+        "pod-resources.sock beside the control socket",
+        "--pod-resources-socket",
+        form="PATH",
+    ),
+    Setting("journal_size", "the journal's largest size in MiB; 0 keeps none", "64", "--journal-size", form="MIB"),
+    Setting("journal_days", "how many days the journal goes back", "30", "--journal-days", form="DAYS"),
+)
 GROUPS: Final = {
     "CPU Manager": CPU_MANAGER,
     "Topology Manager": TOPOLOGY_MANAGER,
     "Daemon": DAEMON,
     "Containers": CONTAINERS,
+    "Views": VIEWS,
 }
 SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
 

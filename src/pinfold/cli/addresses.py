@@ -1,0 +1,70 @@
+"""Reads addresses and numbers that users write in flags."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.errors import ParseError, excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FORM: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]*)):([0-9]{1,5})")
+_PREFIX: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*|")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_MOST_PORT: Final = 65_535
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+DEFAULT_ADDRESS: Final = Address("127.0.0.1", 9440)
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address that HOST:PORT names; None for "none".
+
+    >>> print(parse_address("[::1]:0"), parse_address(":9440"), parse_address("none"))
+    [::1]:0 0.0.0.0:9440 None
+    """
+    if text == "none":
+        return None
+    found = _FORM.fullmatch(text)
+    if found is None or int(found[3]) > _MOST_PORT:
+        raise ParseError(f"{excerpt(text)} is no address; expected HOST:PORT such as 127.0.0.1:9440, [::1]:0, or none")
+    return Address(found[1] or found[2] or "0.0.0.0", int(found[3]))  # noqa: S104 - refused without --allow-remote-read
+
+
+def parse_prefix(text: str) -> str:
+    """Return what the names of metrics begin with; may be empty."""
+    if not _PREFIX.fullmatch(text):
+        raise ParseError(f'{excerpt(text)} cannot begin the name of a metric; allowed: letters, digits, "_" and ":"')
+    return text
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number in a range."""
+
+    def parse(text: str) -> int:
+        if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+            raise ParseError(f"{excerpt(text)} is no whole number from {least} to {most}")
+        return int(text)
+
+    return parse
