@@ -124,9 +124,9 @@ def read_settings(
         group_name=reader.take("group_name", str, "pinfold"),
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
         kubernetes=_read_kubernetes(reader),
-        views=_read_views(reader, environment, uid),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
+        views=_read_views(reader, environment, uid),
         sysroot=reader.take("sysroot", Path, Path("/")),
         preset=reader.take("preset", str, None),
         log_format=reader.choose("log_format", LogFormat.TEXT),
@@ -142,11 +142,8 @@ def read_settings(
 
 def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> Views:
     listen = reader.take("listen", parse_address, _ADDRESS)
-    if (
-        listen is not None
-        and not listen.is_loopback
-        and not reader.take("allow_remote_read", parse_bool, otherwise=False)
-    ):
+    others = reader.take("allow_remote_read", parse_bool, otherwise=False)
+    if listen is not None and not listen.is_loopback and not others:
         said = f"{reader.flag('listen')}: other machines can reach {listen.host}"
         reader.problems.append(Problem(said, "add --allow-remote-read if they may read everything"))
     return Views(
