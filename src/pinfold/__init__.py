@@ -1,4 +1,10 @@
-"""CPUs of their own for containers and processes; these are the public names."""
+"""CPUs of their own for containers and processes; these are the public names.
+
+Those that plan are imported when they are first asked for: a command that needs none of them starts without.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from pinfold.core.admission import Admission, Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
@@ -12,10 +18,17 @@ from pinfold.core.topology import CPUInfo, Group, Topology
 from pinfold.core.trace import Defect, Trace
 from pinfold.errors import AdmissionError, ConfigError, ParseError, PinfoldError, StateError
 
+if TYPE_CHECKING:
+    from pinfold.core.explain import Advice, advise
+    from pinfold.core.planner import Plan, Running
+    from pinfold.formats.planview import PlanView, plan
+    from pinfold.formats.podyaml import parse_pods
+
 __all__ = [
     "Admission",
     "AdmissionError",
     "Admitter",
+    "Advice",
     "Amounts",
     "CPUInfo",
     "CPUSet",
@@ -30,16 +43,39 @@ __all__ = [
     "HintList",
     "ParseError",
     "PinfoldError",
+    "Plan",
+    "PlanView",
     "Pod",
     "PodUID",
     "QoS",
     "Reservation",
     "Resources",
+    "Running",
     "Scope",
     "State",
     "StateError",
     "Topology",
     "Trace",
+    "advise",
+    "parse_pods",
+    "plan",
     "preset",
 ]
 __version__ = "0.1.0"
+
+_LATE = {
+    "Advice": "pinfold.core.explain",
+    "advise": "pinfold.core.explain",
+    "Plan": "pinfold.core.planner",
+    "Running": "pinfold.core.planner",
+    "PlanView": "pinfold.formats.planview",
+    "plan": "pinfold.formats.planview",
+    "parse_pods": "pinfold.formats.podyaml",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name that is asked for late."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)

@@ -130,6 +130,7 @@ class Containerd:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            timeout=10 * CALL,
             check=False,
         )
         assert done.returncode == 0, done.stdout

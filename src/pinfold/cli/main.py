@@ -51,6 +51,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
     "events": Verb("pinfold.cli.events", "show what happened"),
+    "hand-back": Verb("pinfold.cli.handback", "write the State for a kubelet that is to go on with it"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from pinfold.cli.settings import Settings
     from pinfold.core.topology import Topology
+    from pinfold.manager.manager import Manager
 
 
 class AlreadyRunning(PinfoldError):  # noqa: N818 - the fact
@@ -88,14 +89,15 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
     try:
         parts = _parts(basis)
         loop = Loop(parts.manager, parts.node, notes, chosen.reconcile_period)
-        control = Control(loop, parts.host, topology, _about(basis, parts))
+        about = _about(basis, parts)
+        control = Control(loop, parts.host, topology, about)
         server = Server(control.handle, frozenset({0, os.geteuid()}), report=_reporter(notes))
         await server.start(listener)
     except BaseException:
         chosen.socket.unlink(missing_ok=True)
         raise
     try:
-        await loop.run(lambda: _reload(args, topology, loop), lambda: _say_ready(basis, parts))
+        await loop.run(lambda: _reload(args, topology, loop, about), lambda: _say_ready(basis, parts))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
@@ -126,9 +128,25 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
         "runtime": parts.runtime.name,
         "groups": parts.kind,
         "weaker": list(parts.runtime.weaker),
+        "read_only": getattr(parts.runtime, "read_only", False),
         "state_dir": str(basis.chosen.state_dir),
         "socket": str(basis.chosen.socket),
         "pid": os.getpid(),
+        **_rules(basis.chosen, parts.manager),
+    }
+
+
+def _rules(chosen: Settings, manager: Manager) -> dict[str, object]:
+    """Return under which configuration the daemon goes on."""
+    config, policy = chosen.config, manager.admitter.policy
+    return {
+        "options": dict(config.options),
+        "reserved": str(policy.reserved) if isinstance(policy, StaticPolicy) else "",
+        "topology_policy": config.topology_policy,
+        "topology_scope": config.topology_scope,
+        "topology_options": dict(config.topology_options),
+        "feature_gates": dict(config.gates),
+        "fidelity": str(config.fidelity),
     }
 
 
@@ -141,13 +159,14 @@ def _say_ready(basis: Basis, parts: Parts) -> None:
     print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; socket {basis.chosen.socket}", flush=True)
 
 
-def _reload(args: argparse.Namespace, topology: Topology, loop: Loop) -> None:
+def _reload(args: argparse.Namespace, topology: Topology, loop: Loop, about: dict[str, object]) -> None:
     """Read the configuration again and go on under it; if it is wrong, or cannot be applied, under the old one."""
     try:
         chosen = settings.read_settings(args, topology, environment=os.environ, uid=os.geteuid())
         admitter = chosen.config.build(topology)
         loop.manager.reconfigure(admitter, store_of(chosen, admitter), loop.node.pods)
         loop.period = chosen.reconcile_period
+        about.update(_rules(chosen, loop.manager))
     except (PinfoldError, OSError) as error:
         loop.notes.tell(Note("reload-refused", {"why": str(error)}))
 

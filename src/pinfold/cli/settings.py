@@ -341,7 +341,7 @@ def _problems_on(topology: Topology, config: Config) -> tuple[Problem, ...]:
 def _check_runtime(reader: _Reader, settings: Settings) -> None:
     simulated = settings.runtime is RuntimeName.SIMULATED
     if reader.is_given("preset") and settings.runtime is not RuntimeName.SIMULATED:
-        said = "--preset is a machine that is not there, and what runs here runs on this one"
+        said = "--preset is a machine that is not there, and this one runs what runs"
         reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.SIMULATED}"))
     if reader.is_given("preset") and reader.is_given("sysroot"):
         reader.problems.append(Problem("--preset and --sysroot are two machines", "give one of them"))

@@ -35,7 +35,7 @@ text{fill:#e4e9ee}
 .isolated{fill:#3a2e12;stroke:#d69e2e}
 .offline{fill:#0e1318;stroke:#788594}
 """
-# Eight hues that stay apart for most colour-blind readers when they lie side by side; first for light, then for dark.
+# The first eight stay apart for most colour-blind readers when they lie side by side; for light, then for dark.
 _OWNERS: Final = (
     ("#9ecbf2", "#1f5f99"),
     ("#f7c48b", "#8f5313"),
@@ -45,6 +45,15 @@ _OWNERS: Final = (
     ("#8fd9d6", "#17676a"),
     ("#efe08a", "#75661a"),
     ("#d9bfa9", "#6b4a33"),
+    # Then stronger shades of them, for machines with more owners.
+    ("#5aa2de", "#3d85c6"),
+    ("#e8964a", "#b9722c"),
+    ("#6fbf62", "#4f9147"),
+    ("#e0748a", "#bd5067"),
+    ("#a283dc", "#8263c4"),
+    ("#4fbab6", "#2f8f92"),
+    ("#d3bd3f", "#a08d2c"),
+    ("#b58f70", "#93694b"),
 )
 OWNER_COLOURS: Final = len(_OWNERS)
 """How many colours there are for owners; the next owner gets the first again."""

@@ -28,6 +28,8 @@ _MOST_SCALE: Final = 1.25
 _CPU_HEIGHT: Final = 20
 _PAD: Final = 3
 _LEGEND_WIDTH: Final = 52
+# More lines than this would leave the boxes no room on the page.
+_LEGEND_LINES: Final = 8
 _SAMPLES: Final = ("isolated", "offline")
 _CLASSES: Final[Mapping[Kind, str]] = {Kind.SOCKET: "socket", Kind.NUMA: "numa", Kind.UNCORE: "uncore"}
 
@@ -84,6 +86,9 @@ def _legend(topology: Topology, colours: Mapping[str, str]) -> list[list[_Item]]
         if not lines or sum(other.width for other in lines[-1]) + item.width > _LEGEND_WIDTH:
             lines.append([])
         lines[-1].append(item)
+    if len(lines) > _LEGEND_LINES:
+        more = sum(len(line) for line in lines[_LEGEND_LINES - 1 :])
+        lines[_LEGEND_LINES - 1 :] = [[_Item("", f"and {more} more owners")]]
     for remark in remarks(topology):
         first, *rest = wrap(remark.text, int(_LEGEND_WIDTH / 0.6))
         lines.append([_Item(remark.about if remark.about in _SAMPLES else "", first)])

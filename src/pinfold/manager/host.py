@@ -125,6 +125,11 @@ class Host:
         """The pods that are here."""
         return {uid: workload.pod for uid, workload in self.workloads.items()}
 
+    @property
+    def link(self) -> tuple[str, str]:
+        """There is nobody to be connected to: the kernel runs processes."""
+        return "connected", self.runtime.kind
+
     def views(self) -> list[ContainerView]:
         """Return every container: its CPUs as decided, and those that the kernel allows its process."""
         return [self._view(workload, ref) for workload in self.workloads.values() for ref in workload.refs()]

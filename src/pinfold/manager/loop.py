@@ -29,6 +29,11 @@ class Node(Protocol):
         """The pods that are here."""
         ...
 
+    @property
+    def link(self) -> tuple[str, str]:
+        """How the connection to what runs containers is, and what there is to say of it."""
+        ...
+
     def views(self) -> list[ContainerView]:
         """Return what there is to say of every container."""
         ...

@@ -7,48 +7,40 @@ import json
 import time
 from collections import deque
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final
+
+from pinfold.core.entries import STATE, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable
 
     from pinfold.manager.manager import Note
 
 _KEPT: Final = 2000
 
 
-class Entry(NamedTuple):
-    """A note with its number and time."""
-
-    number: int
-    time: float
-    what: str
-    fields: Mapping[str, object]
-
-    def data(self) -> dict[str, object]:
-        """Return it as JSON-ready data."""
-        return {"number": self.number, "time": round(self.time, 3), "what": self.what, **self.fields}
-
-
 class Notes:
     """The last notes, and a log line for each."""
 
-    def __init__(
-        self, log: IO[str], *, as_json: bool = False, keep: Callable[[dict[str, object]], None] = lambda _entry: None
-    ) -> None:
+    def __init__(self, log: IO[str], *, as_json: bool = False) -> None:
         self._entries: deque[Entry] = deque(maxlen=_KEPT)
         self._log = log
         self._as_json = as_json
-        self._number = 0
-        self._keep = keep
+        self.number = 0
+        """That of the last entry."""
+        self.keepers: list[Callable[[Entry], None]] = []
+        """Who else is told everything, in all detail."""
         self._more = asyncio.Event()
 
     def tell(self, note: Note) -> None:
         """Keep and log a note."""
-        self._number += 1
-        entry = Entry(
-            self._number, time.time(), note.what, {name: _plain(value) for name, value in note.fields.items()}
-        )
+        self.number += 1
+        fields = {name: _plain(value) for name, value in note.fields.items()}
+        entry = Entry(self.number, time.time(), note.what, fields)
+        for keep in self.keepers:
+            keep(entry._replace(fields={**fields, **note.detail}))
+        if note.what == STATE:  # everybody can see it; only the journal has to remember
+            return
         self._entries.append(entry)
         with suppress(OSError, ValueError):  # a log that nobody reads must not undo what it tells of
             self._log.write(_line(entry, as_json=self._as_json))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import Amounts, PodUID
 from pinfold.core.policies.base import trace_of
+from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.snapshot import pools
 from pinfold.formats.checkpoint import format_checkpoint
 from pinfold.formats.poddoc import pod_document
@@ -99,8 +100,14 @@ class Control:
     def state(self) -> dict[str, object]:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""
         manager = self._loop.manager
-        text = format_checkpoint(manager.admitter.policy.name, manager.state, pod_level=False)
-        return {"checkpoint": text, "pods": [pod_document(pod) for pod in self._loop.node.pods.values()]}
+        policy = manager.admitter.policy
+        pod_level = isinstance(policy, StaticPolicy) and policy.pod_level
+        names = ("topology_policy", "topology_scope", "topology_options", "feature_gates")
+        return {
+            "checkpoint": format_checkpoint(policy.name, manager.state, pod_level=pod_level),
+            "pods": [pod_document(pod) for pod in self._loop.node.pods.values()],
+            "settings": {"policy_options": self._about["options"], **{name: self._about[name] for name in names}},
+        }
 
     def _events(self, request: Request) -> Response:
         after = request.number("after", 0)

@@ -284,7 +284,7 @@ def test_a_misspelt_field_of_the_file_is_a_warning(config_file: Path) -> None:
         (("--config", "/no/such/file"), "/no/such/file: No such file or directory"),
         (
             ("--preset", "laptop-4"),
-            "--preset is a machine that is not there, and what runs here runs on this one; use it with --runtime simulated",
+            "--preset is a machine that is not there, and this one runs what runs; use it with --runtime simulated",
         ),
         (
             ("--preset", "laptop-4", "--sysroot", "/mnt", "--runtime", "simulated"),

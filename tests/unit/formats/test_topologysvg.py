@@ -123,8 +123,8 @@ def test_many_owners_share_the_colours_there_are() -> None:
     topology = preset("cores:40")
     root = parse(format_svg(topology, owners={cpu: f"pod-{cpu:02}" for cpu in topology.online}))
     used = {rect.get("class") for rect in root.iter(f"{SVG}rect")}
-    assert {"owner0", "owner7"} < used
-    assert "owner8" not in used
+    assert {"owner0", "owner15"} < used
+    assert "owner16" not in used
 
 
 def test_legend_appears_only_when_needed() -> None:

@@ -1,0 +1,173 @@
+"""`pinfold fleet`: what thousands of nodes would do with these pods."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.cli.fleetwork import workers
+from pinfold.core.allocators.order import Fidelity
+from pinfold.core.fleet import RETRIES, Fleet, Scenario, plan_fleet
+from pinfold.core.scheduling import Scheduler
+from pinfold.errors import ParseError, PinfoldError, excerpt
+from pinfold.formats.fleetpods import MAX_REPLICAS, parse_workloads
+from pinfold.formats.fleetreport import FleetReport, format_json, format_table, format_yaml
+from pinfold.formats.fleetyaml import parse_fleet
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from pinfold.core.shard import ShardResult, ShardTask
+
+INCOMPLETE: Final = 1
+
+_MAX_FILE: Final = 64 << 20
+_MOST_JOBS: Final = 256
+_MOST_SEED: Final = 2**64 - 1
+_MOST_RETRIES: Final = 100
+_MOST_NOTES: Final = 10
+_BAR: Final = 40
+_BOTH: Final = "both"
+_OUTPUTS: Final[Mapping[str, Callable[[FleetReport], str]]] = {
+    "table": format_table,
+    "json": format_json,
+    "yaml": format_yaml,
+}
+
+
+class UnusableFleet(PinfoldError):  # noqa: N818 - the fact, as the others in this family
+    """Files that are right each by itself, and together make no fleet."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold fleet`."""
+    parser.epilog = "Exits with 1 if any pod did not get in. docs/how-to/fleet.md says what is modelled."
+    parser.add_argument("fleet", metavar="FLEET", help="node types and counts (YAML or JSON)")
+    parser.add_argument("pods", metavar="PODS", nargs="*", help="Pods, Deployments, Jobs … (YAML or JSON)")
+    parser.add_argument("-o", "--output", choices=tuple(_OUTPUTS), default="table")
+    parser.add_argument(
+        "--scheduler",
+        choices=(*Scheduler, _BOTH),
+        default=_BOTH,
+        help="blind: counts CPUs; aware: knows what is free on each NUMA node; both (default): compares them",
+    )
+    parser.add_argument("--seed", type=_whole(0, _MOST_SEED), default=0, metavar="N", help="order of arrival, ties")
+    parser.add_argument(
+        "--retries",
+        type=_whole(0, _MOST_RETRIES),
+        default=RETRIES,
+        metavar="N",
+        help=f"how often a refused pod is replaced by its controller (default {RETRIES})",
+    )
+    parser.add_argument(
+        "--as",
+        dest="view",
+        choices=tuple(map(str, Fidelity)),
+        default=str(Fidelity.PINFOLD),
+        help="who manages the CPUs of each node: pinfold (default), or a kubelet, mistakes included",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--jobs", type=_whole(1, _MOST_JOBS), metavar="N", help="processes to work with (default: one for each CPU)"
+    )
+    where.add_argument("--dask", metavar="ADDRESS", help="work on the Dask cluster at ADDRESS (tcp://HOST:8786)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what becomes of the fleet."""
+    fleet, notes = read_fleet(args.fleet, args.pods, Fidelity(args.view))
+    schedulers = tuple(Scheduler) if args.scheduler == _BOTH else (Scheduler(args.scheduler),)
+    scenario = Scenario(schedulers, args.seed, args.retries)
+    _say(notes)
+    progress = Progress(fleet.pods * len(schedulers), sys.stderr)
+    try:
+        with workers(args.jobs or len(os.sched_getaffinity(0)), args.dask) as work:
+            outcomes = plan_fleet(fleet, scenario, lambda tasks: progress.over(tasks, work(tasks)))
+    finally:
+        progress.clear()
+    print(_OUTPUTS[args.output](FleetReport(fleet, scenario, outcomes)), end="", flush=True)
+    return 0 if all(outcome.is_complete for outcome in outcomes) else INCOMPLETE
+
+
+def read_fleet(name: str, pods: Sequence[str], fidelity: Fidelity = Fidelity.PINFOLD) -> tuple[Fleet, list[str]]:
+    """Return the fleet in the files, and notes on what was left out; files that it names stand beside it."""
+    beside = Path(name).parent
+    found = parse_fleet(_read(name), lambda other: _read(str(beside / other)), source=name, fidelity=fidelity)
+    workloads, notes = list(found.workloads), list(found.notes)
+    for other in pods:
+        documents = parse_workloads(_read(other), source=other)
+        workloads += documents.workloads
+        notes += documents.ignored
+    fleet = Fleet(found.types, tuple(workloads))
+    if not fleet.pods:
+        raise UnusableFleet(f"{', '.join([name, *pods])}: no pods; name a file of pods, or add workloads to {name}")
+    if fleet.pods > MAX_REPLICAS:
+        raise UnusableFleet(f"{', '.join([name, *pods])}: {fleet.pods:,} pods are more than {MAX_REPLICAS:,}")
+    return fleet, notes
+
+
+class Progress:
+    """A bar on a terminal, and nothing elsewhere."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self.total = total
+        self.done = 0
+        self.stream = stream
+        self.shown = stream is not None and stream.isatty()
+
+    def over(self, tasks: Sequence[ShardTask], results: Iterable[ShardResult]) -> Iterator[ShardResult]:
+        """Yield the results, and show how far it is."""
+        self.show()
+        for task, result in zip(tasks, results, strict=True):
+            self.done += len(task.waiting) - len(result.left)
+            self.show()
+            yield result
+
+    def show(self) -> None:
+        """Draw the bar."""
+        if self.shown:
+            part = min(1.0, self.done / max(self.total, 1))
+            bar = "#" * int(part * _BAR)
+            print(f"\r[{bar:<{_BAR}}] {part:4.0%} of {self.total:,} pods", end="", file=self.stream, flush=True)
+
+    def clear(self) -> None:
+        """Remove the bar."""
+        if self.shown:
+            print("\r\x1b[K", end="", file=self.stream, flush=True)
+
+
+def _say(notes: Sequence[str]) -> None:
+    for note in notes[:_MOST_NOTES]:
+        print(f"pinfold: note: {note}", file=sys.stderr)
+    if len(notes) > _MOST_NOTES:
+        print(f"pinfold: note: and {len(notes) - _MOST_NOTES} more", file=sys.stderr)
+
+
+def _read(name: str) -> str:
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise ParseError(getattr(error, "strerror", None) or str(error), where=name) from error
+    if len(data) > _MAX_FILE:
+        raise ParseError(f"is larger than {_MAX_FILE >> 20} MiB", where=name)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ParseError(f"is not text (byte {error.start + 1} is not UTF-8)", where=name) from None
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number within these bounds, for argparse."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):
+            raise ValueError(excerpt(text))
+        return int(text)
+
+    read.__name__ = f"whole number from {least} to {most}"
+    return read

@@ -1,0 +1,155 @@
+"""`pinfold plan`: what a node would do with these pods, on any machine, without touching one.
+
+Exit code 1 if a pod is refused: in a comparison if every variant refuses one, with --recommend if even the best does,
+with --orders if any order does.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from pinfold.cli.planarguments import add_arguments
+from pinfold.cli.planinputs import BadQuestion, read_inputs, read_text
+from pinfold.cli.planprogress import shown
+from pinfold.cli.terminal import look
+from pinfold.core.compare import combinations, compare, ranked
+from pinfold.core.orders import sample, tally
+from pinfold.core.planner import make_plan
+from pinfold.core.replay import replay
+from pinfold.formats.plancompare import comparison_data, format_comparison, format_recommendation
+from pinfold.formats.plandata import format_json, format_yaml, plan_data
+from pinfold.formats.planhtml import format_html
+from pinfold.formats.planorders import format_orders, orders_data
+from pinfold.formats.planreplay import format_replay, replay_data
+from pinfold.formats.plansvg import format_plan_svg
+from pinfold.formats.plantable import format_plan, unsound
+from pinfold.formats.podtrace import parse_trace
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable
+
+    from pinfold.cli.planinputs import Inputs
+    from pinfold.core.planner import Plan
+
+__all__ = ["add_arguments", "run"]
+
+FITS, REFUSED = 0, 1
+_MOST_WARNINGS: Final = 10
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan what was asked, print it, and return whether all of it fits."""
+    _check(args)
+    inputs = read_inputs(args)
+    _warn(inputs.warnings)
+    if args.trace is not None:
+        return _replay(args, inputs)
+    if args.orders is not None:
+        return _orders(args, inputs)
+    if args.recommend:
+        return _recommend(args, inputs)
+    return _compare(args, inputs) if len(inputs.variants) > 1 else _plan(args, inputs)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not (args.pods or args.trace is not None or args.live or args.state):
+        raise BadQuestion("no pods: name files with pods, or --trace, --live or --state")
+    if args.trace is not None and (args.pods or args.live or args.without or args.replicas or args.resize):
+        raise BadQuestion("--trace has its own pods: leave files, --live, --without, --replicas and --resize away")
+    several = len(args.preset) > 1 or len(args.options) > 1
+    question = next((f"--{name}" for name in ("recommend", "orders", "trace") if getattr(args, name)), None)
+    if question and several:
+        raise BadQuestion(f"{question} is about one node: give one --preset and one --options")
+    if args.output in {"svg", "html"} and (several or (question and question != "--trace")):
+        raise BadQuestion(f"-o {args.output} shows one plan: it does not go with {question or 'a comparison'}")
+
+
+def _plan(args: argparse.Namespace, inputs: Inputs) -> int:
+    label, topology, config = inputs.variants[0]
+    plan = make_plan(inputs.pods, topology, config, inputs.running)
+    _print_plan(args, plan, label, lambda: format_plan(plan, look(sys.stdout), label), lambda: plan_data(plan, label))
+    return REFUSED if plan.refused else FITS
+
+
+def _print_plan(
+    args: argparse.Namespace,
+    plan: Plan,
+    label: str,
+    table: Callable[[], str],
+    data: Callable[[], dict[str, object]],
+) -> None:
+    if args.output == "svg":
+        _print(format_plan_svg(plan, label))
+    elif args.output == "html":
+        _print(format_html(plan, label))
+    else:
+        _print_either(args, table, data)
+    _warn(unsound(plan))
+
+
+def _print_either(args: argparse.Namespace, table: Callable[[], str], data: Callable[[], dict[str, object]]) -> None:
+    if args.output == "table":
+        _print(f"{table()}\n")
+    else:
+        _print((format_json if args.output == "json" else format_yaml)(data()))
+
+
+def _compare(args: argparse.Namespace, inputs: Inputs) -> int:
+    total = len(inputs.variants)
+    rows = list(shown(compare(inputs.variants, inputs.pods, inputs.running), total, "planning"))
+    _print_either(args, lambda: format_comparison(rows, look(sys.stdout)), lambda: comparison_data(rows))
+    return FITS if any(row.plan is not None and not row.plan.refused for row in rows) else REFUSED
+
+
+def _recommend(args: argparse.Namespace, inputs: Inputs) -> int:
+    _, topology, config = inputs.variants[0]
+    if config.policy == "none":
+        raise BadQuestion("--recommend compares options of policy static; add --policy static")
+    variants = combinations(config, topology)
+    rows = list(shown(compare(variants, inputs.pods, inputs.running), len(variants), "trying"))
+    best = ranked(rows, config)
+    _print_either(args, lambda: format_recommendation(best, rows[0], look(sys.stdout)), lambda: comparison_data(best))
+    return FITS if best[0].plan is not None and not best[0].plan.refused else REFUSED
+
+
+def _orders(args: argparse.Namespace, inputs: Inputs) -> int:
+    _, topology, config = inputs.variants[0]
+    empty = make_plan((), topology, config, inputs.running)
+    endless = sample(empty.admitter, empty.ruler, empty.before, inputs.pods, args.seed)
+    found = tally(list(shown(islice(endless, args.orders), args.orders, "trying orders")), len(inputs.pods))
+    _print_either(
+        args,
+        lambda: format_orders(found, inputs.pods, args.seed, look(sys.stdout)),
+        lambda: orders_data(found, inputs.pods, args.seed),
+    )
+    return REFUSED if any(found.refused) else FITS
+
+
+def _replay(args: argparse.Namespace, inputs: Inputs) -> int:
+    label, topology, config = inputs.variants[0]
+    events = parse_trace(read_text(args.trace), source="stdin" if args.trace == "-" else args.trace)
+    found = replay(shown(events, len(events), "replaying"), topology, config, inputs.running)
+    _print_plan(
+        args,
+        found.plan,
+        label,
+        lambda: format_replay(found, look(sys.stdout), label),
+        lambda: replay_data(found, label),
+    )
+    return REFUSED if found.plan.refused else FITS
+
+
+def _print(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    texts = list(warnings)
+    for text in texts[:_MOST_WARNINGS]:
+        line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+        print(f"pinfold: warning: {line}", file=sys.stderr)
+    if len(texts) > _MOST_WARNINGS:
+        print(f"pinfold: warning: and {len(texts) - _MOST_WARNINGS} more; see -o json", file=sys.stderr)

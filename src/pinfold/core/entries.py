@@ -1,0 +1,91 @@
+"""Entry: something that happened on a node, with its number and time; and Subject: whom an entry is about.
+
+Numbers go up and are never used twice. Times are what the clock said, and a clock can be set back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.errors import ParseError, excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STATE: Final = "state"
+"""What an entry is that holds a whole State: `shared`, and `exclusive` by NAMESPACE/POD/CONTAINER, as CPU lists."""
+_FAR: Final = 1e15
+_NAMED: Final = ("POD", "POD/CONTAINER", "NAMESPACE/POD/CONTAINER")
+
+
+class Entry(NamedTuple):
+    """A note with its number and time."""
+
+    number: int
+    time: float
+    what: str
+    fields: Mapping[str, object]
+
+    def data(self) -> dict[str, object]:
+        """Return it as JSON-ready data."""
+        return {"number": self.number, "time": round(self.time, 3), "what": self.what, **self.fields}
+
+    def text(self, name: str) -> str:
+        """Return the text of a field; empty if there is no such field, or no text in it.
+
+        >>> Entry(1, 0.0, "assigned", {"cpus": "2-3"}).text("cpus")
+        '2-3'
+        """
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else ""
+
+
+def entry_of(data: object) -> Entry:
+    """Return the entry that JSON data holds, or raise what it lacks.
+
+    >>> entry_of({"number": 7, "time": 1.5, "what": "released", "pod": "web"})
+    Entry(number=7, time=1.5, what='released', fields={'pod': 'web'})
+    """
+    if not isinstance(data, dict):
+        raise ParseError("an entry is an object")
+    fields = data.copy()
+    number, time, what = fields.pop("number", None), fields.pop("time", None), fields.pop("what", None)
+    if type(number) is not int or number < 1:
+        raise ParseError("number: expected 1 or more")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) < _FAR:  # not: NaN is not either
+        raise ParseError("time: expected seconds since the epoch")
+    if not isinstance(what, str):
+        raise ParseError("what: expected text")
+    return Entry(number, float(time), what, fields)
+
+
+class Subject(NamedTuple):
+    """A container, or all containers of a pod; without a namespace, in whichever."""
+
+    namespace: str | None
+    pod: str
+    container: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Subject:
+        """Return who is named by POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER.
+
+        >>> Subject.parse("web/app")
+        Subject(namespace=None, pod='web', container='app')
+        """
+        parts = text.split("/")
+        if len(parts) > len(_NAMED) or not all(parts):
+            raise ParseError(f"{excerpt(text)} names no container; expected {', '.join(_NAMED[:-1])} or {_NAMED[-1]}")
+        namespace = parts.pop(0) if len(parts) == len(_NAMED) else None
+        return cls(namespace, parts[0], parts[1] if parts[1:] else None)
+
+    def covers(self, entry: Entry) -> bool:
+        """Whether an entry is about them; one about a whole pod is about each of its containers."""
+        if self.pod != entry.fields.get("pod"):
+            return False
+        return (self.namespace is None or entry.fields.get("namespace", self.namespace) == self.namespace) and (
+            self.container is None or entry.fields.get("container", self.container) == self.container
+        )
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, self))

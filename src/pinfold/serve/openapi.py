@@ -1,0 +1,159 @@
+"""What the read-only API offers, as an OpenAPI 3.1 document: every path, parameter and answer; served, and tested."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import pinfold
+
+Schema = dict[str, Any]  # Any: JSON
+
+_TEXT: Final[Schema] = {"type": "string"}
+_CPUS: Final[Schema] = {"type": "string", "description": "CPUs as a Linux list, such as 0-3,8; empty: none"}
+_NUMBER: Final[Schema] = {"type": "integer"}
+_TIME: Final[Schema] = {"type": "number", "description": "seconds since the epoch"}
+_FLAG: Final[Schema] = {"type": "boolean"}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _object(optional: tuple[str, ...] = (), **fields: Schema) -> Schema:
+    return {"type": "object", "properties": fields, "required": [name for name in fields if name not in optional]}
+
+
+_ALIGNMENT: Final = _object(cores=_NUMBER, uncore_caches=_NUMBER, numa_nodes=_NUMBER, sockets=_NUMBER)
+_ENTRY: Final = _object(number=_NUMBER, time=_TIME, what=_TEXT)
+_CONTAINER: Final = _object(
+    namespace=_TEXT,
+    pod=_TEXT,
+    container=_TEXT,
+    kind=_TEXT,
+    qos=_TEXT,
+    exclusive=_FLAG,
+    cpus=_CPUS,
+    allowed=_CPUS,
+    state=_TEXT,
+    pid=_or_null(_NUMBER),
+    restarts=_NUMBER,
+    code=_or_null(_NUMBER),
+    since=_TIME,
+    alignment=_or_null(_ALIGNMENT),
+    why=_TEXT,
+)
+_POD: Final = _object(namespace=_TEXT, name=_TEXT, uid=_TEXT, qos=_TEXT, kind=_TEXT, containers=_list(_TEXT))
+_POOLS: Final = _object(
+    online=_CPUS, shared=_CPUS, reserved=_CPUS, assignable=_CPUS, exclusive=_CPUS, offline=_CPUS, isolated=_CPUS
+)
+_CONFIG: Final = _object(
+    version=_TEXT,
+    policy=_TEXT,
+    options={"type": "object"},
+    topology_policy=_TEXT,
+    topology_scope=_TEXT,
+    topology_options={"type": "object"},
+    fidelity=_TEXT,
+    reserved=_CPUS,
+    runtime=_TEXT,
+    groups=_TEXT,
+    weaker=_list(_TEXT),
+    machine=_TEXT,
+    link=_object(state=_TEXT, detail=_TEXT),
+    read_only=_FLAG,
+)
+_HISTORY: Final = _object(entries=_list(_ENTRY), first=_or_null(_TIME), more=_FLAG)
+_MOMENT: Final = _object(
+    time=_TIME,
+    shared=_CPUS,
+    exclusive={"type": "object", "additionalProperties": _CPUS},
+    known=_FLAG,
+    since=_or_null(_TIME),
+)
+_REFUSAL: Final = _object(reason=_TEXT, message=_TEXT, fixes=_list(_TEXT))
+_EXPLANATION: Final = _object(
+    container=_TEXT,
+    since=_TIME,
+    steps=_list(_TEXT),
+    passed_over=_list(_TEXT),
+    refusal=_or_null(_REFUSAL),
+    cpus=_or_null(_CPUS),
+    alignment=_or_null(_ALIGNMENT),
+)
+_ERROR: Final = _object(reason=_TEXT, message=_TEXT)
+_WHO: Final = "NAMESPACE/POD/CONTAINER, POD/CONTAINER or POD"
+
+
+def _parameter(name: str, description: str, schema: Schema, *, required: bool = False) -> Schema:
+    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+def _answer(description: str, schema: Schema | None, kind: str = "application/json") -> Schema:
+    return {"description": description, "content": {kind: {"schema": schema or _TEXT}}}
+
+
+_BAD: Final = _answer("a parameter is wrong", _ERROR)
+_UNKNOWN: Final = _answer("there is no such thing", _ERROR)
+_ELSEWHERE: Final = _answer("this address is not ours, or the page that asks is not", _ERROR)
+_BUSY: Final = _answer("too many clients", _ERROR)
+
+
+def _get(summary: str, schema: Schema, *parameters: Schema, missing: bool = False) -> Schema:
+    answers = {"200": _answer(summary, schema), "400": _BAD, "403": _ELSEWHERE, "421": _ELSEWHERE, "503": _BUSY}
+    if missing:
+        answers["404"] = _UNKNOWN
+    return {"get": {"summary": summary, "parameters": list(parameters), "responses": answers}}
+
+
+def _plain(summary: str, kind: str) -> Schema:
+    answers = {"200": _answer(summary, None, kind), "400": _BAD, "403": _ELSEWHERE, "421": _ELSEWHERE, "503": _BUSY}
+    return {"get": {"summary": summary, "responses": answers}}
+
+
+_SINCE: Final = _parameter("since", "seconds since the epoch", {"type": "number"})
+_UNTIL: Final = _parameter("until", "seconds since the epoch", {"type": "number"})
+_LIMIT: Final = _parameter("limit", "at most so many, the newest", {"type": "integer", "minimum": 1, "maximum": 10_000})
+_ONLY: Final = _parameter("what", "kinds of entries, separated by commas", _TEXT)
+
+
+@cache
+def document() -> Schema:
+    """Return the document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "pinfold",
+            "version": pinfold.__version__,
+            "description": "What a node is like, what it was like, and why. Read-only.",
+        },
+        "paths": {
+            "/api/v1/topology": _get("sockets, NUMA nodes, caches, cores and CPUs", {"type": "object"}),
+            "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
+            "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
+            "/api/v1/pods": _get("every pod", _list(_POD)),
+            "/api/v1/config": _get("the rules, and what cannot be promised here", _CONFIG),
+            "/api/v1/history": _get(
+                "what happened", _HISTORY, _SINCE, _UNTIL, _LIMIT, _ONLY, _parameter("container", _WHO, _TEXT)
+            ),
+            "/api/v1/at": _get(
+                "who had which CPUs at a time",
+                _MOMENT,
+                _parameter("time", "seconds since the epoch", {"type": "number"}),
+            ),
+            "/api/v1/explain": _get(
+                "why a container has its CPUs, or was refused",
+                _EXPLANATION,
+                _parameter("container", _WHO, _TEXT, required=True),
+                missing=True,
+            ),
+            "/events": _plain("what happens, as server-sent events", "text/event-stream"),
+            "/metrics": _plain("metrics, as Prometheus reads them", "text/plain"),
+            "/healthz": _plain("whether it is alive", "text/plain"),
+            "/readyz": _plain("whether it is ready", "text/plain"),
+        },
+    }
