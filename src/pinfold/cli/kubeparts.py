@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.kubernetes import KubeRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from pinfold.core.pods import Pod
     from pinfold.formats.kubepods import RuntimePod
     from pinfold.manager.crifollower import CRIFollower
@@ -90,8 +93,14 @@ def _over_nri(basis: Basis, node: PodNode) -> Source:
     identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
     plugin = nriplugin.Plugin(NRIHandler(node, notes), identity, node.linked, failed)
     if launch is not None:
-        return lambda: nriplugin.serve_launched(launch, plugin)
+        return lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin))
     return lambda: nriplugin.serve(settings.nri_socket, plugin)
+
+
+async def _until_it_ends(connection: Awaitable[None]) -> None:
+    """Serve the runtime that has started us, and end with it: it starts another one."""
+    await connection
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _over_cri(basis: Basis, node: PodNode) -> Source:
