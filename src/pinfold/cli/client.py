@@ -35,7 +35,8 @@ class Refused(PinfoldError):  # noqa: N818 - the fact
     exit_code = 4
 
     def __init__(self, answer: dict[str, Any]) -> None:  # Any: JSON of the daemon
-        super().__init__(f"{answer.get('reason', 'Refused')}: {answer.get('message', 'no reason given')}")
+        why = f"{answer.get('reason', 'Refused')}: {answer.get('message', 'no reason given')}"
+        super().__init__("; ".join(filter(None, (why, answer.get("explanation")))))
         self.answer = answer
 
 

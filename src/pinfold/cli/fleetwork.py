@@ -83,6 +83,10 @@ def _dask(address: str) -> Iterator[Work]:
         problem = str(error).partition("\n")[0]
         raise WorkFailed(f"--dask {address}: {problem}; {_EXPECTED}") from error
     with client:
+        try:
+            client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        except (OSError, TimeoutError) as error:
+            raise WorkFailed(f"--dask {address}: the cluster has no workers") from error
         yield lambda tasks: _gather(client, address, tasks)
 
 

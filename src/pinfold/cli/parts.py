@@ -58,7 +58,7 @@ def loaded_manager(basis: Basis, runtime: Runtime, running: dict[PodUID, dict[st
         basis.notes.tell(Note("state-not-usable", {"why": loaded.problem, "aside": loaded.aside}))
     for ref, cpus in loaded.lost.items():
         basis.notes.tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
-    return Manager(basis.admitter, runtime, store, loaded.state, basis.notes.tell, basis.topology.online)
+    return Manager(basis.admitter, runtime, store, loaded.state, basis.notes.tell, basis.topology)
 
 
 def host_parts(basis: Basis) -> Parts:

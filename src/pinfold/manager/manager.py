@@ -10,7 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.admission import Admission, collect
+from pinfold.core.alignment import Ruler
 from pinfold.core.cpuset import EMPTY
+from pinfold.core.explain import advise
+from pinfold.core.planner import Outcome
 from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import recover
@@ -21,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pinfold.core.admission import Admitter
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
+    from pinfold.core.topology import Topology
     from pinfold.core.trace import Trace
     from pinfold.runtimes.base import Runtime
 
@@ -60,7 +63,7 @@ class Manager:
         store: Store,
         state: State,
         tell: Callable[[Note], None],
-        online: CPUSet = EMPTY,
+        topology: Topology | None = None,
     ) -> None:
         self.admitter = admitter
         self.runtime = runtime
@@ -68,7 +71,9 @@ class Manager:
         self.drifts_repaired = 0
         self._store = store
         self._tell = tell
-        self._online = online
+        self._topology = topology
+        self._online = EMPTY if topology is None else topology.online
+        self._advice: tuple[Admission | None, str] = (None, "")
         self._names: dict[PodUID, str] = {}
 
     @property
@@ -85,11 +90,7 @@ class Manager:
         """Let a pod in: when this returns without a refusal, everyone else has left its CPUs, and that was verified."""
         admission = self.admitter.admit(self.state, pod)
         if admission.refusal is not None:
-            refusal = admission.refusal
-            fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
-            detail = {"namespace": pod.namespace, "container": admission.container, "steps": _steps(trace_of(refusal))}
-            self._tell(Note("refused", fields, detail))
-            return admission._replace(state=self.state)
+            return self._refused(pod, admission)
         self.know(pod)
         before = self.state
         self._change(admission.state)
@@ -99,6 +100,28 @@ class Manager:
                 detail = {"namespace": pod.namespace, "uid": pod.uid, "steps": _steps(decision.trace)}
                 self._tell(Note("assigned", fields, detail))
         return admission
+
+    def _refused(self, pod: Pod, admission: Admission) -> Admission:
+        refusal = admission.refusal
+        assert refusal is not None  # noqa: S101 - for mypy; the only caller has looked
+        steps, advice = _steps(trace_of(refusal)), self._advise(pod, admission)
+        fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
+        detail = {"namespace": pod.namespace, "container": admission.container, "steps": steps, "fixes": [advice]}
+        self._tell(Note("refused", fields, detail))
+        answer = admission._replace(state=self.state)
+        self._advice = (answer, advice)
+        return answer
+
+    def _advise(self, pod: Pod, admission: Admission) -> str:
+        if self._topology is None:
+            return ""
+        ruler = Ruler(self._topology, getattr(self.admitter.policy, "allocatable", None))
+        return str(advise(self.admitter, ruler, Outcome(pod, self.state, admission), self._names))
+
+    def advice(self, admission: Admission) -> str:
+        """Return what would have made the last refused pod fit; empty if nobody knows."""
+        last, text = self._advice
+        return text if last is admission else ""
 
     def know(self, pod: Pod) -> None:
         """Take note of what a pod is called: a State has only UIDs."""

@@ -120,8 +120,8 @@ class PodNode:
         admission = self.manager.admit(self._as_far_as(pod, ref.name))
         if admission.refusal is not None:
             refusal = admission.refusal
-            explanation = f"{len(self._assignable)} CPUs can be given ({self._assignable or 'none'})"
-            raise RefusedContainer(f"{refusal.reason}: {refusal.message}; {explanation}; pinfold explains more")
+            advice = self.manager.advice(admission)
+            raise RefusedContainer(f"{refusal.reason}: {refusal.message}{f' ({advice})' if advice else ''}")
         return self.manager.state.cpus(ref.pod, ref.name)
 
     def _as_far_as(self, pod: Pod, name: str) -> Pod:
@@ -136,10 +136,6 @@ class PodNode:
             init=tuple(container for container in pod.init if is_due(container.name)),
             containers=tuple(container for container in pod.containers if is_due(container.name)),
         )
-
-    @property
-    def _assignable(self) -> CPUSet:
-        return self.manager.state.shared - getattr(self.manager.admitter.policy, "reserved", self.manager.state.shared)
 
     def verify(self, container: RuntimeContainer) -> None:
         """See that a container, and everyone else, is where it should be; put right what is not, or raise."""

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import Amounts, PodUID
 from pinfold.core.policies.base import trace_of
 from pinfold.core.policies.static import StaticPolicy
@@ -131,9 +130,13 @@ class Control:
 
     def _submit(self, pod: Pod) -> dict[str, object]:
         try:
-            return {"pod": pod.name, **_outcome(self._host.submit(pod), self._assignable())}
+            admission = self._host.submit(pod)
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
+        return {"pod": pod.name, **self._told(admission)}
+
+    def _told(self, admission: Admission) -> dict[str, object]:
+        return _outcome(admission, self._loop.manager.advice(admission))
 
     @property
     def _host(self) -> Host:
@@ -147,10 +150,6 @@ class Control:
     def _check_real(self) -> None:
         if self._host.runtime.name == "simulated":
             raise HTTPError(400, "Simulated", "this daemon's machine is simulated, so no command can run on it")
-
-    def _assignable(self) -> CPUSet:
-        manager = self._loop.manager
-        return CPUSet.parse(pools(manager.admitter.policy, manager.state, self._topology)["assignable"])
 
     async def _delete(self, namespace: str, name: str) -> Response:
         try:
@@ -167,9 +166,9 @@ class Control:
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         if admission.refusal is not None:
-            return Response(409, _outcome(admission, self._assignable())["refused"])
+            return Response(409, self._told(admission)["refused"])
         environment = self._host.runtime.environment(pod.ref(pod.containers[0]))
-        return Response(201, {"uid": pod.uid, "environment": environment, **_outcome(admission, self._assignable())})
+        return Response(201, {"uid": pod.uid, "environment": environment, **self._told(admission)})
 
     def _attach(self, request: Request, uid: PodUID) -> Response:
         pid = _pid(_body(request))
@@ -196,17 +195,16 @@ class Control:
         return reserved
 
 
-def _outcome(admission: Admission, assignable: CPUSet) -> dict[str, object]:
+def _outcome(admission: Admission, advice: str) -> dict[str, object]:
     if admission.refusal is not None:
-        return {"refused": _refusal(admission.refusal, admission.container, assignable)}
+        return {"refused": _refusal(admission.refusal, admission.container, advice)}
     cpus = {name: str(decision.cpus) for name, decision in admission.decisions.items() if decision.cpus is not None}
     return {"cpus": cpus}
 
 
-def _refusal(refusal: AdmissionError, container: str | None, assignable: CPUSet) -> dict[str, object]:
+def _refusal(refusal: AdmissionError, container: str | None, advice: str) -> dict[str, object]:
     steps = [str(step) for step in trace_of(refusal).steps[:-1]]
-    free = f"{len(assignable)} CPUs can be given now ({assignable})" if assignable else "no CPU can be given now"
-    explanation = f"container {container}: {free}; see `pinfold get cpus` for who has the others"
+    explanation = f"container {container}: {advice}" if container is not None and advice else advice
     return {
         "reason": refusal.reason,
         "message": refusal.message,
