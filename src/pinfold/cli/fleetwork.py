@@ -11,7 +11,10 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.core.shard import run_shard
@@ -87,7 +90,30 @@ def _dask(address: str) -> Iterator[Work]:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
             raise WorkFailed(f"--dask {address}: the cluster has no workers") from error
+        _check_workers(client, address)
         yield lambda tasks: _gather(client, address, tasks)
+
+
+def _check_workers(client: Any, address: str) -> None:  # noqa: ANN401 - a Client
+    """Raise unless all workers have this pinfold: Dask's end, and are waited for in vain, where it is missing."""
+    ask = partial(client.run, on_error="return")
+    ours = _version()
+    versions = ask(version, "pinfold")
+    for worker, found in ask(find_spec, "pinfold.core.shard").items():
+        if found is None or isinstance(found, Exception):
+            raise WorkFailed(f"--dask {address}: pinfold is not installed on worker {worker}")
+        if ours is not None and versions.get(worker) != ours:
+            raise WorkFailed(
+                f"--dask {address}: worker {worker} has pinfold {versions.get(worker)}, and this is {ours}"
+            )
+
+
+def _version() -> str | None:
+    """Return the version that is installed here; None if pinfold runs without having been installed."""
+    try:
+        return version("pinfold")
+    except PackageNotFoundError:
+        return None
 
 
 def _gather(client: Any, address: str, tasks: Sequence[ShardTask]) -> Iterator[ShardResult]:  # noqa: ANN401 - a Client
@@ -96,6 +122,6 @@ def _gather(client: Any, address: str, tasks: Sequence[ShardTask]) -> Iterator[S
         try:
             yield future.result()
         except Exception as error:
-            # Whatever happens on a worker arrives here: pinfold is missing there, or another version, or it ended.
+            # Whatever happens on a worker arrives here: it ran out of memory, or was ended.
             problem = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise WorkFailed(f"--dask {address}: a worker failed with {problem}") from error

@@ -1,6 +1,6 @@
 """The command line: a table of verbs, and the one place that turns errors into exit codes.
 
-0 is success, 2 a wrong call or an unusable input, 3 no daemon, 4 a refusal, 5 a second daemon, 130 Ctrl-C, 141 a reader
+0 is success, 1 a plan in which not all pods get in, 2 a wrong call or an unusable input, 3 no daemon, 4 a refusal, 5 a second daemon, 130 Ctrl-C, 141 a reader
 that went away (as of `| head`); `run` exits as its command does, 126 and 127 if it cannot be started. A verb is a
 module with `add_arguments` and `run`; it is imported only when it is called.
 """
@@ -51,6 +51,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
     "events": Verb("pinfold.cli.events", "show what happened"),
+    "history": Verb("pinfold.cli.history", "who had which CPUs when: what happened, kept for weeks"),
+    "explain": Verb("pinfold.cli.explain", "why a container has these CPUs, or was refused, and what would help"),
     "hand-back": Verb("pinfold.cli.handback", "write the State for a kubelet that is to go on with it"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
 }

@@ -87,5 +87,14 @@ class Subject(NamedTuple):
             self.container is None or entry.fields.get("container", self.container) == self.container
         )
 
+    def is_owner(self, name: str) -> bool:
+        """Whether the owner of CPUs, by its NAMESPACE/POD/CONTAINER, is one of them.
+
+        >>> Subject.parse("web").is_owner("default/web/app"), Subject.parse("web/db").is_owner("default/web/app")
+        (True, False)
+        """
+        namespace, pod, container = (*name.split("/"), "", "")[:3]
+        return self.pod == pod and self.namespace in {None, namespace} and self.container in {None, container}
+
     def __str__(self) -> str:
         return "/".join(filter(None, self))
