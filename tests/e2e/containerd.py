@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import pytest
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.errors import PinfoldError
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.grpcchannel import Channel
 
@@ -48,6 +49,12 @@ needs_lab = pytest.mark.skipif(
 def work_dir() -> Path:
     """Return where packages are kept from one run to the next."""
     return Path(os.environ.get("LAB") or Path.home() / ".cache/pinfold-lab")
+
+
+def provision(suite: str) -> None:
+    """Fetch the packages of a suite, unless they are there."""
+    if not (work_dir() / suite / "usr/bin/containerd").exists() or not (work_dir() / "images").exists():
+        _run("provision.sh", suite)
 
 
 class PodOnNode(NamedTuple):
@@ -100,9 +107,8 @@ class Containerd:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not (work_dir() / self.suite / "usr/bin/containerd").exists() or not (work_dir() / "images").exists():
-            self.script("provision.sh", self.suite)
         try:
+            provision(self.suite)
             self.start()
         except BaseException:
             self.__exit__()
@@ -116,33 +122,38 @@ class Containerd:
             self._thread.join()
             self._loop.close()
         finally:
-            self.script("containerd.sh", "stop", self.suite)
+            self.script("stop")
             shutil.rmtree(self.run, ignore_errors=True)
-            self.remove_groups(self.root)
+            remove_groups(self.root)
 
     # -- the daemon itself
 
-    def script(self, *command: str) -> None:
-        """Run a script of the lab."""
-        done = subprocess.run(
-            [LAB / command[0], *command[1:]],
-            env=os.environ | {"LAB": str(work_dir()), "RUN": str(self.run)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=10 * CALL,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
+    def script(self, verb: str) -> None:
+        """Run the lab's script for this containerd."""
+        _run("containerd.sh", verb, self.suite, RUN=str(self.run))
 
     def start(self) -> None:
-        """Start it."""
-        self.script("containerd.sh", "start", self.suite)
+        """Start it, and return when it answers over CRI."""
+        self.script("start")
+        self.wait(self.ready_async())
 
     def restart(self) -> None:
         """End only containerd itself, and start it again; containers go on."""
         self.drop_channel()
-        self.script("containerd.sh", "restart", self.suite)
+        self.script("restart")
+        self.wait(self.ready_async())
+
+    async def ready_async(self) -> None:
+        """Return when calls are answered: the socket is there before the service behind it."""
+        end = time.monotonic() + CALL
+        while True:
+            try:
+                await self.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+            except PinfoldError:
+                assert time.monotonic() < end, "containerd does not answer"
+                await asyncio.sleep(0.02)
+            else:
+                return
 
     @property
     def pid(self) -> int:
@@ -197,7 +208,7 @@ class Containerd:
         """Run a pod's sandbox; with *milli* its cgroup is limited to so many milli CPUs, as a kubelet does."""
         uid = uid or str(uuid.uuid4())
         parent = f"/{self.root}/kubepods{_MIDDLE[qos]}/pod{uid}"
-        self.make_groups(parent, milli)
+        make_groups(parent, milli)
         labels = {"pod.name": name, "pod.namespace": "default", "pod.uid": uid}
         config = cri.PodSandboxConfig(
             metadata=cri.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
@@ -275,7 +286,7 @@ class Containerd:
         request = cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id)
         await self.call("RemovePodSandbox", request, cri.RemovePodSandboxResponse)
         self.pods.pop(pod.id, None)
-        self.remove_groups(pod.parent)
+        remove_groups(pod.parent)
 
     async def running_async(self) -> list[Seen]:
         """Return every container that runs now, with its process."""
@@ -327,32 +338,47 @@ class Containerd:
 
     # -- cgroups
 
-    def make_groups(self, path: str, milli: int = 0) -> None:
-        """Make the cgroups of a pod in every hierarchy, as a kubelet does."""
-        for hierarchy in _hierarchies():
-            group = hierarchy
-            for part in path.strip("/").split("/"):
-                if hierarchy == CGROUPS:
-                    (group / "cgroup.subtree_control").write_text("+cpuset +cpu +memory +pids")
-                group /= part
-                if not group.exists():
-                    _make(group)
-            if milli and (group / "cpu.cfs_quota_us").exists():
-                (group / "cpu.cfs_quota_us").write_text(str(milli * _PERIOD // 1000))
-            elif milli and (group / "cpu.max").exists():
-                (group / "cpu.max").write_text(f"{milli * _PERIOD // 1000} {_PERIOD}")
-
-    def remove_groups(self, path: str) -> None:
-        """Remove a pod's cgroups, or all of them."""
-        for hierarchy in _hierarchies(every=True):
-            top = hierarchy / path.strip("/")
-            for group in sorted((found for found in (top, *top.rglob("*")) if found.is_dir()), reverse=True):
-                _remove(group)
-
     def group(self, pod: PodOnNode, container: str = "", controller: str = "cpuset") -> Path:
         """Return the directory of a pod's cgroup, or of a container's."""
         hierarchy = CGROUPS / controller if (CGROUPS / controller).is_dir() else CGROUPS
         return hierarchy / pod.parent.strip("/") / container
+
+
+def make_groups(path: str, milli: int = 0) -> None:
+    """Make the cgroups of a pod in every hierarchy, as a kubelet does."""
+    for hierarchy in _hierarchies():
+        group = hierarchy
+        for part in path.strip("/").split("/"):
+            if hierarchy == CGROUPS:
+                (group / "cgroup.subtree_control").write_text("+cpuset +cpu +memory +pids")
+            group /= part
+            if not group.exists():
+                _make(group)
+        if milli and (group / "cpu.cfs_quota_us").exists():
+            (group / "cpu.cfs_quota_us").write_text(str(milli * _PERIOD // 1000))
+        elif milli and (group / "cpu.max").exists():
+            (group / "cpu.max").write_text(f"{milli * _PERIOD // 1000} {_PERIOD}")
+
+
+def remove_groups(path: str) -> None:
+    """Remove a pod's cgroups, or all of them."""
+    for hierarchy in _hierarchies(every=True):
+        top = hierarchy / path.strip("/")
+        for group in sorted((found for found in (top, *top.rglob("*")) if found.is_dir()), reverse=True):
+            _remove(group)
+
+
+def _run(*command: str, **environment: str) -> None:
+    done = subprocess.run(
+        [LAB / command[0], *command[1:]],
+        env=os.environ | {"LAB": str(work_dir())} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=10 * CALL,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def _hierarchies(*, every: bool = False) -> list[Path]:

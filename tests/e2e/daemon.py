@@ -164,7 +164,7 @@ class Daemon:
         self.options = ["--reserved-cpus", str(RESERVED), *options]
         self.state_dir = self.place.directory / "state"
         self.socket = self.place.directory / "s.sock"
-        self.where = ["--state-dir", str(self.state_dir), "--socket", str(self.socket)]
+        self.where = ["--state-dir", str(self.state_dir), "--socket", str(self.socket), "--listen", "127.0.0.1:0"]
         self.groups = ["--groups", self.place.kind, "--group-name", self.place.name]
         self.log = self.place.directory / "log"
         self.user = user or User(sys.executable)

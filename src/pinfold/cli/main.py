@@ -1,8 +1,8 @@
 """The command line: a table of verbs, and the one place that turns errors into exit codes.
 
-0 is success, 1 a plan in which not all pods get in, 2 a wrong call or an unusable input, 3 no daemon, 4 a refusal, 5 a second daemon, 130 Ctrl-C, 141 a reader
-that went away (as of `| head`); `run` exits as its command does, 126 and 127 if it cannot be started. A verb is a
-module with `add_arguments` and `run`; it is imported only when it is called.
+0 is success, 1 a plan in which not all pods get in, 2 a wrong call or an unusable input, 3 no daemon, 4 a refusal, 5 a
+second daemon, 130 Ctrl-C, 141 a reader that went away (as of `| head`); `run` exits as its command does, 126 and 127 if
+it cannot be started. A verb is a module with `add_arguments` and `run`; it is imported only when it is called.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods import PodUID
     from pinfold.core.topology import Topology
     from pinfold.manager.loop import Node
+    from pinfold.manager.manager import Watch
     from pinfold.manager.notes import Notes
     from pinfold.runtimes.base import Launcher, Runtime
 
@@ -43,6 +44,7 @@ class Basis(NamedTuple):
     topology: Topology
     admitter: Admitter
     notes: Notes
+    watch: Watch
 
 
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
@@ -58,7 +60,7 @@ def loaded_manager(basis: Basis, runtime: Runtime, running: dict[PodUID, dict[st
         basis.notes.tell(Note("state-not-usable", {"why": loaded.problem, "aside": loaded.aside}))
     for ref, cpus in loaded.lost.items():
         basis.notes.tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
-    return Manager(basis.admitter, runtime, store, loaded.state, basis.notes.tell, basis.topology)
+    return Manager(basis.admitter, runtime, store, loaded.state, basis.notes.tell, basis.topology, basis.watch)
 
 
 def host_parts(basis: Basis) -> Parts:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli import machine, settings
 from pinfold.cli.parts import Basis, Parts, host_parts, store_of
 from pinfold.cli.settingstable import RuntimeName
+from pinfold.cli.viewparts import Opened, keep_record, open_views
 from pinfold.core.layout import summary
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import ConfigError, PinfoldError
@@ -23,6 +24,7 @@ from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Note
 from pinfold.manager.notes import Notes
 from pinfold.node.grouperrors import GroupsHeldError
+from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http import Server
 
@@ -97,32 +99,41 @@ class _Owned:
 
 async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology) -> None:
     notes = Notes(sys.stderr, as_json=chosen.log_format == "json")
+    admitter = chosen.config.build(topology)
+    listener = _listen(chosen.socket)
+    record = keep_record(chosen, admitter, notes)
     for warning in chosen.warnings:
         notes.tell(Note("warning", {"text": warning}))
-    basis = Basis(chosen, topology, chosen.config.build(topology), notes)
-    listener = _listen(chosen.socket)
+    basis = Basis(chosen, topology, admitter, notes, record.watch)
+    report = _reporter(notes)
     try:
         parts = _parts(basis)
         loop = Loop(parts.manager, parts.node, notes, chosen.reconcile_period)
         about = _about(basis, parts)
-        control = Control(loop, parts.host, topology, about)
-        server = Server(control.handle, frozenset({0, os.geteuid()}), report=_reporter(notes))
+        views = Views(loop, topology, about, record.archive)
+        notes.keepers.append(views.take)
+        parts.manager.tell_state()
+        opened = await open_views(basis, loop, views, record, report)
+        control = Control(loop, parts.host, topology, about, views)
+        server = Server(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(listener)
     except BaseException:
         chosen.socket.unlink(missing_ok=True)
         raise
     try:
-        await loop.run(lambda: _reload(args, topology, loop, about), lambda: _say_ready(basis, parts))
+        await loop.run(lambda: _reload(args, topology, loop, about), lambda: _say_ready(basis, parts, opened))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
+        await opened.close()
         if chosen.end_workloads and parts.host is not None:
             await parts.host.end_all()
             parts.host.runtime.clean_up()
         with suppress(OSError):
             chosen.socket.unlink()
         notes.tell(Note("stopped", {"pods": len(parts.node.pods)}))
+        record.close()
 
 
 def _reporter(notes: Notes) -> Callable[[str, Exception], None]:
@@ -165,13 +176,15 @@ def _rules(chosen: Settings, manager: Manager) -> dict[str, object]:
     }
 
 
-def _say_ready(basis: Basis, parts: Parts) -> None:
+def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
     for weaker in parts.runtime.weaker:
         basis.notes.tell(Note("weaker", {"promise": weaker}))
     policy = parts.manager.admitter.policy
     reserved = f", reserved {policy.reserved}" if isinstance(policy, StaticPolicy) else ""
     shared = f"shared CPUs {parts.manager.wanted.shared}{reserved}"
-    print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; socket {basis.chosen.socket}", flush=True)
+    page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
+    socket_ = f"socket {basis.chosen.socket}"
+    print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; {socket_}{page}", flush=True)
 
 
 def _reload(args: argparse.Namespace, topology: Topology, loop: Loop, about: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY, CPUSet
@@ -132,21 +132,24 @@ class _Watch:
 
     def see(self, entry: Entry) -> None:
         """Look at the next entry."""
+        self._set_back(entry.time)
         if entry.what != STATE:
             self._around.append(entry)
             self._explain(entry)
         else:
             self._move(entry)
             self._around.clear()
-        if self._found and self._found[-1].since is not None and entry.time < self._found[-1].since:
-            self._set_back(entry.time)
 
     def tenures(self) -> list[Tenure]:
-        """Return what was found, each until the next."""
-        ends = [tenure.since for tenure in self._found[1:]]
-        found = [tenure._replace(until=end) for tenure, end in zip(self._found, [*ends, None], strict=True)]
-        # A moment that the clock was set back over has no length left.
-        return [tenure for tenure in found if tenure.since is None or tenure.since != tenure.until]
+        """Return what was found, each until the next; what the clock was set back over has no length, and is none."""
+        found: list[Tenure] = []
+        for tenure, following in zip_longest(self._found, self._found[1:]):
+            until = None if following is None else following.since
+            if found and (found[-1].pool, found[-1].owner) == (tenure.pool, tenure.owner):
+                found[-1] = found[-1]._replace(until=until)
+            elif tenure.since is None or tenure.since != until:
+                found.append(tenure._replace(until=until))
+        return found
 
     def _move(self, entry: Entry) -> None:
         if self._is_as_before(entry):

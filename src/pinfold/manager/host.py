@@ -154,16 +154,14 @@ class Host:
 
     # -- what happens by itself
 
+    async def leave(self) -> None:
+        """Watch no more; processes go on."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
     async def follow(self) -> None:
         """Take note of what ends by itself, for ever."""
-        try:
-            await self._follow()
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    async def _follow(self) -> None:
         async for ended in self.runtime.events():
             workload = self.workloads.get(ended.container.pod)
             if workload is None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from pinfold.core.pods import Pod, PodUID
     from pinfold.core.snapshot import ContainerView
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
+
+
+_PAUSE: Final = 1.0
 
 
 class Node(Protocol):
@@ -46,6 +49,10 @@ class Node(Protocol):
         """Take note of what happens, for ever."""
         ...
 
+    async def leave(self) -> None:
+        """Let everything go on without us."""
+        ...
+
 
 class Loop:
     """Keeps a node going."""
@@ -64,7 +71,7 @@ class Loop:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, reload)
-        tasks = [asyncio.create_task(work) for work in (self.node.follow(), self._reconcile_now_and_then())]
+        tasks = [asyncio.create_task(self._keep_at(work)) for work in (self.node.follow, self._reconcile_now_and_then)]
         try:
             ready()
             await self._stop.wait()
@@ -72,6 +79,16 @@ class Loop:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.node.leave()
+
+    async def _keep_at(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something for ever; what nobody expected is told, and it is begun anew."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - the one place: a daemon that is deaf is worse
+                self.notes.tell(Note("failed", {"why": f"{type(error).__name__}: {error}"}))
+            await asyncio.sleep(_PAUSE)
 
     async def _reconcile_now_and_then(self) -> None:
         while True:

@@ -7,12 +7,13 @@ or undoes it. What cannot be applied is undone, and the caller is told; the next
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from pinfold.core.admission import Admission, collect
 from pinfold.core.alignment import Ruler
 from pinfold.core.cpuset import EMPTY
 from pinfold.core.explain import advise
+from pinfold.core.explanation import decision_fields
 from pinfold.core.planner import Outcome
 from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
@@ -21,7 +22,7 @@ from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
     from pinfold.core.pods import ContainerRef, Pod, PodUID
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
     from pinfold.core.topology import Topology
-    from pinfold.core.trace import Trace
     from pinfold.runtimes.base import Runtime
 
 
@@ -41,16 +41,54 @@ class Note(NamedTuple):
     detail: Mapping[str, object] = {}
 
 
-def _steps(trace: Trace) -> list[str]:
-    return [str(step) for step in trace.steps]
-
-
 class Store(Protocol):
     """Where the State is kept."""
 
     def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
         ...
+
+
+class Observer(Protocol):
+    """Counts what a Manager does; it is told afterwards, with how long it took in seconds."""
+
+    def reconfigured(self, admitter: Admitter) -> None:
+        """Take note of another configuration."""
+
+    def decided(self, seconds: float) -> None:
+        """Take note of a decision."""
+
+    def admitted(self, pod: Pod, before: State, admission: Admission, seconds: float, *, ok: bool = True) -> None:
+        """Take note of what became of a pod; not *ok*: it was decided, but not applied."""
+
+    def released(self, containers: Collection[ContainerRef]) -> None:
+        """Take note of containers that are gone."""
+
+    def saved(self, seconds: float, *, ok: bool = True) -> None:
+        """Take note of a State that was saved, or could not be."""
+
+    def applied(self, seconds: float, *, ok: bool = True) -> None:
+        """Take note of a State that was applied and verified, or could not be."""
+
+    def looked(self, want: Wanted, found: Sequence[Drift], left: Sequence[Drift], now: float) -> None:
+        """Take note of what a close look has found, and what of it could not be put right."""
+
+
+class Watch(NamedTuple):
+    """Who counts, and by which clock."""
+
+    observer: Observer
+    clock: Callable[[], float]
+
+
+class _Nobody:
+    """Counts nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_arguments, **_named: None
+
+
+_UNWATCHED: Final = Watch(cast("Observer", _Nobody()), lambda: 0.0)  # it has every method there is
 
 
 class Manager:
@@ -64,6 +102,7 @@ class Manager:
         state: State,
         tell: Callable[[Note], None],
         topology: Topology | None = None,
+        watch: Watch = _UNWATCHED,
     ) -> None:
         self.admitter = admitter
         self.runtime = runtime
@@ -72,8 +111,10 @@ class Manager:
         self._store = store
         self._tell = tell
         self._topology = topology
+        self._observer, self._clock = watch
         self._online = EMPTY if topology is None else topology.online
         self._advice: tuple[Admission | None, str] = (None, "")
+        self._ruled: tuple[Policy | None, Ruler | None] = (None, None)
         self._names: dict[PodUID, str] = {}
 
     @property
@@ -83,40 +124,59 @@ class Manager:
 
     def start(self) -> None:
         """Make what runs agree with the State, whatever happened while nobody looked."""
-        self._store.save(self.state)
+        self._save(self.state)
         self.runtime.apply(self.wanted)
 
     def admit(self, pod: Pod) -> Admission:
         """Let a pod in: when this returns without a refusal, everyone else has left its CPUs, and that was verified."""
-        admission = self.admitter.admit(self.state, pod)
+        start, before = self._clock(), self.state
+        admission = self.admitter.admit(before, pod)
+        self._observer.decided(self._clock() - start)
         if admission.refusal is not None:
+            self._observer.admitted(pod, before, admission, self._clock() - start)
             return self._refused(pod, admission)
         self.know(pod)
-        before = self.state
-        self._change(admission.state)
+        try:
+            self._change(admission.state)
+        except PinfoldError:
+            self._observer.admitted(pod, before, admission, self._clock() - start, ok=False)
+            raise
+        self._observer.admitted(pod, before, admission, self._clock() - start)
         for name, decision in admission.decisions.items():
             if decision.cpus is not None and before.cpus(pod.uid, name) != decision.cpus:
                 fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
-                detail = {"namespace": pod.namespace, "uid": pod.uid, "steps": _steps(decision.trace)}
+                alignment = None if self._ruler is None else self._ruler.measure(decision.cpus)
+                detail = {"namespace": pod.namespace, "uid": pod.uid, **decision_fields(decision.trace, alignment)}
                 self._tell(Note("assigned", fields, detail))
         return admission
 
     def _refused(self, pod: Pod, admission: Admission) -> Admission:
         refusal = admission.refusal
         assert refusal is not None  # noqa: S101 - for mypy; the only caller has looked
-        steps, advice = _steps(trace_of(refusal)), self._advise(pod, admission)
+        advice = self._advise(pod, admission)
         fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
-        detail = {"namespace": pod.namespace, "container": admission.container, "steps": steps, "fixes": [advice]}
+        detail = {"namespace": pod.namespace, **decision_fields(trace_of(refusal), None), "fixes": [advice]}
+        if admission.container is not None:
+            detail["container"] = admission.container
         self._tell(Note("refused", fields, detail))
         answer = admission._replace(state=self.state)
         self._advice = (answer, advice)
         return answer
 
     def _advise(self, pod: Pod, admission: Admission) -> str:
-        if self._topology is None:
+        if self._ruler is None:
             return ""
-        ruler = Ruler(self._topology, getattr(self.admitter.policy, "allocatable", None))
-        return str(advise(self.admitter, ruler, Outcome(pod, self.state, admission), self._names))
+        return str(advise(self.admitter, self._ruler, Outcome(pod, self.state, admission), self._names))
+
+    @property
+    def _ruler(self) -> Ruler | None:
+        if self._topology is None:
+            return None
+        policy, ruler = self._ruled
+        if policy is not self.admitter.policy:
+            ruler = Ruler(self._topology, getattr(self.admitter.policy, "allocatable", None))
+            self._ruled = (self.admitter.policy, ruler)
+        return ruler
 
     def advice(self, admission: Admission) -> str:
         """Return what would have made the last refused pod fit; empty if nobody knows."""
@@ -137,6 +197,11 @@ class Manager:
             for container in containers:
                 name = self._names.get(container.pod, container.pod).rpartition("/")[2]
                 self._tell(Note("released", {"pod": name, "container": container.name}, {"uid": container.pod}))
+        if containers:
+            self._observer.released(containers)
+        for container in containers:
+            if container.pod not in self.state.assignments:
+                self._names.pop(container.pod, None)
 
     def keep_only(self, active: Collection[PodUID]) -> None:
         """Take back the CPUs of all pods but these."""
@@ -156,8 +221,9 @@ class Manager:
             self._change(state)
         except PinfoldError:
             self.admitter, self._store = before
-            self._store.save(self.state)
+            self._save(self.state)
             raise
+        self._observer.reconfigured(admitter)
         self._tell(Note("reconfigured", {"policy": admitter.policy.name, "shared": str(state.shared)}))
 
     def _carried_over(self, policy: Policy, pods: Mapping[PodUID, Pod]) -> State:
@@ -177,6 +243,7 @@ class Manager:
         """Look closely, repair what has drifted, and return it."""
         want = self.wanted
         found = list(drift(want, self.runtime.observe(closely=True)))
+        left: list[Drift] = []
         if found:
             for difference in found:
                 self._tell(Note("drift", {"found": str(difference)}))
@@ -185,16 +252,17 @@ class Manager:
             self.drifts_repaired += max(len(found) - len(left), 0)
             for difference in left:
                 self._tell(Note("not-repaired", {"found": str(difference)}))
+        self._observer.looked(want, found, left, self._clock())
         return found
 
     def _change(self, state: State) -> None:
         """Save, apply and verify the next State; go back to the last one if it cannot be."""
-        self._store.save(state)
+        self._save(state)
         try:
             self._apply(state)
         except PinfoldError as error:
             self._tell(Note("undone", {"why": str(error)}))
-            self._store.save(self.state)
+            self._save(self.state)
             self.runtime.apply(self.wanted)
             raise
         changed, self.state = state != self.state, state
@@ -210,9 +278,23 @@ class Manager:
         }
         self._tell(Note("state", {}, {"shared": str(self.wanted.shared), "exclusive": exclusive}))
 
+    def _save(self, state: State) -> None:
+        start = self._clock()
+        try:
+            self._store.save(state)
+        except PinfoldError:
+            self._observer.saved(self._clock() - start, ok=False)
+            raise
+        self._observer.saved(self._clock() - start)
+
     def _apply(self, state: State) -> None:
-        want = wanted(state, self._online)
-        self.runtime.apply(want)
-        wrong = list(drift(want, self.runtime.observe()))
-        if wrong:
-            raise ApplyError("; ".join(map(str, wrong)))
+        start, want = self._clock(), wanted(state, self._online)
+        try:
+            self.runtime.apply(want)
+            wrong = list(drift(want, self.runtime.observe()))
+            if wrong:
+                raise ApplyError("; ".join(map(str, wrong)))
+        except PinfoldError:
+            self._observer.applied(self._clock() - start, ok=False)
+            raise
+        self._observer.applied(self._clock() - start)

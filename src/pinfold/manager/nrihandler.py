@@ -83,8 +83,14 @@ class NRIHandler:
             return ()
         if self._node.manager.state.cpus(ref.pod, ref.name) is not None:
             return [self._update(known)]
-        self._node.runtime.know(_with_amounts(known, wanted))
-        return ()
+        known = _with_amounts(known, wanted)
+        known = known._replace(cpus=wanted.cpu.cpus or known.cpus)
+        self._node.runtime.know(known)
+        if not known.cpus:  # without CPUs in the runtime's own record, what the cgroup has stays
+            return ()
+        update = nri.ContainerUpdate(container_id=container.id)
+        update.linux.resources.cpu.cpus = str(self._node.manager.wanted.cpus_of(ref))
+        return [update]
 
     def stop(self, _pod: nri.PodSandbox, container: nri.Container, /) -> Updates:
         """Take note that its process is dead."""

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pinfold.core.pods import exclusive_cpus
+from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus
 from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.core.pods import Pod
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
@@ -83,7 +83,8 @@ class PodNode:
         )
 
     def settle(self) -> None:
-        """Let in those that run without the CPUs they want, if there are some now."""
+        """Take back what vanished pods had, and let in those that run without the CPUs they want."""
+        self._sweep()
         for container_id in list(self._waiting):
             container = self.runtime.containers.get(container_id)
             ref = self.runtime.ref(container_id)
@@ -91,6 +92,14 @@ class PodNode:
                 self._waiting.discard(container_id)
             elif self._fits(ref):
                 self._take_in(ref, container)
+
+    def _sweep(self) -> bool:
+        """Take back the CPUs of pods that are gone without anybody telling; whether there were any."""
+        gone = [pod_id for pod_id in self.runtime.pods if self.runtime.is_gone(pod_id)]
+        for pod_id in gone:
+            self._notes.tell(Note("vanished", {"pod": self.runtime.pods[pod_id].name}))
+            self.pod_gone(pod_id)
+        return bool(gone)
 
     def _fits(self, ref: ContainerRef) -> bool:
         """Whether a container would be let in now; asked again and again, so nobody is told."""
@@ -100,6 +109,9 @@ class PodNode:
     async def follow(self) -> None:
         """Listen to the runtime, for ever."""
         await asyncio.gather(*(source() for source in self.sources))
+
+    async def leave(self) -> None:
+        """Do nothing: the runtime goes on by itself."""
 
     def linked(self, link: str, detail: str) -> None:
         """Take note of how the connection to the runtime is."""
@@ -118,6 +130,8 @@ class PodNode:
             return None
         pod = self.pods[ref.pod]
         admission = self.manager.admit(self._as_far_as(pod, ref.name))
+        if admission.refusal is not None and self._sweep():
+            admission = self.manager.admit(self._as_far_as(pod, ref.name))
         if admission.refusal is not None:
             refusal = admission.refusal
             advice = self.manager.advice(admission)
@@ -177,10 +191,14 @@ class PodNode:
 
     def pod_gone(self, pod_id: str) -> None:
         """Take back all CPUs of a pod whose containers are dead."""
-        refs = self.runtime.refs(pod_id)
+        uid = PodUID(self.runtime.pods[pod_id].uid) if pod_id in self.runtime.pods else None
+        refs = set(self.runtime.refs(pod_id))
         self.runtime.forget_pod(pod_id)
-        if refs and not self.read_only:
-            self.manager.release(refs)
+        if uid is not None and not any(pod.uid == uid for pod in self.runtime.pods.values()):
+            # Also those of containers that were removed before their pod.
+            refs |= {ContainerRef(uid, name) for name in self.manager.state.assignments.get(uid, {})}
+            if not self.read_only:
+                self.manager.release(sorted(refs))
 
     # -- after a restart of either side
 
@@ -223,7 +241,8 @@ class PodNode:
     def wait_for_cpus(self, container: RuntimeContainer, why: PinfoldError) -> None:
         """Take note that a container runs without the CPUs it should have; it gets them when there are some."""
         self._waiting.add(container.id)
-        self._notes.tell(Note("runs-unpinned", {"container": container.name, "why": str(why)}))
+        pod = self.runtime.pods[container.pod].name if container.pod in self.runtime.pods else ""
+        self._notes.tell(Note("runs-unpinned", {"pod": pod, "container": container.name, "why": str(why)}))
 
     def ran_unpinned(self, ref: ContainerRef, seconds: float) -> None:
         """Take note for how long a container ran before it had its CPUs."""

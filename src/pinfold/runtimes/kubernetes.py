@@ -59,6 +59,8 @@ class KubeRuntime:
         self._lookup = lookup
         self._systemd = systemd
         self._built: dict[str, Pod | None] = {}
+        self._alive: set[str] = set()
+        """The pods that were seen with groups."""
         self._wrong: dict[str, PinfoldError] = {}
         self._pool: CPUSet | None = None
         self._astray = False
@@ -97,6 +99,7 @@ class KubeRuntime:
     def forget_pod(self, pod_id: str) -> None:
         """Forget a pod that is gone, and its containers."""
         self.pods.pop(pod_id, None)
+        self._alive.discard(pod_id)
         self._built.pop(pod_id, None)
         self.containers = {id_: found for id_, found in self.containers.items() if found.pod != pod_id}
 
@@ -105,6 +108,9 @@ class KubeRuntime:
         self.pods = {pod.id: pod for pod in pods}
         self.containers = {container.id: container for container in containers if is_workload(container)}
         self._built.clear()
+        self._alive &= self.pods.keys()
+        for pod_id in self.pods:
+            self.is_gone(pod_id)
 
     def pod(self, pod_id: str) -> Pod | None:
         """Return the pod with all that is known of it; None if it is none of ours: not of Kubernetes, or excluded."""
@@ -249,6 +255,14 @@ class KubeRuntime:
 
     def _is_owner(self, container: RuntimeContainer, want: Wanted) -> bool:
         return ref_of(self.pods[container.pod], container) in want.exclusive
+
+    def is_gone(self, pod_id: str) -> bool:
+        """Whether a pod had groups, of its sandbox at least, and has none any more."""
+        group = self._pod_group(pod_id)
+        alive = group is not None and bool(self._groups.tree.containers(group))
+        if alive:
+            self._alive.add(pod_id)
+        return not alive and pod_id in self._alive
 
     def _pod_group(self, pod_id: str) -> Path | None:
         tree = self._groups.tree

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pinfold.errors import AdmissionError
     from pinfold.manager.host import Host
     from pinfold.manager.loop import Loop
+    from pinfold.serve.api import Views
 
 _MOST: Final = 65_536_000
 _LONGEST: Final = 63
@@ -37,8 +38,11 @@ _LONGEST: Final = 63
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, loop: Loop, host: Host | None, topology: Topology, about: dict[str, object]) -> None:
+    def __init__(
+        self, loop: Loop, host: Host | None, topology: Topology, about: dict[str, object], views: Views
+    ) -> None:
         self._loop = loop
+        self._views = views
         self._there_is = host
         self._topology = topology
         self._about = about
@@ -46,6 +50,8 @@ class Control:
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
         match request.method, list(request.segments):
+            case "GET", ["v1", ("history" | "at" | "explain" | "pods" | "config") as what]:
+                return Response(200, await self._views.read(what, request.query))
             case "GET", ["v1", what]:
                 return self._show(what, request)
             case "POST", ["v1", *what]:

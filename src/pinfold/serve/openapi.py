@@ -28,7 +28,9 @@ def _object(optional: tuple[str, ...] = (), **fields: Schema) -> Schema:
     return {"type": "object", "properties": fields, "required": [name for name in fields if name not in optional]}
 
 
-_ALIGNMENT: Final = _object(cores=_NUMBER, uncore_caches=_NUMBER, numa_nodes=_NUMBER, sockets=_NUMBER)
+_ALIGNMENT: Final = _object(
+    cores=_NUMBER, uncore_caches=_NUMBER, numa_nodes=_NUMBER, sockets=_NUMBER, fewest={"type": "object"}
+)
 _ENTRY: Final = _object(number=_NUMBER, time=_TIME, what=_TEXT)
 _CONTAINER: Final = _object(
     namespace=_TEXT,
@@ -67,7 +69,14 @@ _CONFIG: Final = _object(
     link=_object(state=_TEXT, detail=_TEXT),
     read_only=_FLAG,
 )
-_HISTORY: Final = _object(entries=_list(_ENTRY), first=_or_null(_TIME), more=_FLAG)
+_HISTORY: Final = _object(
+    ("entries", "more", "cpu", "tenures"),
+    entries=_list(_ENTRY),
+    first=_or_null(_TIME),
+    more=_FLAG,
+    cpu=_NUMBER,
+    tenures=_list({"type": "object"}),
+)
 _MOMENT: Final = _object(
     time=_TIME,
     shared=_CPUS,
@@ -78,7 +87,8 @@ _MOMENT: Final = _object(
 _REFUSAL: Final = _object(reason=_TEXT, message=_TEXT, fixes=_list(_TEXT))
 _EXPLANATION: Final = _object(
     container=_TEXT,
-    since=_TIME,
+    since=_or_null(_TIME),
+    why=_TEXT,
     steps=_list(_TEXT),
     passed_over=_list(_TEXT),
     refusal=_or_null(_REFUSAL),
@@ -117,8 +127,12 @@ def _plain(summary: str, kind: str) -> Schema:
 
 _SINCE: Final = _parameter("since", "seconds since the epoch", {"type": "number"})
 _UNTIL: Final = _parameter("until", "seconds since the epoch", {"type": "number"})
-_LIMIT: Final = _parameter("limit", "at most so many, the newest", {"type": "integer", "minimum": 1, "maximum": 10_000})
-_ONLY: Final = _parameter("what", "kinds of entries, separated by commas", _TEXT)
+_LIMIT: Final = _parameter(
+    "limit", "at most so many, the earliest", {"type": "integer", "minimum": 1, "maximum": 10_000}
+)
+_ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one with ! before it is left out", _TEXT)
+_AFTER: Final = _parameter("after", "only entries with a higher number", {"type": "integer", "minimum": 0})
+_CPU: Final = _parameter("cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0})
 
 
 @cache
@@ -138,7 +152,15 @@ def document() -> Schema:
             "/api/v1/pods": _get("every pod", _list(_POD)),
             "/api/v1/config": _get("the rules, and what cannot be promised here", _CONFIG),
             "/api/v1/history": _get(
-                "what happened", _HISTORY, _SINCE, _UNTIL, _LIMIT, _ONLY, _parameter("container", _WHO, _TEXT)
+                "what happened",
+                _HISTORY,
+                _SINCE,
+                _UNTIL,
+                _LIMIT,
+                _ONLY,
+                _AFTER,
+                _CPU,
+                _parameter("container", _WHO, _TEXT),
             ),
             "/api/v1/at": _get(
                 "who had which CPUs at a time",

@@ -1,0 +1,225 @@
+"""Nodes with many containers to measure a plugin on: a real containerd, or its end of NRI alone over real cgroups."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import uuid
+from typing import TYPE_CHECKING, Protocol, Self
+
+from pinfold.formats import nrimux, ttrpc
+from pinfold.formats.nrimux import Connection, format_frames
+from pinfold.formats.ttrpc import Kind, format_message
+from pinfold.proto import nri_pb2 as nri
+from pinfold.proto import ttrpc_pb2 as envelope
+from tests.e2e.containerd import CGROUPS, Ask, Containerd, make_groups, remove_groups
+from tests.e2e.nrirelay import Relay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.proto.nri_pb2 import PodSandbox
+    from tests.e2e.containerd import PodOnNode
+
+PODS = 10
+"""Those that share are in so many pods."""
+_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
+_CHUNK = 1 << 16
+
+
+class Node(Protocol):
+    """Where containers come and go."""
+
+    nri_socket: Path
+    root: str
+
+    def ready(self) -> None:
+        """Wait until a plugin knows what runs."""
+        ...
+
+    def share(self, count: int) -> None:
+        """Have so many containers that share."""
+        ...
+
+    def own(self, milli: int) -> float:
+        """Make a container with CPUs of its own and remove it; return the seconds that the plugin took to answer."""
+        ...
+
+
+class RealNode:
+    """A containerd, with a relay that measures in front of its NRI socket."""
+
+    def __init__(self, suite: str) -> None:
+        self.containerd = Containerd(suite)
+        self.root = self.containerd.root
+        self.nri_socket = self.containerd.run / "relay.sock"
+        self.relay = Relay(self.nri_socket, self.containerd.nri_socket)
+        self._webs: list[PodOnNode] = []
+        self._count = 0
+        self.answers: list[float] = []
+        """Seconds that the plugin has taken to answer."""
+
+    def __enter__(self) -> Self:
+        self.containerd.__enter__()
+        self.relay.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.relay.__exit__()
+        self.containerd.__exit__()
+
+    def ready(self) -> None:
+        """Wait until the plugin is asked."""
+        pod = self.containerd.run_pod(f"ready-{uuid.uuid4().hex[:8]}", "burstable")
+        before = len(self.relay.times("CreateContainer"))
+        number = 0
+        while len(self.relay.times("CreateContainer")) == before:
+            self.containerd.create(pod, Ask(f"c{number}", 100))
+            number += 1
+        self.containerd.remove_pod(pod)
+
+    def share(self, count: int) -> None:
+        """Run containers until there are so many."""
+        while len(self._webs) < PODS:
+            self._webs.append(self.containerd.run_pod(f"web-{len(self._webs)}", "burstable"))
+        while self._count < count:
+            self.containerd.run_container(self._webs[self._count % PODS], Ask(f"c{self._count}", 100))
+            self._count += 1
+
+    def own(self, milli: int) -> float:
+        """Create, start and remove a pod with one container."""
+        pod = self.containerd.run_pod(f"db-{uuid.uuid4().hex[:8]}")
+        self.containerd.run_container(pod, Ask(milli=milli))
+        seconds = self.relay.times("CreateContainer")[-1]
+        self.containerd.remove_pod(pod)
+        return seconds
+
+    def create(self, number: int) -> float:
+        """Create and remove a container that shares; return the seconds that the call took."""
+        began = time.perf_counter()
+        container = self.containerd.create(self._webs[0], Ask(f"x{number}", 100))
+        seconds = time.perf_counter() - began
+        self.containerd.wait(self.containerd.remove_container_async(container))
+        return seconds
+
+
+class BareNode:
+    """The runtime's end of NRI, and cgroups with a sleeping process each in place of containers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = f"pinfold-bench-{uuid.uuid4().hex[:8]}"
+        self.nri_socket = directory / "nri.sock"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._plugin: socket.socket | None = None
+        self._frames = nrimux.Decoder()
+        self._messages = {connection: ttrpc.Decoder() for connection in Connection}
+        self._stream = 1
+        self._pods: list[PodSandbox] = []
+        self._containers: list[nri.Container] = []
+        self._sleepers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self._listener.bind(str(self.nri_socket))
+        self._listener.listen()
+        for number in range(PODS):
+            self._pods.append(self._pod(f"web-{number}", "/burstable"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._plugin, self._listener):
+            if one is not None:
+                one.close()
+        for sleeper in self._sleepers:
+            sleeper.kill()
+            sleeper.wait()
+        remove_groups(self.root)
+
+    def ready(self) -> None:
+        """Accept the plugin, and tell it what there is."""
+        self._plugin, _ = self._listener.accept()
+        message = self._next(Connection.RUNTIME)
+        self._send(Connection.RUNTIME, message.stream, Kind.RESPONSE, envelope.Response().SerializeToString())
+        self.call("Configure", nri.ConfigureRequest(runtime_name="bare", runtime_version="0").SerializeToString())
+        known = nri.SynchronizeRequest(pods=self._pods, containers=self._containers)
+        self.call("Synchronize", known.SerializeToString())
+
+    def share(self, count: int) -> None:
+        """Make containers until there are so many; before a plugin comes."""
+        while len(self._containers) < count:
+            pod = self._pods[len(self._containers) % PODS]
+            container = self._container(pod, f"c{len(self._containers)}", 100)
+            container.state = nri.CONTAINER_RUNNING
+            container.pid = self._occupy(container.linux.cgroups_path)
+            self._containers.append(container)
+
+    def own(self, milli: int) -> float:
+        """Ask for a container with CPUs of its own, and say that its pod is gone."""
+        pod = self._pod(f"db-{uuid.uuid4().hex[:8]}", "")
+        request = nri.ContainerRequest(pod=pod, container=self._container(pod, "app", milli))
+        began = time.perf_counter()
+        answer = nri.CreateContainerResponse.FromString(self.call("CreateContainer", request.SerializeToString()))
+        seconds = time.perf_counter() - began
+        if not answer.adjust.linux.resources.cpu.cpus:
+            raise SystemExit(f"no CPUs were given: {answer}")
+        gone = nri.StateChangeEvent(event=nri.STOP_POD_SANDBOX, pod=pod)
+        self.call("StateChange", gone.SerializeToString())
+        remove_groups(pod.linux.cgroup_parent)
+        return seconds
+
+    def call(self, method: str, payload: bytes) -> bytes:
+        """Ask the plugin, and return its answer."""
+        request = envelope.Request(service=_SERVICE, method=method, payload=payload)
+        stream, self._stream = self._stream, self._stream + 2
+        self._send(Connection.PLUGIN, stream, Kind.REQUEST, request.SerializeToString())
+        response = envelope.Response.FromString(self._next(Connection.PLUGIN).body)
+        if response.status.code:
+            raise SystemExit(f"{method}: {response.status.message}")
+        return bytes(response.payload)
+
+    def _send(self, connection: Connection, stream: int, kind: Kind, body: bytes) -> None:
+        assert self._plugin is not None  # noqa: S101 - for mypy
+        self._plugin.sendall(format_frames(connection, format_message(ttrpc.Message(stream, kind, body))))
+
+    def _next(self, wanted: Connection) -> ttrpc.Message:
+        assert self._plugin is not None  # noqa: S101 - for mypy
+        while data := self._plugin.recv(_CHUNK):
+            for frame in self._frames.feed(data):
+                for message in self._messages[frame.connection].feed(frame.data):
+                    if frame.connection is wanted:
+                        return message
+        raise SystemExit("the plugin has hung up")
+
+    def _pod(self, name: str, middle: str) -> PodSandbox:
+        uid = str(uuid.uuid4())
+        parent = f"/{self.root}/kubepods{middle}/pod{uid}"
+        make_groups(parent)
+        pod = nri.PodSandbox(id=uuid.uuid4().hex, name=name, uid=uid, namespace="default")
+        pod.linux.cgroup_parent = parent
+        return pod
+
+    @staticmethod
+    def _container(pod: PodSandbox, name: str, milli: int) -> nri.Container:
+        container = nri.Container(id=uuid.uuid4().hex, pod_sandbox_id=pod.id, name=name)
+        container.labels["io.kubernetes.container.name"] = name
+        container.linux.cgroups_path = f"{pod.linux.cgroup_parent}/{container.id}"
+        cpu = container.linux.resources.cpu
+        cpu.shares.value = milli * 1024 // 1000
+        cpu.quota.value, cpu.period.value = milli * 100, 100_000
+        return container
+
+    def _occupy(self, path: str) -> int:
+        make_groups(path)
+        sleeper = subprocess.Popen(["sleep", "2147483647"])  # noqa: S607 - wherever it is
+        self._sleepers.append(sleeper)
+        hierarchy = CGROUPS if (CGROUPS / "cgroup.controllers").exists() else CGROUPS / "cpuset"
+        (hierarchy / path.strip("/") / "cgroup.procs").write_text(str(sleeper.pid))
+        return sleeper.pid
+
+
+def lab_is_there() -> bool:
+    """Whether a real containerd can be had."""
+    from tests.e2e.containerd import LAB  # noqa: PLC0415
+
+    return LAB.exists() and os.geteuid() == 0

@@ -1,0 +1,34 @@
+"""`pinfold explain`: why a container has these CPUs, or none, or was refused, and what would help."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from pinfold.cli.records import add_records, find_records
+from pinfold.cli.terminal import look
+from pinfold.cli.when import show_when
+from pinfold.core.entries import Subject
+from pinfold.formats.explainreport import format_explanation
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold explain`."""
+    parser.add_argument("container", metavar="POD/CONTAINER", help="also NAMESPACE/POD/CONTAINER, or POD")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    add_records(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print why."""
+    Subject.parse(args.container)
+    found = find_records(args).explain(args.container)
+    if args.output == "json":
+        print(json.dumps(found, indent=2))
+    else:
+        print(format_explanation(found, show_when, look(sys.stdout)))
+    return 0

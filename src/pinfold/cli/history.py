@@ -1,0 +1,137 @@
+"""`pinfold history`: what happened, who had which CPUs at a time, and in whose hands a CPU was."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pinfold.cli.records import add_records, find_records
+from pinfold.cli.terminal import look
+from pinfold.cli.when import parse_when, show_when
+from pinfold.core.cpuset import MAX_CPU
+from pinfold.core.entries import Subject
+from pinfold.errors import ParseError, PinfoldError
+from pinfold.formats.canvas import wrap
+from pinfold.formats.historyreport import format_entry, format_moment, format_tenure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pinfold.cli.records import Data, Records
+    from pinfold.formats.topologymap import Look
+
+_WIDEST: Final = 1 << 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold history`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "A TIME is 03:12 (the last one that was), 10m ago, 2026-11-16T03:12:00 or seconds since the epoch.\n"
+        "Who was on CPU 17 at 03:12: pinfold history --cpu 17 --at 03:12"
+    )
+    parser.add_argument("--container", metavar="NAME", help="only POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER")
+    parser.add_argument("--cpu", type=int, metavar="N", help="in whose hands this CPU was")
+    parser.add_argument("--at", metavar="TIME", help="how it was then: all CPUs, or with --cpu that one")
+    parser.add_argument("--since", metavar="TIME", help="only what happened since then, e.g. 1h")
+    parser.add_argument("--until", metavar="TIME", help="only what happened until then")
+    parser.add_argument("--what", metavar="KIND,...", default="", help="only these kinds, e.g. assigned,refused")
+    parser.add_argument("-n", "--last", type=int, metavar="N", help="only the last N")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: a line for each entry")
+    add_records(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    query = _query(args)
+    records = find_records(args)
+    if args.cpu is not None:
+        _print_hands(records, query, args)
+    elif args.at is not None:
+        _print_moment(records, query, args)
+    else:
+        _print_entries(_last(_entries(records, query), args.last), args.output)
+    return 0
+
+
+def _query(args: argparse.Namespace) -> dict[str, str]:
+    """Return the question as a daemon takes it; what cannot be meant together is refused."""
+    if args.cpu is not None and not 0 <= args.cpu <= MAX_CPU:
+        raise ParseError(f"--cpu: {args.cpu} is not within 0 to {MAX_CPU}")
+    if args.last is not None and args.last < 1:
+        raise ParseError(f"-n: {args.last} is not 1 or more")
+    if args.at is not None and (args.since or args.until):
+        raise ParseError("--at is one time, --since and --until are two; use one or the other")
+    if args.cpu is not None and (args.container or args.what):
+        raise ParseError("--cpu asks for all owners of a CPU; leave out --container and --what")
+    if args.container is not None:
+        Subject.parse(args.container)
+    now = time.time()
+    times = {"since": args.since or args.at, "until": args.until or args.at}
+    query = {name: f"{parse_when(text, now, f'--{name}'):.3f}" for name, text in times.items() if text}
+    what = args.what or ("!state" if args.output == "text" else "")
+    texts = {"container": args.container, "what": what, "cpu": None if args.cpu is None else str(args.cpu)}
+    return query | {name: text for name, text in texts.items() if text}
+
+
+def _entries(records: Records, query: dict[str, str]) -> Iterator[Data]:
+    """Yield all entries that are asked for, however many answers that takes."""
+    last = 0
+    while True:
+        answer = records.history({**query, "after": str(last)})
+        entries = answer.get("entries") or []
+        yield from entries
+        if not answer.get("more") or not entries or entries[-1]["number"] <= last:
+            return
+        last = entries[-1]["number"]
+
+
+def _last(entries: Iterator[Data], count: int | None) -> Iterable[Data]:
+    return entries if count is None else deque(entries, maxlen=count)
+
+
+def _print_entries(entries: Iterable[Data], output: str) -> None:
+    shape = _unbroken(look(sys.stdout))
+    for entry in entries:
+        print(json.dumps(entry) if output == "json" else format_entry(entry, show_when, shape))
+
+
+def _print_hands(records: Records, query: dict[str, str], args: argparse.Namespace) -> None:
+    answer = records.history(query)
+    if args.output == "json":
+        print(json.dumps(answer))
+        return
+    tenures: list[dict[str, Any]] = answer.get("tenures") or []  # Any: JSON of the daemon
+    if args.last is not None:
+        tenures = tenures[-args.last :]
+    if not tenures:
+        print(f"CPU {args.cpu}: not known; {_begins(answer)}")
+    for tenure in tenures:
+        text = f"CPU {args.cpu}: {format_tenure(tenure, show_when)}"
+        print(*wrap(text, _unbroken(look(sys.stdout)).width, indent=4), sep="\n")
+
+
+def _print_moment(records: Records, query: dict[str, str], args: argparse.Namespace) -> None:
+    moment = records.at(float(query["since"]))
+    if args.container is not None:
+        wanted = Subject.parse(args.container)
+        owners = {name: cpus for name, cpus in moment["exclusive"].items() if wanted.is_owner(name)}
+        if moment["known"] and not owners:
+            raise PinfoldError(f"{args.container} had no CPUs of its own at {show_when(moment['time'])}")
+        moment = {**moment, "exclusive": owners}
+    print(json.dumps(moment) if args.output == "json" else format_moment(moment, show_when, look(sys.stdout)))
+
+
+def _begins(answer: Data) -> str:
+    first = answer.get("first")
+    return "the journal is empty" if first is None else f"the journal begins at {show_when(first)}"
+
+
+def _unbroken(shape: Look) -> Look:
+    """Return how to draw lines that a pipe can filter: as wide as they are, unless this is a terminal."""
+    return shape if sys.stdout.isatty() else replace(shape, width=_WIDEST)

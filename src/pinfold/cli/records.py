@@ -1,0 +1,106 @@
+"""Where what happened is asked for: a daemon, or the journal's files themselves, also when no daemon runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlencode
+
+from pinfold.cli.client import Client, NoDaemon, add_socket
+from pinfold.cli.places import check_path
+from pinfold.core.entries import Subject
+from pinfold.errors import PinfoldError
+from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
+from pinfold.node.journalfiles import DIRECTORY, Archive
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    Data = dict[str, Any]  # Any: JSON of the daemon
+
+
+class Records(Protocol):
+    """Answers what was when, and why."""
+
+    def history(self, query: Mapping[str, str]) -> Data:
+        """Return entries, or in whose hands a CPU was."""
+        ...
+
+    def at(self, time: float) -> Data:
+        """Return the State at a time."""
+        ...
+
+    def explain(self, container: str) -> Data:
+        """Return why a container has its CPUs, or none."""
+        ...
+
+
+class DaemonRecords:
+    """Asks a daemon."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def history(self, query: Mapping[str, str]) -> Data:
+        """Return entries, or in whose hands a CPU was."""
+        return self._get("history", query)
+
+    def at(self, time: float) -> Data:
+        """Return the State at a time."""
+        return self._get("at", {"time": f"{time:.3f}"})
+
+    def explain(self, container: str) -> Data:
+        """Return why a container has its CPUs, or none."""
+        return self._get("explain", {"container": container})
+
+    def _get(self, what: str, query: Mapping[str, str]) -> Data:
+        answer = self._client.get(f"/v1/{what}?{urlencode(query)}")
+        if not isinstance(answer, dict):
+            raise PinfoldError("the daemon's answer is not what was expected; is it of another version?")
+        return answer
+
+
+class FileRecords:
+    """Reads the files in a state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._archive = Archive(state / DIRECTORY)
+        if not self._archive.directory.is_dir():
+            raise PinfoldError(f"--state-dir: there is no journal in {state}")
+
+    def history(self, query: Mapping[str, str]) -> Data:
+        """Return entries, or in whose hands a CPU was."""
+        return answer_history(self._archive, parse_question(query))
+
+    def at(self, time: float) -> Data:
+        """Return the State at a time."""
+        return answer_at(self._archive, {"time": f"{time:.3f}"})
+
+    def explain(self, container: str) -> Data:
+        """Return why a container has its CPUs, or none."""
+        found = explain_kept(self._archive, Subject.parse(container))
+        if found is None:
+            raise PinfoldError(f"the journal has no decision on {container}")
+        return found.data()
+
+
+def add_records(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where to ask."""
+    add_socket(parser)
+    parser.add_argument("--state-dir", metavar="DIR", help="read the journal in this state directory; needs no daemon")
+
+
+def find_records(args: argparse.Namespace) -> Records:
+    """Return what answers: the files if they are named; with --socket too, only if no daemon answers there."""
+    if args.state_dir is None:
+        return DaemonRecords(Client.of(args))
+    if args.socket is not None:
+        client = Client.of(args)
+        try:
+            client.get("/v1/node")
+        except NoDaemon:
+            pass
+        else:
+            return DaemonRecords(client)
+    return FileRecords(check_path(args.state_dir, "--state-dir"))

@@ -1,0 +1,183 @@
+"""What others see of a daemon, put together: journal, counters, the read-only API over TCP, PodResources."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from pinfold.cli.addresses import Address
+from pinfold.core.cpuset import EMPTY
+from pinfold.core.policies.static import StaticPolicy
+from pinfold.errors import ConfigError, Problem
+from pinfold.manager.manager import Note, Watch
+from pinfold.node.journal import Journal
+from pinfold.node.journalfiles import DIRECTORY, Archive
+from pinfold.serve.api import API
+from pinfold.serve.counters import Counters
+from pinfold.serve.gate import LOOPBACK, Gate
+from pinfold.serve.gauges import Reading
+from pinfold.serve.http import Server
+from pinfold.serve.limits import REMOTE
+from pinfold.serve.metrics import Metrics
+from pinfold.serve.page import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from pinfold.cli.parts import Basis
+    from pinfold.cli.settings import Settings
+    from pinfold.core.admission import Admitter
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.manager.loop import Loop
+    from pinfold.manager.notes import Notes
+    from pinfold.serve.api import Views
+    from pinfold.serve.podresources import Held
+
+    Report = Callable[[str, Exception], None]
+
+
+class Record(NamedTuple):
+    """Where what happens is kept and counted."""
+
+    archive: Archive
+    counters: Counters
+    watch: Watch
+
+    def close(self) -> None:
+        """Keep no more."""
+        if isinstance(self.archive, Journal):
+            self.archive.close()
+
+
+def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:
+    """Return the journal and the counters, which from now on hear of everything."""
+    counters = Counters(admitter, now=time.perf_counter())
+    archive: Archive = Archive(chosen.state_dir / DIRECTORY)
+    if chosen.views.journal_bytes:
+        journal = Journal(
+            chosen.state_dir / DIRECTORY,
+            clock=time.time,
+            tell=lambda why: notes.tell(Note("journal", {"why": why})),
+            max_bytes=chosen.views.journal_bytes,
+            max_age=chosen.views.journal_seconds,
+        )
+        notes.number = journal.last
+        notes.keepers.append(journal.append)
+        archive = journal
+    notes.keepers.append(lambda entry: counters.heard(entry.what, entry.fields))
+    return Record(archive, counters, Watch(counters, time.perf_counter))
+
+
+class Opened(NamedTuple):
+    """What is served, where, and how to end that."""
+
+    pages: Address | None
+    """Where the page is."""
+    ends: tuple[Callable[[], Awaitable[None]], ...]
+
+    async def close(self) -> None:
+        """Serve no more."""
+        for end in self.ends:
+            await end()
+
+
+async def open_views(basis: Basis, loop: Loop, views: Views, record: Record, report: Report) -> Opened:
+    """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
+    ends: list[Callable[[], Awaitable[None]]] = []
+    pages = None
+    listener = _listener(basis)
+    if listener is not None:
+        metrics = Metrics(
+            lambda: _reading(basis, loop, record), record.counters, prefix=basis.chosen.views.metrics_prefix
+        )
+        host, port = listener.getsockname()[:2]
+        pages = Address(host, port)
+        gate = (
+            Gate() if pages.is_loopback else Gate(hosts=LOOPBACK | {host, socket.gethostname().lower()}, addresses=True)
+        )
+        server = Server(API(loop, views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
+        await server.start(listener)
+        ends.append(server.close)
+    if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
+        ends.append(await _open_pod_resources(basis, loop, report))
+    return Opened(pages, tuple(ends))
+
+
+def _listener(basis: Basis) -> socket.socket | None:
+    views = basis.chosen.views
+    if views.listen is None:
+        return None
+    family = socket.AF_INET6 if ":" in views.listen.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(views.listen)
+    except (OSError, UnicodeError) as error:
+        listener.close()
+        why = getattr(error, "strerror", None) or str(error)
+        if views.listen_is_default and getattr(error, "errno", 0) == errno.EADDRINUSE:
+            basis.notes.tell(Note("warning", {"text": f"no page and no metrics: {views.listen}: {why}"}))
+            return None
+        raise ConfigError(Problem(f"--listen {views.listen}: {why}", "name another address, or none")) from error
+    listener.listen()
+    return listener
+
+
+def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
+    policy = loop.manager.admitter.policy
+    return Reading(
+        loop.manager.state,
+        basis.topology,
+        policy.reserved if isinstance(policy, StaticPolicy) else EMPTY,
+        policy=policy.name,
+        runtime=str(basis.chosen.runtime),
+        connected=loop.node.link[0] != "closed",
+        journal_drops=record.archive.lost if isinstance(record.archive, Journal) else 0,
+    )
+
+
+def _reserved(loop: Loop) -> CPUSet:
+    policy = loop.manager.admitter.policy
+    return policy.reserved if isinstance(policy, StaticPolicy) else loop.manager.wanted.shared
+
+
+async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Callable[[], Awaitable[None]]:
+    from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.serve.podresources import Held, PodResources  # noqa: PLC0415
+
+    def read() -> Held:
+        return Held(loop.node.pods.values(), loop.manager.state, basis.topology.online - _reserved(loop))
+
+    path = basis.chosen.views.pod_resources
+    server = GRPCServer(PodResources(read).methods, report=report)
+    await server.start(_unix_listener(path))
+
+    async def end() -> None:
+        await server.close()
+        with suppress(OSError):
+            path.unlink()
+
+    return end
+
+
+def _unix_listener(path: Path) -> socket.socket:
+    """Return a socket that listens at *path*; as the state directory is ours, so is what is left there."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.is_socket():
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"--pod-resources-socket: {path}: {error.strerror}") from error
+    finally:
+        os.umask(mask)
+    listener.listen()
+    return listener

@@ -1,0 +1,215 @@
+"""Why a container has its CPUs, shares, or was refused: from a decision that is at hand, or from what a journal kept.
+
+Every "would fit" was tried (core/explain.py). Trying takes many decisions, so it is done when somebody asks, not when a
+pod is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.explain import advise
+from pinfold.core.pods import QoS, exclusive_cpus
+from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.trace import Step, Trace
+from pinfold.errors import ParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pinfold.core.admission import Admitter
+    from pinfold.core.alignment import Alignment, Ruler
+    from pinfold.core.entries import Entry, Subject
+    from pinfold.core.explain import Advice
+    from pinfold.core.planner import Outcome
+    from pinfold.core.pods import Container, Pod, PodUID
+    from pinfold.core.policies.base import Policy
+    from pinfold.core.state import State
+
+_SHOWN: Final = 3
+_PASSED: Final = "passed over "
+_LEVELS: Final = ("cores", "uncore_caches", "numa_nodes", "sockets")
+_TELLING: Final = ("assigned", "refused", "released")
+NOT_KEPT: Final = "how they were chosen was not kept"
+
+
+class Refused(NamedTuple):
+    """Why not, and what would help."""
+
+    reason: str
+    message: str
+    need: str = ""
+    room: str = ""
+    fixes: tuple[str, ...] = ()
+
+
+class Explanation(NamedTuple):
+    """What there is to say of a container's CPUs."""
+
+    container: str
+    """NAMESPACE/POD/CONTAINER."""
+    cpus: CPUSet | None = None
+    """Its own CPUs; None if it has none."""
+    since: float | None = None
+    """When that was decided."""
+    steps: tuple[Step, ...] = ()
+    alignment: Mapping[str, object] | None = None
+    refusal: Refused | None = None
+    shares: str = ""
+    """Why it has no CPUs of its own, if nobody refused it any."""
+
+    @property
+    def taken(self) -> tuple[Step, ...]:
+        """The steps that led to the CPUs."""
+        return tuple(step for step in self.steps if not step.what.startswith(_PASSED))
+
+    @property
+    def passed_over(self) -> tuple[Step, ...]:
+        """What was looked at and not taken."""
+        return tuple(step for step in self.steps if step.what.startswith(_PASSED))
+
+    @property
+    def why(self) -> str:
+        """How these CPUs were chosen, or why there are none, in one line."""
+        if self.refusal is not None:
+            return f"{self.refusal.reason}: {self.refusal.message}"
+        if self.cpus is None:
+            return self.shares
+        took = [step.what for step in self.taken if step.took]
+        if not took:
+            return self.taken[-1].what if self.taken else NOT_KEPT
+        more = f", and {len(took) - _SHOWN} steps more" if len(took) > _SHOWN else ""
+        return ", then ".join(took[:_SHOWN]) + more
+
+    def data(self) -> dict[str, object]:
+        """Return it as JSON-ready data."""
+        return {
+            "container": self.container,
+            "cpus": None if self.cpus is None else str(self.cpus),
+            "since": None if self.since is None else round(self.since, 3),
+            "why": self.why,
+            "steps": [str(step) for step in self.taken],
+            "passed_over": [str(step).removeprefix(_PASSED) for step in self.passed_over],
+            "alignment": self.alignment,
+            "refusal": None if self.refusal is None else {**self.refusal._asdict(), "fixes": list(self.refusal.fixes)},
+        }
+
+
+def decision_fields(trace: Trace, alignment: Alignment | None) -> dict[str, object]:
+    """Return what an entry has to keep of a decision, so that it can be explained later."""
+    kept = {"steps": trace.data()["steps"], "defects": trace.data()["defects"]}
+    fields = {name: value for name, value in kept.items() if value}
+    return fields if alignment is None else {**fields, "alignment": alignment_counts(alignment)}
+
+
+def alignment_counts(alignment: Alignment) -> dict[str, object]:
+    """Return how many groups of each level CPUs are on, and how few could have held as many."""
+    spans = dict(zip(_LEVELS, alignment, strict=True))
+    fewest = {name: span.fewest for name, span in spans.items()}
+    return {**{name: len(span.ids) for name, span in spans.items()}, "fewest": fewest}
+
+
+def explain_outcome(  # noqa: PLR0913 - what decided, what measures, what came of it, for whom
+    admitter: Admitter,
+    ruler: Ruler,
+    outcome: Outcome,
+    container: Container,
+    *,
+    since: float | None = None,
+    names: Mapping[PodUID, str] | None = None,
+) -> Explanation:
+    """Return why a container has its CPUs, shares, or was refused; takes the decision once more."""
+    pod = outcome.pod
+    cpus = outcome.cpus(container)
+    found = Explanation(f"{pod.namespace}/{pod.name}/{container.name}", cpus, since)
+    steps = outcome.trace(container).steps
+    if outcome.refusal is not None:
+        advice = advise(admitter, ruler, outcome, names)
+        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, _fixes(advice))
+        return found._replace(steps=steps, refusal=refusal)
+    if cpus is None:
+        return found._replace(shares=why_shared(admitter.policy, pod, container))
+    return found._replace(steps=steps, alignment=alignment_counts(ruler.measure(cpus)))
+
+
+def explain_now(  # noqa: PLR0913, PLR0917 - a container, its node, and what was kept
+    pod: Pod, container: Container, state: State, policy: Policy, ruler: Ruler, kept: Explanation | None = None
+) -> Explanation:
+    """Return what there is to say of a container that is here: what was *kept* of its decision, if that still holds."""
+    cpus = state.cpus(pod.uid, container.name)
+    if kept is not None and (kept.cpus == cpus if cpus is not None else kept.refusal is not None):
+        return kept
+    found = Explanation(f"{pod.namespace}/{pod.name}/{container.name}", cpus)
+    if cpus is None:
+        return found._replace(shares=why_shared(policy, pod, container))
+    return found._replace(alignment=alignment_counts(ruler.measure(cpus)))
+
+
+def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
+    """Return why a container has no CPUs of its own, in one line."""
+    if not isinstance(policy, StaticPolicy):
+        return f"in the shared pool because policy {policy.name} gives nobody CPUs of their own"
+    if pod.qos is not QoS.GUARANTEED:
+        return f"in the shared pool because its pod is {pod.qos}, not {QoS.GUARANTEED}"
+    milli = container.resources.requests.cpu or 0
+    if exclusive_cpus(pod, container, pod_level=policy.pod_level):
+        return "in the shared pool although it asks for whole CPUs"
+    if pod.resources is not None and not milli % 1000:
+        return "in the shared pool because its pod has resources of its own, which it shares"
+    return f"in the shared pool because {milli / 1000:g} CPUs are no whole number"
+
+
+def last_word(entries: Iterable[Entry], subject: Subject) -> Entry | None:
+    """Return the last entry that decides on a container's CPUs."""
+    found = None
+    for entry in entries:
+        if decides_on(entry, subject):
+            found = entry
+    return found
+
+
+def decides_on(entry: Entry, subject: Subject) -> bool:
+    """Whether an entry decides on a container's CPUs."""
+    return entry.what in _TELLING and subject.covers(entry)
+
+
+def explain_entry(entry: Entry, subject: Subject) -> Explanation:
+    """Return what an entry kept of a decision on a container."""
+    namespace = entry.text("namespace") or subject.namespace
+    container = entry.text("container") or subject.container
+    found = Explanation("/".join(filter(None, (namespace, subject.pod, container))), since=entry.time)
+    found = found._replace(steps=tuple(_steps(entry.fields.get("steps"))))
+    if entry.what == "refused":
+        return found._replace(refusal=Refused(entry.text("reason"), entry.text("message")))
+    if entry.what == "released":
+        return found._replace(shares="it has given its CPUs back")
+    alignment = entry.fields.get("alignment")
+    return found._replace(
+        cpus=_cpus(entry.fields.get("cpus")), alignment=alignment if isinstance(alignment, dict) else None
+    )
+
+
+def _fixes(advice: Advice) -> tuple[str, ...]:
+    fixes = []
+    if advice.move is not None:
+        fixes.append(f"would fit if {advice.move} moved to other CPUs")
+    elif advice.end is not None:
+        fixes.append(f"would fit if {advice.end} ended")
+    if advice.sizes:
+        sizes = " or ".join(map(str, advice.sizes))
+        then = "" if advice.then is None else f" (then {advice.then} is refused)"
+        fixes.append(f"would fit with {sizes} CPU{'' if sizes == '1' else 's'}{then}")
+    return tuple(fixes)
+
+
+def _steps(kept: object) -> Sequence[Step]:
+    rows: list[dict[str, Any]] = [row for row in kept if isinstance(row, dict)] if isinstance(kept, list) else []
+    return [Step(str(row.get("what", "")), _cpus(row.get("took")), str(row.get("why") or "")) for row in rows]
+
+
+def _cpus(text: object) -> CPUSet:
+    try:
+        return CPUSet.parse(text) if isinstance(text, str) else CPUSet()
+    except ParseError:
+        return CPUSet()

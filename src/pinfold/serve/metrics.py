@@ -1,0 +1,75 @@
+"""Metrics of a node, as a scraper asks for them: counters as they were told, gauges as the State is now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold import __version__
+from pinfold.formats.openmetrics import Family, Kind, Sample, choose
+from pinfold.serve import metricstable as rows
+from pinfold.serve.counters import Counters
+from pinfold.serve.gauges import Gauges, Reading, process_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pinfold.formats.openmetrics import Distribution
+
+__all__ = ["Counters", "Metrics", "Reading"]
+
+
+class Metrics:
+    """Everything there is to scrape.
+
+    >>> from pinfold.core.config import Config, Reservation
+    >>> from pinfold.core.cpuset import CPUSet
+    >>> from pinfold.core.presets import preset
+    >>> from pinfold.core.state import State
+    >>> machine = preset("laptop-4")
+    >>> admitter = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(machine)
+    >>> reading = Reading(admitter.policy.start(State.new()), machine, CPUSet.of(0))
+    >>> kind, text = Metrics(lambda: reading, Counters(admitter, now=0.0)).scrape("text/plain")
+    >>> [line for line in text.decode().splitlines() if line.startswith("kubelet_cpu_manager_shared")]
+    ['kubelet_cpu_manager_shared_pool_size_millicores 3000']
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Reading],
+        counters: Counters,
+        *,
+        prefix: str = rows.KUBELET,
+        process: Callable[[], Mapping[str, float]] = process_values,
+    ) -> None:
+        """*read* says what the node is like now; *prefix* begins the names that the kubelet has too."""
+        self._read = read
+        self._counters = counters
+        self._process = process
+        self._gauges = Gauges()
+        self._names = [(metric, metric.full_name(rows.check_prefix(prefix))) for metric in rows.TABLE]
+
+    def scrape(self, accept: str = "") -> tuple[str, bytes]:
+        """Return the content type and all metrics, in the format that an Accept header asks for."""
+        kind, formatted = choose(accept)
+        return kind, formatted(self.families()).encode(errors="replace")
+
+    def families(self) -> Iterator[Family]:
+        """Yield all metrics in the order of the table; those that nobody can tell are left out."""
+        reading = self._read()
+        now = {**self._gauges.measure(reading), **self._others(reading)}
+        for metric, name in self._names:
+            samples: Sequence[Sample | Distribution] | None = now.get(metric.name)
+            if samples is None and metric.kind is not Kind.GAUGE:
+                samples = list(self._counters.samples(metric))
+            if samples:
+                yield Family(name, metric.kind, metric.help, samples)
+
+    def _others(self, reading: Reading) -> Mapping[str, Sequence[Sample]]:
+        told = {
+            rows.DRIFT_LEFT.name: Sample((), self._counters.drift_left),
+            rows.CONNECTED.name: Sample((("runtime", reading.runtime),), int(reading.connected)),
+            rows.JOURNAL_DROPS.name: Sample((), reading.journal_drops),
+            rows.BUILD.name: Sample((("version", __version__), ("policy", reading.policy)), 1),
+        }
+        process = {name: [Sample((), value)] for name, value in self._process().items()}
+        return {name: [sample] for name, sample in told.items()} | process

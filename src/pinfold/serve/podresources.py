@@ -1,0 +1,104 @@
+"""The kubelet's PodResources API v1: which CPUs belong to which pod and container, for agents on the node.
+
+Only CPUs are told of, and only exclusive ones; devices, memory and claims are not ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from pinfold.core.pods import exclusive_cpus
+from pinfold.proto import podresources_pb2 as pb
+from pinfold.runtimes.grpcerrors import CallError, Code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from google.protobuf.message import Message
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import Container, Pod
+    from pinfold.core.state import State
+
+SERVICE: Final = "v1.PodResourcesLister"
+
+
+class Held(NamedTuple):
+    """Who is here, and who has what."""
+
+    pods: Iterable[Pod]
+    state: State
+    allocatable: CPUSet
+    """All CPUs that are not reserved."""
+
+
+class PodResources:
+    """Answers the three calls; *read* says who is here now."""
+
+    def __init__(self, read: Callable[[], Held]) -> None:
+        self._read = read
+
+    @property
+    def methods(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """The calls by their full names, for a server."""
+        return {
+            f"/{SERVICE}/List": self.list_pods,
+            f"/{SERVICE}/GetAllocatableResources": self.get_allocatable,
+            f"/{SERVICE}/Get": self.get_pod,
+        }
+
+    def list_pods(self, request: bytes) -> bytes:
+        """Return all pods."""
+        _parse("List", request, pb.ListPodResourcesRequest())
+        held = self._read()
+        found = [_pod_resources(pod, held.state) for pod in held.pods]
+        return pb.ListPodResourcesResponse(pod_resources=found).SerializeToString()
+
+    def get_allocatable(self, request: bytes) -> bytes:
+        """Return the CPUs that can be exclusive, whether they are or not."""
+        _parse("GetAllocatableResources", request, pb.AllocatableResourcesRequest())
+        return pb.AllocatableResourcesResponse(cpu_ids=list(self._read().allocatable)).SerializeToString()
+
+    def get_pod(self, request: bytes) -> bytes:
+        """Return one pod, by its name and namespace."""
+        wanted = pb.GetPodResourcesRequest()
+        _parse("Get", request, wanted)
+        held = self._read()
+        for pod in held.pods:
+            if (pod.name, pod.namespace) == (wanted.pod_name, wanted.pod_namespace):
+                found = _pod_resources(pod, held.state)
+                return pb.GetPodResourcesResponse(pod_resources=found).SerializeToString()
+        said = f"pod {wanted.pod_name} in namespace {wanted.pod_namespace} not found"
+        raise CallError("Get", Code.NOT_FOUND, said)
+
+
+def _parse(method: str, request: bytes, into: Message) -> None:
+    try:
+        into.ParseFromString(request)
+    except DecodeError as error:
+        # As the reference's server answers what it cannot read.
+        raise CallError(method, Code.INTERNAL, f"the request is no {into.DESCRIPTOR.name}") from error
+
+
+def _pod_resources(pod: Pod, state: State) -> pb.PodResources:
+    # An init container that has ended holds nothing any more; one that keeps running is listed as the others are.
+    lasting = [container for container in pod.init if container.sidecar]
+    whole = state.pods.get(pod.uid)
+    return pb.PodResources(
+        name=pod.name,
+        namespace=pod.namespace,
+        containers=[
+            pb.ContainerResources(name=container.name, cpu_ids=_cpus(pod, container, state))
+            for container in (*lasting, *pod.containers)
+        ],
+        cpu_ids=() if whole is None else list(whole),
+    )
+
+
+def _cpus(pod: Pod, container: Container, state: State) -> list[int]:
+    cpus = state.cpus(pod.uid, container.name)
+    # In a pod that has CPUs as a whole, containers without a part of their own are on what is left of them.
+    shares = pod.uid in state.pods and not exclusive_cpus(pod, container, pod_level=True)
+    return [] if cpus is None or shares else list(cpus)

@@ -1,0 +1,98 @@
+// What there is to know of one CPU: a card beside it, for the pointer and for the keyboard.
+
+import { colour } from "./colours.js";
+import { spaced } from "./cpus.js";
+import { clock, make, named, plural, span } from "./text.js";
+import { keyOf, POOLS, poolOf } from "./view.js";
+
+const NAMED = 4;
+const LONGEST_WHY = 600;
+
+export class Card {
+  #described = null;
+
+  constructor(element) {
+    this.element = element;
+  }
+
+  hide() {
+    this.element.hidden = true;
+    this.#described?.removeAttribute("aria-describedby");
+    this.#described = null;
+  }
+
+  /** Stay beside the CPU when the page moves. */
+  follow() {
+    if (!this.element.hidden) this.#put(this.#described.getBoundingClientRect());
+  }
+
+  /** Show what `view` says of a CPU, beside its element; `now` is the time of the view. */
+  show(cpu, view, place, beside, now) {
+    const owner = view.containers.get(view.owners.get(cpu));
+    const pool = poolOf(view, cpu);
+    const isolated = view.isolated.has(cpu) ? " · isolated from the kernel's scheduler" : "";
+    const head = make("p", { class: "head" }, make("strong", {}, `CPU ${cpu}`), make("span", { class: "soft" }, `${POOLS[pool]}${isolated}`));
+    const rows = owner ? this.#owner(owner, now) : this.#nobody(pool, view);
+    this.element.replaceChildren(head, ...rows, make("p", { class: "soft place" }, place));
+    this.element.hidden = false;
+    this.#described?.removeAttribute("aria-describedby");
+    this.#described = beside;
+    beside.setAttribute("aria-describedby", this.element.id);
+    this.#put(beside.getBoundingClientRect());
+  }
+
+  #owner(container, now) {
+    const swatch = make("span", { class: `swatch exclusive ${colour(keyOf(container))}`, "aria-hidden": "true" });
+    const name = make("p", { class: "owner" }, swatch, make("span", {}, named(container.namespace, "soft"), " / ", named(container.pod), " / ", named(container.container, "strong")));
+    const list = make("dl", {});
+    const add = (term, ...text) => list.append(make("dt", {}, term), make("dd", {}, ...text));
+    if (Number.isFinite(container.since) && container.since > 0) add("Since", `${clock(container.since, now)} (${span(now - container.since)})`);
+    add("CPUs", spaced(container.cpus));
+    const spread = alignment(container.alignment);
+    if (spread) add("On", spread);
+    if (container.why) add("Why", named(container.why, "", LONGEST_WHY));
+    return [name, list];
+  }
+
+  #nobody(pool, view) {
+    const text = {
+      reserved: "Kept for the system: never given to one container alone. The shared pool may run here.",
+      offline: "Switched off; nothing runs here.",
+      idle: "Online, but in no pool.",
+      shared: "Nobody has it alone.",
+    }[pool];
+    const sharing = [...view.containers.values()].filter((container) => !container.exclusive);
+    const parts = [make("p", {}, pool === "reserved" && !view.shared.size ? "Kept for the system." : text)];
+    if ((pool === "shared" || pool === "reserved") && sharing.length) {
+      const names = sharing.slice(0, NAMED).flatMap((container, index) => [index ? ", " : "", named(`${container.pod}/${container.container}`, "", 40)]);
+      const rest = sharing.length > NAMED ? ` and ${sharing.length - NAMED} more` : "";
+      parts.push(make("p", {}, `Shared by ${plural(sharing.length, "container")}: `, ...names, rest));
+    }
+    return parts;
+  }
+
+  /** Below the CPU if there is room, else above it; always within the window. */
+  #put(at) {
+    const { width, height } = this.element.getBoundingClientRect();
+    const left = Math.max(8, Math.min(at.left + at.width / 2 - width / 2, document.documentElement.clientWidth - width - 8));
+    const below = at.bottom + 8;
+    const top = below + height <= window.innerHeight - 8 ? below : Math.max(8, at.top - height - 8);
+    this.element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+  }
+}
+
+/** How many groups CPUs are on, in words; and where fewer would do, if that is known. */
+export function alignment(counts) {
+  if (!counts) return "";
+  const parts = [
+    ["cores", "core", "cores"],
+    ["uncore_caches", "L3", "L3"],
+    ["numa_nodes", "NUMA node", "NUMA nodes"],
+    ["sockets", "socket", "sockets"],
+  ];
+  const said = parts.filter(([name]) => counts[name]).map(([name, one, many]) => {
+    const fewest = counts.fewest?.[name] ?? counts[name];
+    return plural(counts[name], one, many) + (fewest < counts[name] ? ` (${fewest} would do)` : "");
+  });
+  return said.join(" · ");
+}

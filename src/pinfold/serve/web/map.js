@@ -1,0 +1,210 @@
+// The machine as nested boxes: socket, NUMA node, L3, core, CPU. Built once; then only what changes is touched.
+
+import { arrange } from "./arrange.js";
+import { colour } from "./colours.js";
+import { parseCpus } from "./cpus.js";
+import { memoryOnly, memoryText, nest } from "./nest.js";
+import { cut, make } from "./text.js";
+import { POOLS, poolOf } from "./view.js";
+
+const TAGS = { reserved: "reserved", offline: "offline", idle: "no pool", shared: "shared" };
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+export class MachineMap {
+  #cells = new Map(); // CPU → its button, its tag, and what they show
+  #places = new Map(); // CPU → where it is, in words
+  #siblings = new Map();
+  #lit = [];
+  #current = null;
+  #machine = null;
+  #plan = "";
+
+  /** `handlers`: `point(cpu | null, element)` for the CPU under the pointer or with the focus, `pick(cpu)`. */
+  constructor(root, handlers) {
+    this.root = root;
+    this.handlers = handlers;
+    root.addEventListener("pointerover", (event) => this.#point(event.target));
+    root.addEventListener("pointerleave", () => handlers.point(null));
+    root.addEventListener("focusin", (event) => this.#point(event.target, true));
+    root.addEventListener("focusout", () => handlers.point(null));
+    root.addEventListener("click", (event) => this.#click(event.target));
+    root.addEventListener("keydown", (event) => this.#key(event));
+    new ResizeObserver(() => this.fit()).observe(root.parentElement);
+  }
+
+  /** Draw a machine anew. */
+  build(topology) {
+    this.#cells.clear();
+    this.#places.clear();
+    this.#siblings.clear();
+    this.#machine = nest(topology);
+    this.#plan = "";
+    const whole = make("div", { class: "grid level0" }, ...this.#machine.boxes.map((box) => this.#box(box, 0, [])));
+    this.root.replaceChildren(whole, ...this.#beside(topology));
+    const first = this.#cells.keys().next().value;
+    this.#current = null;
+    if (first !== undefined) this.#move(first);
+    this.fit();
+  }
+
+  #box(box, level, above) {
+    const way = [...above, box.label];
+    const inside = box.boxes.length
+      ? make("div", { class: `grid level${level + 1}` }, ...box.boxes.map((inner) => this.#box(inner, level + 1, way)))
+      : make("div", { class: "grid cores" }, ...box.cores.map((core) => this.#core(core, way)));
+    const label = make("div", { class: "label", "aria-hidden": "true" }, box.label);
+    return make("div", { class: `box ${box.kind}`, role: "group", "aria-label": box.label }, label, inside);
+  }
+
+  #core(core, way) {
+    const cells = core.map((cpu) => this.#cell(cpu, way, core));
+    return this.#machine.threads > 1 ? make("div", { class: "core" }, ...cells) : cells[0];
+  }
+
+  #cell(cpu, way, core) {
+    const tag = make("span", { class: "tag" });
+    const button = make("button", { type: "button", class: "cpu", tabindex: "-1", "data-cpu": cpu }, String(cpu), tag);
+    this.#cells.set(cpu, { button, tag, shown: "" });
+    this.#places.set(cpu, way.join(" · "));
+    this.#siblings.set(cpu, core);
+    return button;
+  }
+
+  /** What has no place in a box: CPUs that are offline, and NUMA nodes without CPUs. */
+  #beside(topology) {
+    const found = [];
+    const offline = [...parseCpus(topology.offline)].filter((cpu) => !this.#cells.has(cpu));
+    if (offline.length) {
+      const cells = offline.map((cpu) => this.#cell(cpu, ["where it is, is not known while it is offline"], [cpu]));
+      const label = make("div", { class: "label", "aria-hidden": "true" }, "Offline");
+      const inside = make("div", { class: "loose" }, ...cells);
+      found.push(make("div", { class: "box apart", role: "group", "aria-label": "Offline CPUs" }, label, inside));
+    }
+    const nodes = memoryOnly(topology);
+    if (nodes.length) found.push(make("div", { class: "box apart memory" }, make("div", { class: "label" }, memoryText(nodes))));
+    return found;
+  }
+
+  /** Arrange the boxes for the room there is. */
+  fit() {
+    if (!this.#machine) return;
+    const style = getComputedStyle(this.root.parentElement);
+    const width = this.root.parentElement.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const height = Math.max(360, window.innerHeight - 215);
+    const plan = arrange(this.#machine, { width, height });
+    const text = JSON.stringify([plan.size.name, plan.across, plan.columns, plan.width]);
+    if (width <= 0 || text === this.#plan) return;
+    this.#plan = text;
+    this.root.dataset.size = plan.size.name;
+    this.root.style.setProperty("--across", plan.across);
+    this.root.style.maxWidth = Number.isFinite(plan.width) ? `${Math.ceil(plan.width)}px` : "";
+    plan.columns.forEach((columns, level) => this.root.style.setProperty(`--columns${level}`, columns));
+    this.root.style.setProperty("--columns-cores", plan.columns.at(-1));
+  }
+
+  /** Show a view; returns how many CPUs look different from before. */
+  show(view, { flash = false } = {}) {
+    let changed = 0;
+    for (const [cpu, cell] of this.#cells) {
+      const pool = poolOf(view, cpu);
+      const owner = view.owners.get(cpu) ?? "";
+      const isolated = view.isolated.has(cpu);
+      const shown = `${pool} ${isolated} ${owner}`;
+      if (cell.shown === shown) continue;
+      this.#draw(cpu, cell, { pool, owner, isolated, flash: flash && cell.shown !== "" });
+      cell.shown = shown;
+      changed += 1;
+    }
+    return changed;
+  }
+
+  #draw(cpu, cell, { pool, owner, isolated, flash }) {
+    const lit = cell.button.classList.contains("lit") ? " lit" : "";
+    cell.button.className = `cpu ${pool}${isolated ? " isolated" : ""}${owner ? ` ${colour(owner)}` : ""}${lit}`;
+    cell.tag.textContent = owner ? cut(owner.split("/").slice(1).join("/"), 24) : TAGS[pool];
+    const who = owner ? `, ${cut(owner)}` : "";
+    cell.button.setAttribute("aria-label", `CPU ${cpu}, ${POOLS[pool]}${isolated ? ", isolated" : ""}${who}`);
+    if (flash) cell.button.animate?.([{ filter: "brightness(1.6)" }, { filter: "none" }], { duration: calm() ? 0 : 600 });
+  }
+
+  /** Light up these CPUs, and dim the others; null for none. */
+  light(cpus) {
+    for (const button of this.#lit) button.classList.remove("lit");
+    this.#lit = [];
+    this.root.classList.toggle("dimmed", cpus !== null);
+    for (const cpu of cpus ?? []) {
+      const button = this.#cells.get(cpu)?.button;
+      if (!button) continue;
+      button.classList.add("lit");
+      this.#lit.push(button);
+    }
+  }
+
+  /** Where a CPU is, in words. */
+  place(cpu) {
+    const core = this.#siblings.get(cpu) ?? [cpu];
+    return this.#places.get(cpu) + (core.length > 1 ? ` · core of CPUs ${core.join(", ")}` : "");
+  }
+
+  element(cpu) {
+    return this.#cells.get(cpu)?.button ?? null;
+  }
+
+  #cpu(target) {
+    const button = target.closest?.(".cpu");
+    return button ? Number(button.dataset.cpu) : null;
+  }
+
+  #point(target, focused = false) {
+    const cpu = this.#cpu(target);
+    if (focused && cpu !== null) this.#move(cpu);
+    this.handlers.point(cpu, cpu === null ? null : this.element(cpu), focused);
+  }
+
+  #click(target) {
+    const cpu = this.#cpu(target);
+    if (cpu === null) return;
+    this.#move(cpu);
+    this.handlers.pick(cpu);
+  }
+
+  /** Make a CPU the one that Tab comes to. */
+  #move(cpu) {
+    if (this.#current !== null) this.element(this.#current)?.setAttribute("tabindex", "-1");
+    this.#current = cpu;
+    this.element(cpu).setAttribute("tabindex", "0");
+  }
+
+  #key(event) {
+    const cpu = this.#cpu(event.target);
+    if (cpu === null || event.ctrlKey || event.altKey || event.metaKey) return;
+    const all = [...this.#cells.keys()];
+    const next = event.key === "Home" ? all[0] : event.key === "End" ? all.at(-1) : this.#beyond(cpu, ARROWS[event.key]);
+    if (next === undefined) return;
+    event.preventDefault();
+    this.element(next).focus();
+  }
+
+  /** The nearest CPU in a direction, as it looks on the screen; a step aside counts more than a step ahead. */
+  #beyond(cpu, direction) {
+    if (!direction) return undefined;
+    const from = centre(this.element(cpu));
+    let best = cpu;
+    let nearest = Infinity;
+    for (const [other, { button }] of this.#cells) {
+      const to = centre(button);
+      const ahead = (to.x - from.x) * direction[0] + (to.y - from.y) * direction[1];
+      const aside = Math.abs((to.x - from.x) * direction[1]) + Math.abs((to.y - from.y) * direction[0]);
+      const cost = ahead + 3 * aside;
+      if (ahead > 1 && cost < nearest) [best, nearest] = [other, cost];
+    }
+    return best;
+  }
+}
+
+function centre(element) {
+  const { left, top, width, height } = element.getBoundingClientRect();
+  return { x: left + width / 2, y: top + height / 2 };
+}
+
+export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,0 +1,128 @@
+// What happened: refusals with their explanation, and the last entries of the history. Rows are made once and kept.
+
+import { spaced } from "./cpus.js";
+import { ask } from "./feed.js";
+import { clock, cut, make, moment, named } from "./text.js";
+
+const REFUSALS = 8;
+const ENTRIES = 60;
+const LONGEST = 600;
+
+const who = (entry) => [entry.namespace, entry.pod, entry.container].filter(Boolean).join("/");
+
+/** Pods that were refused: why, and what would help. */
+export class Refusals {
+  #rows = new Map();
+  #fixes = new Map();
+
+  constructor({ section, list, count }) {
+    Object.assign(this, { section, list, count });
+  }
+
+  /** Show the last refusals of these entries; of a pod that was refused often, the last time and how often. */
+  show(entries, now) {
+    const found = new Map();
+    for (const entry of entries) {
+      if (entry.what !== "refused") continue;
+      const name = `${who(entry)} ${entry.reason}`;
+      const times = (found.get(name)?.times ?? 0) + 1;
+      found.delete(name);
+      found.set(name, { entry, times });
+    }
+    const last = [...found.values()].slice(-REFUSALS).reverse();
+    this.section.hidden = !last.length;
+    this.count.textContent = found.size > REFUSALS ? `last ${REFUSALS} of ${found.size}` : String(found.size);
+    const rows = last.map(({ entry, times }) => this.#row(entry, times, now));
+    if (rows.length !== this.list.children.length || rows.some((row, at) => row !== this.list.children[at])) {
+      this.list.replaceChildren(...rows);
+    }
+  }
+
+  #row(entry, times, now) {
+    const name = `${entry.number} ${times} ${who(entry).slice(0, 300)}`;
+    let row = this.#rows.get(name);
+    if (row) return row;
+    const title = make("p", { class: "head" }, named(who(entry) || "a pod", "strong"), make("time", { class: "soft", title: moment(entry.time) }, clock(entry.time, now)));
+    const often = times > 1 ? make("span", { class: "soft" }, ` ${times} times`) : null;
+    const reason = make("p", {}, named(entry.reason, "reason", 60), often);
+    row = make("li", { class: "refusal" }, title, reason, make("p", {}, named(entry.message, "", LONGEST)));
+    if (this.#rows.size > 200) this.#rows.clear();
+    this.#rows.set(name, row);
+    this.#explain(row, entry);
+    return row;
+  }
+
+  async #explain(row, entry) {
+    const fixes = Array.isArray(entry.fixes) ? entry.fixes : await this.#ask(who(entry));
+    if (!fixes.length) return;
+    const items = fixes.slice(0, 5).map((fix) => make("li", {}, named(fix, "", LONGEST)));
+    row.append(make("p", { class: "soft" }, "What would help"), make("ul", { class: "fixes" }, ...items));
+  }
+
+  async #ask(container) {
+    if (!container) return [];
+    if (!this.#fixes.has(container)) {
+      if (this.#fixes.size > 100) this.#fixes.clear();
+      const asked = ask("explain", { container }).catch(() => null);
+      this.#fixes.set(container, asked);
+    }
+    const said = await this.#fixes.get(container);
+    return Array.isArray(said?.refusal?.fixes) ? said.refusal.fixes : [];
+  }
+
+  /** What helped before may not help now. */
+  forget() {
+    this.#fixes.clear();
+  }
+}
+
+/** The last entries of the history; picking one goes to its time. */
+export class Activity {
+  #rows = new Map();
+
+  constructor({ list, empty }, pick) {
+    Object.assign(this, { list, empty });
+    list.addEventListener("click", (event) => {
+      const row = event.target.closest?.("button");
+      if (row) pick(Number(row.dataset.time));
+    });
+  }
+
+  show(entries, at, now) {
+    const last = entries.filter((entry) => entry.what !== "state").slice(-ENTRIES).reverse();
+    const kept = new Map();
+    let place = this.list.firstChild;
+    for (const entry of last) {
+      const row = this.#rows.get(entry.number) ?? this.#row(entry, now);
+      kept.set(entry.number, row);
+      if (row === place) place = place.nextSibling;
+      else this.list.insertBefore(row, place);
+      row.classList.toggle("later", at !== null && entry.time > at);
+    }
+    for (const [number, row] of this.#rows) if (!kept.has(number)) row.remove();
+    this.#rows = kept;
+    this.empty.hidden = last.length > 0;
+  }
+
+  #row(entry, now) {
+    const time = make("time", { class: "soft", title: moment(entry.time) }, clock(entry.time, now));
+    const what = make("span", { class: `what ${entry.what === "refused" ? "bad" : ""}` }, cut(entry.what, 30));
+    const button = make("button", { type: "button", class: "entry", "data-time": entry.time }, time, what, make("span", { class: "about" }, ...about(entry)));
+    return make("li", {}, button);
+  }
+}
+
+const TOLD = new Set(["number", "time", "what", "namespace", "pod", "container", "steps", "passed_over", "uid"]);
+
+const PLAIN = new Set(["detail", "found", "message", "promise", "reason", "why"]); // these say themselves what they are
+
+/** Who an entry is about, then its other fields. */
+function about(entry) {
+  const parts = who(entry) ? [named(who(entry), "strong", 60)] : [];
+  for (const [name, value] of Object.entries(entry)) {
+    if (TOLD.has(name) || value === null || value === "" || typeof value === "object") continue;
+    const text = name === "cpus" ? `CPUs ${spaced(value)}` : PLAIN.has(name) ? value : `${name} ${value}`;
+    parts.push(make("span", { class: "soft" }, named(text, "", 160)));
+  }
+  return parts;
+}

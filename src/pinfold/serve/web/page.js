@@ -1,0 +1,334 @@
+// The page: asks the daemon, keeps what it said, and has every part draw it.
+
+import { Card } from "./card.js";
+import { choose } from "./colours.js";
+import { ask, Stream } from "./feed.js";
+import { MachineMap } from "./map.js";
+import { summary } from "./nest.js";
+import { Activity, Refusals } from "./notes.js";
+import { PodList } from "./pods.js";
+import { everyCpu, Pools } from "./pools.js";
+import { clock, cut, make, put, span } from "./text.js";
+import { Timeline } from "./timeline.js";
+import { cpusOf, past, poolOf, present } from "./view.js";
+
+const $ = (id) => document.getElementById(id);
+const SOON = 40; // one change mostly comes as several entries
+const AGAIN = 250; // the least time between two looks while much happens
+const RETRY = 1500;
+const KEPT = 5000;
+const ROUNDED = 0.001; // times are told in milliseconds; at the time of a change, it has happened
+const RULES = new Set(["reconfigured", "runtime", "weaker"]);
+
+const data = { topology: null, pools: {}, containers: [], config: null };
+let entries = [];
+let first = null;
+let view = null;
+let then = null; // the answer of /at, while another time is shown
+let pointed = null; // what the pointer or the focus is on: {cpu} or {key}
+let picked = null; // the container that stays lit
+let lostAt = null;
+let fresh = []; // entries heard while the history is read; null: it was read before the stream began
+let machine = "";
+
+const now = () => timeline.at ?? Date.now() / 1000;
+const card = new Card($("card"));
+const map = new MachineMap($("map"), {
+  point: (cpu, element, focused) => point(cpu === null ? null : { cpu, element, focused }),
+  pick: (cpu) => view?.owners.has(cpu) && pods.pick(view.owners.get(cpu)),
+});
+const pods = new PodList(
+  { list: $("pods"), filter: $("filter"), count: $("count"), found: $("found"), empty: $("no-pods") },
+  { point: (key) => point(key === null ? null : { key }), pick: (key) => pick(key) },
+);
+const pools = new Pools({ bar: $("pool-bar"), table: $("pool-rows") });
+const refusals = new Refusals({ section: $("refusals"), list: $("refusal-rows"), count: $("refusal-count") });
+const activity = new Activity({ list: $("activity"), empty: $("no-activity") }, (time) => timeline.set(time));
+const timeline = new Timeline(
+  { slider: $("slider"), ticks: $("ticks"), label: $("when"), from: $("from"), live: $("live"), back: $("back"), next: $("next"), play: $("play"), range: $("range") },
+  (time) => travel(time),
+);
+const stream = new Stream({ heard, connected, lost });
+
+// -- what is drawn
+
+function draw(flash = false) {
+  if (!data.topology) return;
+  view = then && timeline.at !== null ? past(data, then, (key) => timeline.since(key, timeline.at)) : present(data);
+  const owners = [...view.containers.entries()].filter(([, container]) => container.exclusive);
+  choose(owners.sort(([, a], [, b]) => a.since - b.since).map(([key]) => key));
+  map.show(view, { flash });
+  pods.show(view, now(), timeline.at !== null);
+  pools.show(view, everyCpu(data));
+  drawNotes();
+  light();
+  document.body.classList.toggle("past", timeline.at !== null);
+  $("past").hidden = timeline.at === null;
+  put($("past"), timeline.describe(then?.known ?? true));
+  drawLegend();
+}
+
+/** Of what this machine does not have, the legend says nothing. */
+function drawLegend() {
+  const all = everyCpu(data);
+  const pools = new Set(all.map((cpu) => poolOf(view, cpu)));
+  $("legend-isolated").hidden = !all.some((cpu) => view.isolated.has(cpu));
+  $("legend-offline").hidden = !pools.has("offline");
+  $("legend-idle").hidden = !pools.has("idle");
+}
+
+function drawNotes() {
+  const until = timeline.at ?? Infinity;
+  refusals.show(until === Infinity ? entries : entries.filter((entry) => entry.time <= until), now());
+  activity.show(entries, timeline.at, Date.now() / 1000);
+}
+
+function drawConfig() {
+  const config = data.config;
+  if (!config) return;
+  const options = Object.entries(config.options ?? {}).filter(([, value]) => value && value !== "false").map(([name, value]) => (value === true || value === "true" ? name : `${name}=${value}`));
+  const topology = config.topology_policy && config.topology_policy !== "none" ? `topology ${config.topology_policy}` : "";
+  const parts = [`policy ${config.policy}`, ...options, topology, config.runtime && `runtime ${config.runtime}`];
+  const text = cut(parts.filter(Boolean).join(" · "), 200);
+  put($("policy"), text);
+  const isCut = config.link?.state === "closed";
+  $("link").hidden = !isCut;
+  if (isCut) put($("link"), cut(`The daemon is not connected to its runtime${config.link.detail ? `: ${config.link.detail}` : ""}`, 300));
+  const weaker = (config.weaker ?? []).map((line) => cut(line, 300));
+  $("weaker").hidden = !weaker.length;
+  put($("weaker-count"), weaker.length === 1 ? "One promise is weaker on this host" : `${weaker.length} promises are weaker on this host`);
+  $("weaker-rows").replaceChildren(...weaker.map((line) => make("li", {}, line)));
+}
+
+// -- what is pointed at
+
+function point(to) {
+  pointed = to;
+  if (to?.cpu !== undefined && view) card.show(to.cpu, view, map.place(to.cpu), to.element, now());
+  else card.hide();
+  light();
+}
+
+function pick(key) {
+  picked = key;
+  light();
+}
+
+/** Light up the CPUs of what is pointed at, or else picked; and the containers of a CPU. */
+function light() {
+  if (!view) return;
+  if (pointed?.cpu !== undefined) {
+    const owner = view.owners.get(pointed.cpu);
+    const sharing = owner === undefined && view.shared.has(pointed.cpu);
+    const keys = sharing ? [...view.containers].filter(([, container]) => !container.exclusive).map(([key]) => key) : [owner];
+    pods.mark(keys, owner !== undefined);
+    map.light(owner === undefined ? (picked === null ? null : cpusOf(view, picked)) : cpusOf(view, owner));
+    return;
+  }
+  const key = pointed?.key ?? picked;
+  pods.mark(key === null ? [] : [key]);
+  map.light(key === null ? null : cpusOf(view, key));
+}
+
+// -- the present
+
+async function load(everything) {
+  const [found, containers] = await Promise.all([ask("pools"), ask("containers")]);
+  const isSame = ["online", "offline", "isolated", "reserved"].every((name) => found[name] === data.pools[name]);
+  if (everything || !isSame) {
+    const [topology, config] = await Promise.all([ask("topology"), ask("config")]);
+    loaded(topology, config);
+  }
+  data.pools = found;
+  data.containers = containers;
+}
+
+function loaded(topology, config) {
+  data.topology = topology;
+  data.config = config;
+  const text = JSON.stringify([topology.cpus, topology.offline, topology.nodes]);
+  if (text !== machine) {
+    machine = text;
+    map.build(topology);
+    $("empty").hidden = topology.cpus.length > 0;
+  }
+  put($("machine"), typeof config.machine === "string" && config.machine ? cut(config.machine, 200) : summary(topology));
+  drawConfig();
+}
+
+/** The newest entries that are kept. */
+async function loadHistory() {
+  const said = await ask("history", { limit: KEPT });
+  const found = new Map([...said.entries, ...(fresh ?? [])].map((entry) => [entry.number, entry]));
+  first = said.first ?? null;
+  entries = [...found.values()].sort((a, b) => a.number - b.number);
+  timeline.fill(entries, first);
+}
+
+let wanted = null; // {everything} while a look is due
+let looking = false;
+
+/** Look again soon; looks that are asked for meanwhile become one. */
+function look(everything = false) {
+  wanted = { everything: everything || (wanted?.everything ?? false) };
+  if (!looking) look.timer ??= setTimeout(lookNow, SOON);
+}
+
+async function lookNow() {
+  look.timer = null;
+  looking = true;
+  const { everything } = wanted;
+  wanted = null;
+  let wait = AGAIN;
+  try {
+    await load(everything || !data.topology);
+    draw(timeline.at === null);
+    document.body.classList.remove("loading");
+    if (lostAt === null) status("live");
+  } catch (error) {
+    wait = RETRY;
+    wanted ??= { everything };
+    wanted.everything ||= everything;
+    lost(error);
+  }
+  looking = false;
+  if (wanted) look.timer = setTimeout(lookNow, wait);
+}
+
+// -- the stream
+
+function heard(entry) {
+  if (entries.findLast((other) => other.number === entry.number)?.time === entry.time) return;
+  entries.push(entry);
+  fresh?.push(entry);
+  if (entries.length > KEPT * 1.2) entries = entries.slice(-KEPT);
+  first ??= entry.time;
+  if (!heard.due) {
+    heard.due = true;
+    setTimeout(() => {
+      heard.due = false;
+      refusals.forget();
+      timeline.fill(entries, first);
+      drawNotes();
+    }, SOON);
+  }
+  if (entry.what === "refused" && !entry.fixes) complete(entry);
+  look(RULES.has(entry.what));
+}
+
+/** The history says more of an entry than the stream: put that in its place. */
+async function complete(entry) {
+  const said = await ask("history", { since: entry.time - ROUNDED, limit: 100 }).catch(() => null);
+  const whole = said?.entries.find((other) => other.number === entry.number);
+  const at = entries.findLastIndex((other) => other.number === entry.number);
+  if (!whole || at < 0) return;
+  entries[at] = whole;
+  drawNotes();
+}
+
+/** After a loss everything may be different, also when the stream resumes where it was cut off. */
+async function connected() {
+  lostAt = null;
+  look(true);
+  const isFirst = fresh === null;
+  fresh = [];
+  if (isFirst) return;
+  try {
+    await loadHistory();
+    stream.reset(entries.at(-1)?.number ?? null);
+    drawNotes();
+  } catch (error) {
+    lost(error);
+  }
+}
+
+async function begin() {
+  look(true);
+  try {
+    await loadHistory();
+    stream.after(entries.at(-1)?.number ?? null);
+    drawNotes();
+    fresh = null;
+  } catch (error) {
+    lost(error);
+  }
+  stream.follow();
+}
+
+function lost(error) {
+  lostAt ??= Date.now() / 1000;
+  status("lost", error);
+}
+
+function status(state) {
+  const dot = $("status");
+  if (dot.dataset.state !== state) dot.dataset.state = state;
+  document.body.classList.toggle("stale", state !== "live");
+  put($("status-text"), state === "live" ? "Connected" : `Connection lost, since ${clock(lostAt)}`);
+  put($("status-ago"), state === "live" ? "" : `(${span(Date.now() / 1000 - lostAt)})`);
+}
+
+// -- other times
+
+let travelling = null;
+
+async function travel(time) {
+  travelling?.abort();
+  if (time === null) {
+    then = null;
+    draw();
+    return;
+  }
+  travelling = new AbortController();
+  const { signal } = travelling;
+  try {
+    const said = await ask("at", { time: (time + ROUNDED).toFixed(6) }, signal);
+    if (signal.aborted) return;
+    then = said;
+    draw();
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      $("past").hidden = false;
+      put($("past"), `This time cannot be shown: ${cut(error.message, 200)}`);
+    }
+  }
+}
+
+// -- the frame around it
+
+function theme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("pinfold-theme", root.dataset.theme);
+  } catch {
+    // It is kept for this visit only.
+  }
+}
+
+$("theme").addEventListener("click", theme);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    card.hide();
+    if (picked !== null) pods.pick(picked);
+    else if (event.target === $("filter")) {
+      $("filter").value = "";
+      $("filter").dispatchEvent(new Event("input"));
+    }
+  } else if (event.key === "/" && !event.target.matches("input, select, textarea")) {
+    event.preventDefault();
+    $("filter").focus();
+  }
+});
+addEventListener("scroll", () => card.follow(), { passive: true });
+addEventListener("resize", () => map.fit());
+addEventListener("online", () => stream.hurry());
+document.addEventListener("visibilitychange", () => document.hidden || stream.hurry());
+setInterval(() => {
+  if (document.hidden) return;
+  if (lostAt !== null) status("lost");
+  timeline.draw();
+}, 1000);
+
+begin();

@@ -1,0 +1,178 @@
+"""Runs in the guest: ten pods of a real containerd on cgroup v2, with SMT, four NUMA nodes and an L3 for each.
+
+The packages must have been fetched before: `provision` of containerd.py. What must be so is looked at after every step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+MAIN = Path(__file__).parents[2]
+sys.path.insert(0, str(MAIN))
+
+from pinfold.core.cpuset import CPUSet  # noqa: E402 - the path comes first
+from pinfold.errors import PinfoldError  # noqa: E402
+from tests.e2e.containerd import CGROUPS, Ask, Containerd, allowed  # noqa: E402
+from tests.e2e.daemon import ONLINE, RESERVED  # noqa: E402
+from tests.e2e.kubedaemon import KubeDaemon, Sampler  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.e2e.containerd import PodOnNode
+
+NODES = [CPUSet.parse(path.read_text()) for path in Path("/sys/devices/system/node").glob("node[0-9]*/cpulist")]
+OPTIONS = ["--policy-options", "full-pcpus-only=true", "--topology-manager-policy", "single-numa-node"]
+SHARERS = {"web-0": "burstable", "web-1": "burstable", "batch": "besteffort", "fraction": "guaranteed"}
+
+
+def main() -> int:
+    """Return 0 if everything was as it must be."""
+    if not (CGROUPS / "cgroup.controllers").exists():
+        print("expected cgroup v2")  # noqa: T201
+        return 1
+    if "SCRIPT" in os.environ:
+        (CGROUPS / "kept").mkdir()  # see guest_groups.py
+    a_child_that_is_disjoint_from_its_parent_runs_on_all_of_its_cpus()
+    with Containerd(os.environ.get("SUITE", "trixie")) as containerd, KubeDaemon(containerd, "nri", *OPTIONS) as node:
+        node.start()
+        Scenario(containerd, node).run()
+    said("done")
+    return 0
+
+
+def said(what: str) -> None:
+    """Print how far it is."""
+    print(f"{time.monotonic():7.1f} s  {what}", flush=True)  # noqa: T201
+
+
+def a_child_that_is_disjoint_from_its_parent_runs_on_all_of_its_cpus() -> None:
+    """Show what the kernel does without a word, so that nobody takes a cpuset in a file for the truth."""
+    parent = CGROUPS / "trap"
+    child = parent / "child"
+    child.mkdir(parents=True)
+    (CGROUPS / "cgroup.subtree_control").write_text("+cpuset")
+    (parent / "cgroup.subtree_control").write_text("+cpuset")
+    (parent / "cpuset.cpus").write_text("0-7")
+    (child / "cpuset.cpus").write_text("0-1")
+    assert (child / "cpuset.cpus.effective").read_text().strip() == "0-1"
+    (parent / "cpuset.cpus").write_text("4-7")
+    assert (child / "cpuset.cpus").read_text().strip() == "0-1"
+    assert (child / "cpuset.cpus.effective").read_text().strip() == "4-7"
+    child.rmdir()
+    parent.rmdir()
+    said("a disjoint child runs on all of its parent's CPUs: seen")
+
+
+class Scenario:
+    """Ten pods come, stay and go."""
+
+    def __init__(self, containerd: Containerd, node: KubeDaemon) -> None:
+        self.containerd = containerd
+        self.node = node
+        self.pods: dict[str, PodOnNode] = {}
+        self.owners: dict[str, int] = {}
+        self.sharers: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Do it all."""
+        self.share()
+        for name, cpus in {"db-0": 2, "db-1": 2, "db-2": 4, "db-3": 2}.items():
+            self.own(name, cpus)
+        self.mix()
+        self.refuse()
+        assert len(self.pods) == 10
+        self.see_the_pool_on_the_parents()
+        self.survive()
+        self.shrink()
+
+    def share(self) -> None:
+        """Run those that share."""
+        for name, qos in SHARERS.items():
+            pod = self.pods[name] = self.containerd.run_pod(name, qos, milli=500 if qos != "besteffort" else 0)
+            self.sharers[name] = self.containerd.run_container(pod, Ask(milli=0 if qos == "besteffort" else 500))[1]
+            self.node.check()
+        assert {*map(allowed, self.sharers.values())} == {ONLINE}
+        said(f"{len(self.sharers)} pods share {ONLINE}")
+
+    def own(self, name: str, cpus: int) -> None:
+        """Run a pod with CPUs of its own, and look whether anybody else is there."""
+        pod = self.pods[name] = self.containerd.run_pod(name, milli=cpus * 1000)
+        with Sampler(list(self.sharers.values())) as sampler:
+            container, pid = self.containerd.run_container(pod, Ask(milli=cpus * 1000))
+        self.node.check()
+        own = allowed(pid)
+        assert len(own) == cpus
+        assert sum(bool(own & numa) for numa in NODES) == 1, f"{name} is on several NUMA nodes: {own}"
+        assert sampler.overlaps(pid, own) == []
+        for group in (self.containerd.group(pod), self.containerd.group(pod, container)):
+            assert (group / "cpu.max").read_text().split()[0] == "max"
+        self.owners[name] = pid
+        said(f"{name} has {own} for itself, {sampler.looks_after(pid)} looks and no overlap")
+
+    def mix(self) -> None:
+        """Run a pod whose first container shares, so that its group is the pool's, and whose second does not."""
+        pod = self.pods["mixed"] = self.containerd.run_pod("mixed", milli=2500)
+        self.sharers["mixed"] = self.containerd.run_container(pod, Ask("sharer", 500))[1]
+        self.node.check()
+        self.owners["mixed"] = self.containerd.run_container(pod, Ask("owner", 2000))[1]
+        self.node.check()
+        assert len(allowed(self.owners["mixed"])) == 2
+        assert allowed(self.sharers["mixed"]) == self.node.state().shared
+        later = self.containerd.run_container(pod, Ask("later", 100))[1]
+        self.node.check()
+        assert allowed(later) == self.node.state().shared
+        said(f"mixed has {allowed(self.owners['mixed'])} for one of three containers")
+
+    def refuse(self) -> None:
+        """Ask for more than any NUMA node has left."""
+        pod = self.pods["greedy"] = self.containerd.run_pod("greedy")
+        with pytest.raises(PinfoldError, match="TopologyAffinityError"):
+            self.containerd.create(pod, Ask(milli=4000))
+        self.node.check()
+        said("greedy is refused")
+
+    def see_the_pool_on_the_parents(self) -> None:
+        """See that the pool was written once for each parent, and to no container below."""
+        shared = self.node.state().shared
+        kubepods = self.containerd.group(self.pods["web-0"]).parent.parent
+        for name in ("burstable", "besteffort"):
+            assert CPUSet.parse((kubepods / name / "cpuset.cpus").read_text()) == shared
+        assert CPUSet.parse((self.containerd.group(self.pods["fraction"]) / "cpuset.cpus").read_text()) == shared
+        for name in SHARERS:
+            below = self.containerd.group(self.pods[name]).glob("*/cpuset.cpus")
+            assert {file.read_text().strip() for file in below} == {""}
+        said(f"the pool {shared} is on the parents alone")
+
+    def survive(self) -> None:
+        """Kill the daemon, and start it again; restart containerd."""
+        before = {name: allowed(pid) for name, pid in (self.owners | self.sharers).items()}
+        self.node.restart()
+        self.node.check()
+        links = self.node.links()
+        self.containerd.restart()
+        self.node.linked(links)
+        self.node.check()
+        assert before == {name: allowed(pid) for name, pid in (self.owners | self.sharers).items()}
+        said("everybody has outlived the daemon and containerd")
+
+    def shrink(self) -> None:
+        """Remove the owners; the pool grows with each."""
+        for name in self.owners:
+            before = self.node.state().shared
+            self.containerd.remove_pod(self.pods[name])
+            self.node.settled()
+            assert before < self.node.state().shared
+        left = [pid for name, pid in self.sharers.items() if name not in self.owners]
+        assert {*map(allowed, left)} == {ONLINE}
+        assert self.node.state().shared >= RESERVED
+        self.containerd.remove_all()
+        said("all CPUs are shared again")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

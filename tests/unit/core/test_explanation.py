@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pinfold.core.config import Config, Reservation
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.entries import Entry, Subject
+from pinfold.core.explanation import (
+    NOT_KEPT,
+    Refused,
+    decision_fields,
+    explain_entry,
+    explain_now,
+    explain_outcome,
+    last_word,
+    why_shared,
+)
+from pinfold.core.planner import make_plan
+from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.presets import preset
+from pinfold.core.trace import Step
+from tests.property.strategies import pinned, pod_of
+
+if TYPE_CHECKING:
+    from pinfold.core.explanation import Explanation
+
+NODES = preset("sockets:2,numa:1,cores:4,threads:2")  # 16 CPUs; nodes 0-3,8-11 and 4-7,12-15
+SINGLE = Config("static", reserved=Reservation.of(CPUSet.of(0, 8)), topology_policy="single-numa-node")
+HALF = Resources(Amounts(500, 1 << 30), Amounts(500, 1 << 30))
+
+
+def explained(*pods: Pod, config: Config = SINGLE) -> Explanation:
+    """Explain the last container of the last pod."""
+    plan = make_plan(pods, NODES, config)
+    outcome = plan.outcomes[-1]
+    container = outcome.pod.all_containers[-1]
+    return explain_outcome(plan.admitter, plan.ruler, outcome, container, since=5.0, names=plan.names)
+
+
+def test_cpus_are_explained_by_the_steps_that_took_them_and_how_they_lie() -> None:
+    found = explained(pod_of(pinned(4), uid="web")).data()
+    assert (found["container"], found["cpus"], found["since"], found["refusal"]) == (
+        "default/web/app",
+        "1-2,9-10",
+        5.0,
+        None,
+    )
+    assert "took whole cores in socket 0: CPUs 1-2,9-10 (4 CPUs were needed)" in str(found["steps"])
+    assert found["passed_over"] == ["hint: NUMA 1, preferred"]
+    fewest = {"cores": 2, "uncore_caches": 1, "numa_nodes": 1, "sockets": 1}
+    assert found["alignment"] == {**fewest, "fewest": fewest}
+
+
+def test_a_refusal_comes_with_numbers_and_what_would_help() -> None:
+    found = explained(pod_of(pinned(6), uid="a"), pod_of(pinned(2), uid="b"), pod_of(pinned(8), uid="c"))
+    refusal = found.refusal
+    assert refusal is not None
+    assert refusal.reason == "TopologyAffinityError"
+    assert (refusal.need, refusal.room) == ("needs 8 CPUs in 1 NUMA node", "NUMA 1 has 6 free, NUMA 0 has 0 free")
+    assert refusal.fixes == ("would fit if b/app ended", "would fit with 6 CPUs")
+    assert found.steps
+    assert found.why.startswith("TopologyAffinityError: ")
+
+
+def test_in_one_line_the_first_steps_stand_for_all() -> None:
+    found = explained(pod_of(pinned(3), uid="web"))
+    assert found.why == "took whole cores in socket 0, then took single CPUs in socket 0"
+    many = found._replace(steps=tuple(Step(f"took core {core}", CPUSet.of(core)) for core in range(5)))
+    assert many.why == "took core 0, then took core 1, then took core 2, and 2 steps more"
+
+
+def test_whoever_shares_is_told_why() -> None:
+    static = make_plan([], NODES, SINGLE).admitter.policy
+    none = make_plan([], NODES, Config("none")).admitter.policy
+    half = Container("c", HALF)
+    guaranteed = Pod(PodUID("u"), "p", containers=(half,))
+    burstable = Pod(PodUID("u"), "p", containers=(Container("c", Resources(Amounts(1000))),))
+    whole = Pod(PodUID("u"), "p", containers=(Container("c"),), resources=Resources(HALF.requests, HALF.limits))
+    assert why_shared(static, guaranteed, half) == "in the shared pool because 0.5 CPUs are no whole number"
+    assert "its pod is Burstable, not Guaranteed" in why_shared(static, burstable, burstable.containers[0])
+    assert "its pod has resources of its own" in why_shared(static, whole, whole.containers[0])
+    assert "policy none gives nobody CPUs" in why_shared(none, guaranteed, half)
+    assert explained(guaranteed).data()["why"] == "in the shared pool because 0.5 CPUs are no whole number"
+
+
+def test_what_a_journal_keeps_explains_the_same_later() -> None:
+    plan = make_plan([pod_of(pinned(4), uid="web")], NODES, SINGLE)
+    placement = plan.placements[0]
+    fields = decision_fields(placement.trace, placement.alignment)
+    names = {"namespace": "default", "pod": "web", "container": "app", "cpus": str(placement.cpus)}
+    kept = json.loads(json.dumps({**names, **fields}))
+    found = explain_entry(Entry(1, 5.0, "assigned", kept), Subject.parse("web/app"))
+    assert found.data() == explained(pod_of(pinned(4), uid="web")).data()
+
+
+def test_the_last_decision_counts() -> None:
+    subject = Subject.parse("web/app")
+    entries = [
+        Entry(1, 1.0, "assigned", {"pod": "web", "container": "app", "cpus": "1"}),
+        Entry(2, 2.0, "released", {"pod": "web", "container": "app"}),
+        Entry(3, 3.0, "refused", {"pod": "web", "reason": "R", "message": "M"}),
+        Entry(4, 4.0, "started", {"pod": "web", "container": "app"}),
+        Entry(5, 5.0, "assigned", {"pod": "db", "container": "app", "cpus": "1"}),
+    ]
+    found = last_word(entries, subject)
+    assert found == entries[2]
+    assert explain_entry(entries[2], subject).data()["why"] == "R: M"
+    assert explain_entry(entries[1], subject).why == "it has given its CPUs back"
+    assert explain_entry(entries[0], subject).why == NOT_KEPT
+    assert last_word(entries, Subject.parse("nobody")) is None
+
+
+def test_what_was_kept_counts_only_as_long_as_it_holds() -> None:
+    plan = make_plan([pod_of(pinned(4), uid="web")], NODES, SINGLE)
+    pod, policy, ruler = plan.outcomes[0].pod, plan.admitter.policy, plan.ruler
+    container = pod.containers[0]
+    kept = explained(pod)
+    assert explain_now(pod, container, plan.after, policy, ruler, kept) == kept
+    moved = explain_now(pod, container, plan.after, policy, ruler, kept._replace(cpus=CPUSet.of(7)))
+    assert (str(moved.cpus), moved.why, moved.alignment) == ("1-2,9-10", NOT_KEPT, kept.alignment)
+    gone = explain_now(pod, container, plan.before, policy, ruler, kept)
+    assert (gone.cpus, gone.why) == (None, "in the shared pool although it asks for whole CPUs")
+    refused = kept._replace(cpus=None, refusal=Refused("R", "M"))
+    assert explain_now(pod, container, plan.before, policy, ruler, refused) == refused
+
+
+def test_steps_that_are_none_do_no_harm() -> None:
+    for steps in (None, 7, ["text"], [{"took": "x"}], [{"what": None, "took": 7, "why": None}]):
+        entry = Entry(1, 1.0, "assigned", {"pod": "web", "cpus": "zzz", "steps": steps, "alignment": "x"})
+        assert explain_entry(entry, Subject.parse("web")).data()["cpus"] == ""
