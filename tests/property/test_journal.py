@@ -176,7 +176,7 @@ def test_the_hands_of_a_cpu_are_the_same_from_few_files(entries: list[Entry], cp
     since, until = (data.draw(st.none() | st.floats(NOW - 20_000, NOW + 40_000)) for _ in range(2))
     if data.draw(st.booleans()):  # otherwise the clock is set back so often that all files are read
         entries = [entry._replace(time=NOW + entry.number * 40) for entry in entries]
-    with kept(entries, max_bytes=64 * 1000) as journal:
+    with kept(entries, max_bytes=64 * 400) as journal:
         found = list(journal.entries())
         assert hands(journal.directory, cpu, since, until) == owners_of(found, cpu, since, until)
 

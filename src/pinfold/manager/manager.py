@@ -19,6 +19,7 @@ from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import recover
 from pinfold.errors import AdmissionError, PinfoldError, StateError
+from pinfold.formats.poddoc import pod_document
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class Manager:
             self._observer.admitted(pod, before, admission, self._clock() - start, ok=False)
             raise
         self._observer.admitted(pod, before, admission, self._clock() - start)
+        self._tell(Note("admitted", {"pod": pod.name}, self._whole(pod)))
         for name, decision in admission.decisions.items():
             if decision.cpus is not None and before.cpus(pod.uid, name) != decision.cpus:
                 fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
@@ -155,13 +157,18 @@ class Manager:
         assert refusal is not None  # noqa: S101 - for mypy; the only caller has looked
         advice = self._advise(pod, admission)
         fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
-        detail = {"namespace": pod.namespace, **decision_fields(trace_of(refusal), None), "fixes": [advice]}
+        detail = {**self._whole(pod), **decision_fields(trace_of(refusal), None), "fixes": [advice]}
         if admission.container is not None:
             detail["container"] = admission.container
         self._tell(Note("refused", fields, detail))
         answer = admission._replace(state=self.state)
         self._advice = (answer, advice)
         return answer
+
+    @staticmethod
+    def _whole(pod: Pod) -> dict[str, object]:
+        """Return all that the journal needs to let the pod in once more, elsewhere."""
+        return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(pod)}
 
     def _advise(self, pod: Pod, admission: Admission) -> str:
         if self._ruler is None:
@@ -199,9 +206,12 @@ class Manager:
                 self._tell(Note("released", {"pod": name, "container": container.name}, {"uid": container.pod}))
         if containers:
             self._observer.released(containers)
-        for container in containers:
-            if container.pod not in self.state.assignments:
-                self._names.pop(container.pod, None)
+        for pod in {container.pod for container in containers}:
+            name = self._names.get(pod)
+            if name is not None and pod not in self.state.assignments:
+                del self._names[pod]
+                namespace, _, short = name.partition("/")
+                self._tell(Note("gone", {"pod": short}, {"namespace": namespace, "uid": pod}))
 
     def keep_only(self, active: Collection[PodUID]) -> None:
         """Take back the CPUs of all pods but these."""

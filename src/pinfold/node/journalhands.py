@@ -72,13 +72,19 @@ class _Search:
 
     @staticmethod
     def _is_kept(tenures: Sequence[Tenure], segment: Segment) -> bool:
-        """Whether an owner has the same CPUs all through a file: those of each whole State, and no others."""
+        """Whether an owner has the same CPUs all through a file: each whole State names them, and nothing else does."""
         owner = tenures[0].owner if tenures else None
         if owner is None:
             return False
-        content = read_bytes(segment.path)
-        lists = re.findall(re.escape(json.dumps(owner).encode()) + rb':("[^"]*"|.)', content)
-        return len(set(lists)) == 1 and len(lists) == content.count(_WHOLE_STATE)
+        name = json.dumps(owner).encode() + b":"
+        lists = set()
+        for line in read_bytes(segment.path).split(b"\n"):
+            is_named, is_whole = name in line, _WHOLE_STATE in line
+            if is_named != is_whole:
+                return False
+            if is_named:
+                lists.update(re.findall(re.escape(name) + rb'("[^"]*"|.)', line))
+        return len(lists) == 1
 
 
 def _span(found: Sequence[Segment], since: float | None, until: float | None) -> tuple[int, int]:

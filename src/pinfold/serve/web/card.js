@@ -15,6 +15,10 @@ export class Card {
     this.element = element;
   }
 
+  get isShown() {
+    return !this.element.hidden;
+  }
+
   hide() {
     this.element.hidden = true;
     this.#described?.removeAttribute("aria-describedby");

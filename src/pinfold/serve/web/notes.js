@@ -93,13 +93,13 @@ export class Activity {
     const kept = new Map();
     let place = this.list.firstChild;
     for (const entry of last) {
-      const row = this.#rows.get(entry.number) ?? this.#row(entry, now);
-      kept.set(entry.number, row);
+      const row = this.#rows.get(entry) ?? this.#row(entry, now);
+      kept.set(entry, row);
       if (row === place) place = place.nextSibling;
       else this.list.insertBefore(row, place);
       row.classList.toggle("later", at !== null && entry.time > at);
     }
-    for (const [number, row] of this.#rows) if (!kept.has(number)) row.remove();
+    for (const [entry, row] of this.#rows) if (!kept.has(entry)) row.remove();
     this.#rows = kept;
     this.empty.hidden = last.length > 0;
   }

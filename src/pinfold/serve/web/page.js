@@ -16,19 +16,22 @@ const $ = (id) => document.getElementById(id);
 const SOON = 40; // one change mostly comes as several entries
 const AGAIN = 250; // the least time between two looks while much happens
 const RETRY = 1500;
+const PAGE = 1000;
 const KEPT = 5000;
 const ROUNDED = 0.001; // times are told in milliseconds; at the time of a change, it has happened
 const RULES = new Set(["reconfigured", "runtime", "weaker"]);
 
 const data = { topology: null, pools: {}, containers: [], config: null };
-let entries = [];
-let first = null;
+let entries = []; // oldest first
+const byNumber = new Map();
+let first = null; // the time of the first entry that the daemon keeps
+let whole = null; // the time up to which the history has been read
 let view = null;
 let then = null; // the answer of /at, while another time is shown
 let pointed = null; // what the pointer or the focus is on: {cpu} or {key}
 let picked = null; // the container that stays lit
+let streaming = false;
 let lostAt = null;
-let fresh = []; // entries heard while the history is read; null: it was read before the stream began
 let machine = "";
 
 const now = () => timeline.at ?? Date.now() / 1000;
@@ -48,7 +51,14 @@ const timeline = new Timeline(
   { slider: $("slider"), ticks: $("ticks"), label: $("when"), from: $("from"), live: $("live"), back: $("back"), next: $("next"), play: $("play"), range: $("range") },
   (time) => travel(time),
 );
-const stream = new Stream({ heard, connected, lost });
+const stream = new Stream({
+  heard,
+  connected,
+  lost: () => {
+    streaming = false;
+    lost();
+  },
+});
 
 // -- what is drawn
 
@@ -62,6 +72,7 @@ function draw(flash = false) {
   pools.show(view, everyCpu(data));
   drawNotes();
   light();
+  if (card.isShown && pointed?.cpu !== undefined) point({ ...pointed, element: map.element(pointed.cpu) });
   document.body.classList.toggle("past", timeline.at !== null);
   $("past").hidden = timeline.at === null;
   put($("past"), timeline.describe(then?.known ?? true));
@@ -104,7 +115,7 @@ function drawConfig() {
 
 function point(to) {
   pointed = to;
-  if (to?.cpu !== undefined && view) card.show(to.cpu, view, map.place(to.cpu), to.element, now());
+  if (to?.element && view) card.show(to.cpu, view, map.place(to.cpu), to.element, now());
   else card.hide();
   light();
 }
@@ -125,7 +136,7 @@ function light() {
     map.light(owner === undefined ? (picked === null ? null : cpusOf(view, picked)) : cpusOf(view, owner));
     return;
   }
-  const key = pointed?.key ?? picked;
+  const key = [pointed?.key, picked].find((each) => view.containers.has(each)) ?? null;
   pods.mark(key === null ? [] : [key]);
   map.light(key === null ? null : cpusOf(view, key));
 }
@@ -133,7 +144,7 @@ function light() {
 // -- the present
 
 async function load(everything) {
-  const [found, containers] = await Promise.all([ask("pools"), ask("containers")]);
+  const [found, containers] = await Promise.all([ask("pools"), ask("containers"), whole === null ? null : loadNews()]);
   const isSame = ["online", "offline", "isolated", "reserved"].every((name) => found[name] === data.pools[name]);
   if (everything || !isSame) {
     const [topology, config] = await Promise.all([ask("topology"), ask("config")]);
@@ -159,9 +170,31 @@ function loaded(topology, config) {
 /** The newest entries that are kept. */
 async function loadHistory() {
   const said = await ask("history", { limit: KEPT });
-  const found = new Map([...said.entries, ...(fresh ?? [])].map((entry) => [entry.number, entry]));
+  byNumber.clear();
   first = said.first ?? null;
-  entries = [...found.values()].sort((a, b) => a.number - b.number);
+  keep(said.entries);
+}
+
+/** What the history says since the last look: more than the stream, which only tells that something happened. */
+async function loadNews() {
+  const said = await ask("history", { since: whole - ROUNDED, limit: PAGE });
+  if (said.more) return loadHistory();
+  first ??= said.first;
+  return keep(said.entries);
+}
+
+function keep(found) {
+  for (const entry of found) {
+    const known = byNumber.get(entry.number);
+    if (!known || Object.keys(known).length < Object.keys(entry).length) byNumber.set(entry.number, entry);
+    whole = entry.time;
+  }
+  sort();
+}
+
+function sort() {
+  entries = [...byNumber.values()].sort((a, b) => a.number - b.number).slice(-KEPT);
+  for (const number of [...byNumber.keys()].slice(0, Math.max(0, byNumber.size - 1.2 * KEPT))) byNumber.delete(number);
   timeline.fill(entries, first);
 }
 
@@ -184,12 +217,11 @@ async function lookNow() {
     await load(everything || !data.topology);
     draw(timeline.at === null);
     document.body.classList.remove("loading");
-    if (lostAt === null) status("live");
-  } catch (error) {
+    if (streaming) found();
+  } catch {
     wait = RETRY;
-    wanted ??= { everything };
-    wanted.everything ||= everything;
-    lost(error);
+    wanted = { everything: everything || (wanted?.everything ?? false) };
+    lost();
   }
   looking = false;
   if (wanted) look.timer = setTimeout(lookNow, wait);
@@ -198,48 +230,24 @@ async function lookNow() {
 // -- the stream
 
 function heard(entry) {
-  if (entries.findLast((other) => other.number === entry.number)?.time === entry.time) return;
-  entries.push(entry);
-  fresh?.push(entry);
-  if (entries.length > KEPT * 1.2) entries = entries.slice(-KEPT);
-  first ??= entry.time;
-  if (!heard.due) {
-    heard.due = true;
-    setTimeout(() => {
-      heard.due = false;
-      refusals.forget();
-      timeline.fill(entries, first);
-      drawNotes();
-    }, SOON);
-  }
-  if (entry.what === "refused" && !entry.fixes) complete(entry);
+  if (!byNumber.has(entry.number)) byNumber.set(entry.number, entry);
+  whole ??= entry.time;
+  if (entry.what === "refused") refusals.forget();
   look(RULES.has(entry.what));
 }
 
-/** The history says more of an entry than the stream: put that in its place. */
-async function complete(entry) {
-  const said = await ask("history", { since: entry.time - ROUNDED, limit: 100 }).catch(() => null);
-  const whole = said?.entries.find((other) => other.number === entry.number);
-  const at = entries.findLastIndex((other) => other.number === entry.number);
-  if (!whole || at < 0) return;
-  entries[at] = whole;
-  drawNotes();
-}
-
 /** After a loss everything may be different, also when the stream resumes where it was cut off. */
-async function connected() {
-  lostAt = null;
-  look(true);
-  const isFirst = fresh === null;
-  fresh = [];
-  if (isFirst) return;
-  try {
-    await loadHistory();
-    stream.reset(entries.at(-1)?.number ?? null);
-    drawNotes();
-  } catch (error) {
-    lost(error);
+async function connected(again) {
+  streaming = true;
+  if (again || whole === null) {
+    try {
+      await loadHistory();
+      stream.reset(entries.at(-1)?.number ?? null);
+    } catch {
+      lost();
+    }
   }
+  look(true);
 }
 
 async function begin() {
@@ -247,17 +255,20 @@ async function begin() {
   try {
     await loadHistory();
     stream.after(entries.at(-1)?.number ?? null);
-    drawNotes();
-    fresh = null;
-  } catch (error) {
-    lost(error);
+  } catch {
+    lost();
   }
   stream.follow();
 }
 
-function lost(error) {
+function lost() {
   lostAt ??= Date.now() / 1000;
-  status("lost", error);
+  status("lost");
+}
+
+function found() {
+  lostAt = null;
+  status("live");
 }
 
 function status(state) {
