@@ -207,10 +207,8 @@ class Manager:
         if containers:
             self._observer.released(containers)
         for pod in {container.pod for container in containers}:
-            name = self._names.get(pod)
-            if name is not None and pod not in self.state.assignments:
-                del self._names[pod]
-                namespace, _, short = name.partition("/")
+            if pod in self._names and pod not in self.state.assignments:
+                namespace, _, short = self._names.pop(pod).partition("/")
                 self._tell(Note("gone", {"pod": short}, {"namespace": namespace, "uid": pod}))
 
     def keep_only(self, active: Collection[PodUID]) -> None:
