@@ -1,11 +1,13 @@
-"""Whether a kubelet on this node manages CPUs itself: its CPU Manager's state file says so, and what it has given.
+"""Whether a kubelet on this node manages CPUs itself: its state file says so, or it says so when asked (/configz).
 
 Two managers of the same CPUs would undo each other, so whoever comes second only watches, or takes over.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import PinfoldError
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
 
 FILE: Final = "cpu_manager_state"
+READ_ONLY_PORT: Final = 10_255
 _STATIC: Final = "static"
+_SLOWEST: Final = 1.0
+_MOST: Final = 1 << 20
 
 
 class KubeletState(NamedTuple):
@@ -31,9 +36,30 @@ class KubeletState(NamedTuple):
     problem: str = ""
 
 
-def find_kubelet(directory: Path) -> KubeletState | None:
+def find_kubelet(directory: Path, port: int = READ_ONLY_PORT) -> KubeletState | None:
     """Return the state of a kubelet whose own policy gives CPUs away; None if there is none."""
     path = directory / FILE
+    found = _read(path)
+    if found is None and ask_policy(port) == _STATIC:
+        return KubeletState(
+            path, _STATIC, None, "the kubelet says that its policy is static, and there is no such file"
+        )
+    return found
+
+
+def ask_policy(port: int = READ_ONLY_PORT) -> str | None:
+    """Return the CPU Manager policy of the kubelet that answers on its read-only port here; None if none does."""
+    try:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=_SLOWEST)) as connection:
+            connection.request("GET", "/configz")
+            answer = json.loads(connection.getresponse().read(_MOST))
+        policy = answer["kubeletconfig"]["cpuManagerPolicy"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return policy if isinstance(policy, str) else None
+
+
+def _read(path: Path) -> KubeletState | None:
     try:
         text = read_state_file(path)
     except PinfoldError as error:
