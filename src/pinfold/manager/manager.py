@@ -202,8 +202,9 @@ class Manager:
         if state != self.state:
             self._change(state)
             for container in containers:
-                name = self._names.get(container.pod, container.pod).rpartition("/")[2]
-                self._tell(Note("released", {"pod": name, "container": container.name}, {"uid": container.pod}))
+                namespace, _, name = self._names.get(container.pod, f"/{container.pod}").partition("/")
+                detail = {"namespace": namespace, "uid": container.pod}
+                self._tell(Note("released", {"pod": name, "container": container.name}, detail))
         if containers:
             self._observer.released(containers)
         for pod in {container.pod for container in containers}:

@@ -48,6 +48,11 @@ class Notes:
         self._more.set()
         self._more = asyncio.Event()
 
+    @property
+    def first(self) -> int:
+        """The number of the first entry that is still kept; that of the next one if there is none."""
+        return self._entries[0].number if self._entries else self.number + 1
+
     def after(self, number: int) -> list[Entry]:
         """Return what happened after the entry with this number, as far as it is still kept."""
         return [entry for entry in self._entries if entry.number > number]

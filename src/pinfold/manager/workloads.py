@@ -147,13 +147,20 @@ class Workload:
         except PinfoldError as error:
             status.now("cannot start")
             status.code = error.code if isinstance(error, CannotStart) else _NOT_STARTED
-            return Note("cannot-start", {"pod": self.pod.name, "container": container.name, "why": str(error)})
+            return self._note("cannot-start", container, why=str(error))
         finally:
             if begun is not None:
                 begun.set()
         status.now("running", pid)
         code = await future
-        return Note("ended", {"pod": self.pod.name, "container": container.name, "code": code})
+        return self._note("ended", container, code=code)
+
+    def _note(self, what: str, container: Container, **fields: object) -> Note:
+        return Note(
+            what,
+            {"pod": self.pod.name, "container": container.name, **fields},
+            {"namespace": self.pod.namespace, "uid": self.pod.uid},
+        )
 
     def _spawn_unless_running(self, container: Container, ref: ContainerRef, tell: Callable[[Note], None]) -> int:
         main = self._runtime.mains.get(ref)
@@ -168,7 +175,7 @@ class Workload:
                 pid = self._runtime.spawn(ref, command, environment, container.working_dir, out)
         except OSError as error:
             raise CannotStart(str(log), error) from error
-        tell(Note("started", {"pod": self.pod.name, "container": container.name, "pid": pid}))
+        tell(self._note("started", container, pid=pid))
         return pid
 
     async def end(self) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 10_000
 USUAL: Final = 1000
-_TIME: Final = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
+MOST_SECONDS: Final = 10**15
+_TIME: Final = re.compile(r"[-+]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
@@ -59,14 +60,14 @@ def parse_question(query: Mapping[str, str]) -> Question:
     >>> parse_question({"what": "!state", "limit": "5"}).but
     frozenset({'state'})
     """
-    kinds = [kind for kind in query.get("what", "").split(",") if kind]
+    kinds = query["what"].split(",") if "what" in query else []
     for kind in kinds:
         if _WORD.fullmatch(kind.removeprefix("!")) is None:
             raise ParseError(f"{excerpt(kind)} is no kind of entry", where="what")
     return Question(
         parse_seconds(query, "since"),
         parse_seconds(query, "until"),
-        Subject.parse(query["container"]) if query.get("container") else None,
+        Subject.parse(query["container"]) if "container" in query else None,
         frozenset(kind for kind in kinds if kind[0] != "!"),
         frozenset(kind[1:] for kind in kinds if kind[0] == "!"),
         _number(query, "after", 10**18) or 0,
@@ -77,18 +78,18 @@ def parse_question(query: Mapping[str, str]) -> Question:
 
 def parse_seconds(query: Mapping[str, str], name: str) -> float | None:
     """Return the time in a query, None if there is none."""
-    text = query.get(name, "")
-    if not text:
+    if name not in query:
         return None
-    if _TIME.fullmatch(text) is None:
+    text = query[name]
+    if _TIME.fullmatch(text) is None or not abs(float(text)) <= MOST_SECONDS:
         raise ParseError(f"{excerpt(text)} is no time; expected seconds since the epoch", where=name)
     return float(text)
 
 
 def _number(query: Mapping[str, str], name: str, most: int, least: int = 0) -> int | None:
-    text = query.get(name, "")
-    if not text:
+    if name not in query:
         return None
+    text = query[name]
     if _NUMBER.fullmatch(text) is None or not least <= int(text) <= most:
         raise ParseError(f"{excerpt(text)} is not within {least} to {most}", where=name)
     return int(text)

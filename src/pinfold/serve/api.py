@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pinfold
 from pinfold.core.alignment import Ruler
-from pinfold.core.entries import Subject
-from pinfold.core.explanation import alignment_counts, explain_entry, why_shared
+from pinfold.core.entries import STATE, Subject
+from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
 from pinfold.core.snapshot import pools
 from pinfold.errors import ParseError
 from pinfold.formats.topologyjson import format_topology_json
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from pinfold.core.entries import Entry
-    from pinfold.core.explanation import Explanation
     from pinfold.core.pods import Pod
     from pinfold.core.snapshot import ContainerView
     from pinfold.core.topology import Topology
@@ -51,6 +50,7 @@ class Views:
         self._ruler = Ruler(topology)
         self._last: dict[str, Explanation] = {}
         """The last decision on each container, as far as it is known."""
+        self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
             "topology": lambda: json.loads(format_topology_json(topology)),
             "pools": self.pools,
@@ -78,7 +78,7 @@ class Views:
                 case "history":
                     return await asyncio.to_thread(answer_history, self._archive, parse_question(query))
                 case "at":
-                    asked = query if query.get("time") else {"time": f"{time.time():.3f}"}
+                    asked = query if "time" in query else {"time": f"{time.time():.3f}"}
                     return await asyncio.to_thread(answer_at, self._archive, asked)
                 case "explain":
                     return await self.explain(Subject.parse(query.get("container", "")))
@@ -105,12 +105,24 @@ class Views:
         if view.exclusive:
             name = f"{view.namespace}/{view.pod}/{view.container}"
             if name not in self._last:
-                kept = explain_kept(self._archive, Subject.parse(name))
-                if kept is not None:
-                    self._last[name] = kept
-            return self._last[name].why if name in self._last else ""
+                self._last[name] = Explanation(name, view.cpus)
+                self._look_up(name)
+            return self._last[name].why
         found = [] if pod is None else [one for one in pod.all_containers if one.name == view.container]
         return why_shared(self._loop.manager.admitter.policy, pod, found[0]) if pod is not None and found else ""
+
+    def _look_up(self, name: str) -> None:
+        """Ask the journal for an earlier decision, without keeping anybody waiting."""
+
+        async def look() -> None:
+            before = self._last.get(name)
+            kept = await asyncio.to_thread(explain_kept, self._archive, Subject.parse(name))
+            if kept is not None and self._last.get(name) is before:
+                self._last[name] = kept
+
+        task = asyncio.get_running_loop().create_task(look())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
 
     def pods(self) -> list[dict[str, object]]:
         """Return every pod."""
@@ -133,6 +145,17 @@ class Views:
         policy = self._loop.manager.admitter.policy.name
         known = {"version": pinfold.__version__, "policy": policy, "link": {"state": link, "detail": detail}}
         return {**self._about, **known}
+
+    async def missed(self, after: int, first: int) -> list[Entry]:
+        """Return the entries after a number that only the journal has any more: those before the *first* kept one."""
+        if after + 1 >= first:
+            return []
+
+        def read() -> list[Entry]:
+            entries = self._archive.entries(number_after=after, limit=_MOST)
+            return [entry for entry in entries if entry.what != STATE and entry.number < first]
+
+        return await asyncio.to_thread(read)
 
     async def explain(self, subject: Subject) -> dict[str, object]:
         """Return why a container has its CPUs, shares, or was refused."""
@@ -175,16 +198,24 @@ class API:
         return self._page.response(request.segments)
 
     def _events(self, request: Request) -> Response:
-        last = request.headers.get("last-event-id", "")
-        after = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else self._loop.notes.number
+        last, notes = request.headers.get("last-event-id", ""), self._loop.notes
+        seen = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else notes.number
 
         async def events() -> AsyncIterator[Event]:
             yield Event("{}", name="hello", retry=1000)
-            async with aclosing(self._loop.notes.follow(after)) as entries:
+            number = min(seen, notes.number)  # one that is yet to come is of another journal
+            for entry in await self._views.missed(number, notes.first):
+                number = entry.number
+                yield _change(entry)
+            async with aclosing(notes.follow(number)) as entries:
                 async for entry in entries:
-                    yield Event(json.dumps(entry.data()), id=str(entry.number), name="change")
+                    yield _change(entry)
 
         return Response(200, events=events())
+
+
+def _change(entry: Entry) -> Event:
+    return Event(json.dumps(entry.data()), id=str(entry.number), name="change")
 
 
 def _names(asked: Subject, found: Subject) -> bool:

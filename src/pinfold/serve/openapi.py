@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 import pinfold
+from pinfold.core.cpuset import MAX_CPU
 
 Schema = dict[str, Any]  # Any: JSON
 
@@ -125,14 +126,21 @@ def _plain(summary: str, kind: str) -> Schema:
     return {"get": {"summary": summary, "responses": answers}}
 
 
-_SINCE: Final = _parameter("since", "seconds since the epoch", {"type": "number"})
-_UNTIL: Final = _parameter("until", "seconds since the epoch", {"type": "number"})
+_SECONDS: Final[Schema] = {"type": "number", "minimum": -(10**15), "maximum": 10**15}
+_SINCE: Final = _parameter("since", "seconds since the epoch", _SECONDS)
+_UNTIL: Final = _parameter("until", "seconds since the epoch", _SECONDS)
+_SUBJECT: Final[Schema] = {"type": "string", "pattern": "^[^/]+(/[^/]+){0,2}$"}
+_KINDS: Final[Schema] = {"type": "string", "pattern": "^!?[a-z][a-z0-9-]{0,62}(,!?[a-z][a-z0-9-]{0,62})*$"}
 _LIMIT: Final = _parameter(
     "limit", "at most so many, the earliest", {"type": "integer", "minimum": 1, "maximum": 10_000}
 )
-_ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one with ! before it is left out", _TEXT)
-_AFTER: Final = _parameter("after", "only entries with a higher number", {"type": "integer", "minimum": 0})
-_CPU: Final = _parameter("cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0})
+_ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one with ! before it is left out", _KINDS)
+_AFTER: Final = _parameter(
+    "after", "only entries with a higher number", {"type": "integer", "minimum": 0, "maximum": 10**18}
+)
+_CPU: Final = _parameter(
+    "cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}
+)
 
 
 @cache
@@ -160,17 +168,17 @@ def document() -> Schema:
                 _ONLY,
                 _AFTER,
                 _CPU,
-                _parameter("container", _WHO, _TEXT),
+                _parameter("container", _WHO, _SUBJECT),
             ),
             "/api/v1/at": _get(
                 "who had which CPUs at a time",
                 _MOMENT,
-                _parameter("time", "seconds since the epoch", {"type": "number"}),
+                _parameter("time", "seconds since the epoch", _SECONDS),
             ),
             "/api/v1/explain": _get(
                 "why a container has its CPUs, or was refused",
                 _EXPLANATION,
-                _parameter("container", _WHO, _TEXT, required=True),
+                _parameter("container", _WHO, _SUBJECT, required=True),
                 missing=True,
             ),
             "/events": _plain("what happens, as server-sent events", "text/event-stream"),

@@ -2,6 +2,7 @@
 
 const SILENT = 40_000; // the daemon is heard every 15 s, if only by a heartbeat
 const LONGEST_QUERY = 6000;
+const LONGEST_ANSWER = 15_000;
 const FIRST_WAIT = 400;
 const LONGEST_WAIT = 5_000;
 
@@ -17,7 +18,9 @@ export async function ask(path, query = {}, signal = undefined) {
   const known = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
   const search = known.length ? `?${new URLSearchParams(known.map(([name, value]) => [name, String(value)]))}` : "";
   if (search.length > LONGEST_QUERY) throw new Failure(414, "a name is too long to ask for it");
-  const response = await fetch(`/api/v1/${path}${search}`, { signal, cache: "no-store", credentials: "omit" });
+  const within = AbortSignal.timeout(LONGEST_ANSWER);
+  const signals = signal ? AbortSignal.any([signal, within]) : within;
+  const response = await fetch(`/api/v1/${path}${search}`, { signal: signals, cache: "no-store", credentials: "omit" });
   if (response.ok) return response.json();
   const said = await response.json().catch(() => ({}));
   throw new Failure(response.status, said.message ?? `${path}: status ${response.status}`);
