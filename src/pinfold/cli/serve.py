@@ -120,6 +120,7 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
     except BaseException:
         chosen.socket.unlink(missing_ok=True)
         raise
+    syncing = asyncio.create_task(record.sync(notes))
     try:
         await loop.run(lambda: _reload(args, topology, loop, about), lambda: _say_ready(basis, parts, opened))
     finally:
@@ -133,6 +134,7 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         with suppress(OSError):
             chosen.socket.unlink()
         notes.tell(Note("stopped", {"pods": len(parts.node.pods)}))
+        syncing.cancel()
         record.close()
 
 

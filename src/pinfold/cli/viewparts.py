@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.cli.addresses import Address
 from pinfold.core.cpuset import EMPTY
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     Report = Callable[[str, Exception], None]
 
 
+_SYNC_AFTER: Final = 1.0
+
+
 class Record(NamedTuple):
     """Where what happens is kept and counted."""
 
@@ -52,6 +56,13 @@ class Record(NamedTuple):
         """Keep no more."""
         if isinstance(self.archive, Journal):
             self.archive.close()
+
+    async def sync(self, notes: Notes) -> None:
+        """Have the disk keep what happened, a second later at most, for ever; nobody waits for it."""
+        while isinstance(self.archive, Journal):
+            await notes.news()
+            await asyncio.sleep(_SYNC_AFTER)
+            await asyncio.to_thread(self.archive.sync)
 
 
 def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:

@@ -181,7 +181,9 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     found = Explanation("/".join(filter(None, (namespace, subject.pod, container))), since=entry.time)
     found = found._replace(steps=tuple(_steps(entry.fields.get("steps"))))
     if entry.what == "refused":
-        return found._replace(refusal=Refused(entry.text("reason"), entry.text("message")))
+        fixes = entry.fields.get("fixes")
+        told = tuple(str(fix) for fix in fixes if fix) if isinstance(fixes, list) else ()
+        return found._replace(refusal=Refused(entry.text("reason"), entry.text("message"), fixes=told))
     if entry.what == "released":
         return found._replace(shares="it has given its CPUs back")
     alignment = entry.fields.get("alignment")

@@ -21,7 +21,7 @@ _STYLES: Final = {"assigned": GREEN, "started": GREEN, "refused": RED, "cannot-s
 _KIND: Final = 12
 _GAP: Final = 2
 _LEAST: Final = 20
-_NESTED: Final = ("steps", "defects", "alignment")
+_NESTED: Final = ("steps", "defects", "alignment", "fixes", "document", "uid")
 _IN_NAME: Final = ("number", "time", "what", "namespace", "pod", "container")
 
 

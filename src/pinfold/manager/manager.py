@@ -196,12 +196,12 @@ class Manager:
 
     def release(self, containers: Collection[ContainerRef]) -> None:
         """Take back the CPUs of containers that are gone."""
-        state = self.state
+        state, before = self.state, self.state
         for container in containers:
             state = self.admitter.policy.release(state, container).state
-        if state != self.state:
+        if state != before:
             self._change(state)
-            for container in containers:
+            for container in (ref for ref in containers if before.cpus(ref.pod, ref.name) is not None):
                 namespace, _, name = self._names.get(container.pod, f"/{container.pod}").partition("/")
                 detail = {"namespace": namespace, "uid": container.pod}
                 self._tell(Note("released", {"pod": name, "container": container.name}, detail))

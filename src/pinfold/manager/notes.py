@@ -37,16 +37,19 @@ class Notes:
         self.number += 1
         fields = {name: _plain(value) for name, value in note.fields.items()}
         entry = Entry(self.number, time.time(), note.what, fields)
+        if note.what != STATE:  # everybody can see it; only the journal has to remember
+            self._entries.append(entry)
+            with suppress(OSError, ValueError):  # a log that nobody reads must not undo what it tells of
+                self._log.write(_line(entry, as_json=self._as_json))
+                self._log.flush()
         for keep in self.keepers:
             keep(entry._replace(fields={**fields, **note.detail}))
-        if note.what == STATE:  # everybody can see it; only the journal has to remember
-            return
-        self._entries.append(entry)
-        with suppress(OSError, ValueError):  # a log that nobody reads must not undo what it tells of
-            self._log.write(_line(entry, as_json=self._as_json))
-            self._log.flush()
         self._more.set()
         self._more = asyncio.Event()
+
+    async def news(self) -> None:
+        """Wait until something happens."""
+        await self._more.wait()
 
     @property
     def first(self) -> int:

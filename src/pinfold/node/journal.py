@@ -85,8 +85,6 @@ class Journal(Archive):
 
     def append(self, entry: Entry) -> None:
         """Keep an entry; if that cannot be, it is counted as lost."""
-        if entry.what == STATE:
-            self._state = entry
         try:
             self._append(entry)
         except (OSError, PinfoldError) as error:
@@ -94,6 +92,8 @@ class Journal(Archive):
             self._forget_states()
             self._say(f"{self.directory}: entry {entry.number} is not kept: {_cause(error)}")
         self.last = max(self.last, entry.number)
+        if entry.what == STATE:  # also if it is lost: the next file begins with it
+            self._state = entry
 
     def sync(self) -> None:
         """Have the disk keep what was written so far; takes as long as the disk does, and may be called in a thread."""
@@ -173,8 +173,7 @@ class Journal(Archive):
         fd = os.open(segment.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         self._sizes = {known: size for known, size in self._sizes.items() if known.path.exists()} | {segment: 0}
         self._count()
-        state = None if self._state is entry else self._state
-        self._open = _Open(segment, fd, Packer(state), _head(state))
+        self._open = _Open(segment, fd, Packer(self._state), _head(self._state))
         self._drop_old()
         return self._open
 

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.timeline import owners_of
 from pinfold.node.journalfiles import SLACK, find_segments, read_bytes, walk
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pinfold.core.timeline import Tenure
     from pinfold.node.journalfiles import Segment
 
+_BASE: Final = b'{"base":'
 _WHOLE_STATE: Final = b'"exclusive":{'
 
 
@@ -47,8 +49,12 @@ class _Search:
     def go_back(self) -> None:
         """Read earlier files until the first owner's beginning is among them, and its reason."""
         step = 1
-        while self._low and (not self.tenures or self.tenures[0].since is None):
-            if self._is_kept(self.tenures[:1], self._found[self._low - 1]):
+        while self._low and self._began_before(self._found[self._low]):
+            if (
+                self.tenures
+                and self.tenures[0].since is None
+                and self._keeps(self._found[self._low - 1], self.tenures[0])
+            ):
                 self._low -= 1
                 continue
             low = max(self._low - step, 0)
@@ -59,32 +65,55 @@ class _Search:
             self._chosen[:0] = self._found[self._low - 1 : self._low]
             self.tenures = self._look()
 
+    def _began_before(self, segment: Segment) -> bool:
+        """Whether the first owner may have come before a file; what begins with it may be undone at once."""
+        since = self.tenures[0].since if self.tenures else None
+        return since is None or since <= segment.second + 1 + SLACK
+
+    def _ends_after(self, segment: Segment) -> bool:
+        """Whether the last owner may have gone in a file, or later."""
+        until = self.tenures[-1].until if self.tenures else None
+        return until is None or until >= segment.second - SLACK
+
     def go_on(self) -> None:
         """Read later files until the last owner's end is among them."""
         step = 1
-        while self._high < len(self._found) and (not self.tenures or self.tenures[-1].until is None):
-            if self._is_kept(self.tenures[-1:], self._found[self._high]):
+        while self._high < len(self._found) and self._ends_after(self._found[self._high]):
+            if (
+                self.tenures
+                and self.tenures[-1].until is None
+                and self._keeps(self._found[self._high], self.tenures[-1])
+            ):
                 self._high += 1
                 continue
             self._chosen += self._found[self._high : self._high + step]
             self._high, step = self._high + step, step * 2
             self.tenures = self._look()
 
-    @staticmethod
-    def _is_kept(tenures: Sequence[Tenure], segment: Segment) -> bool:
-        """Whether an owner has the same CPUs all through a file: each whole State names them, and nothing else does."""
-        owner = tenures[0].owner if tenures else None
-        if owner is None:
+    def _keeps(self, segment: Segment, tenure: Tenure) -> bool:
+        """Whether an owner has the CPU all through a file, from the State on that it begins with."""
+        lists = set() if tenure.owner is None else _lists_of(tenure.owner, read_bytes(segment.path))
+        try:
+            return len(lists) == 1 and self._asked[0] in CPUSet.parse(lists.pop().decode().strip('"'))
+        except ValueError:
             return False
-        name = json.dumps(owner).encode() + b":"
-        lists = set()
-        for line in read_bytes(segment.path).split(b"\n"):
-            is_named, is_whole = name in line, _WHOLE_STATE in line
-            if is_named != is_whole:
-                return False
-            if is_named:
-                lists.update(re.findall(re.escape(name) + rb'("[^"]*"|.)', line))
-        return len(lists) == 1
+
+
+def _lists_of(owner: str, content: bytes) -> set[bytes]:
+    """Return what an owner has in the States of a file; nothing if it moves, or if the file does not begin with one.
+
+    Who has not moved is named in each whole State, and nowhere else.
+    """
+    name = json.dumps(owner).encode() + b":"
+    lines = content.split(b"\n")
+    lists: set[bytes] = set()
+    for line in lines if _BASE in lines[0] else ():
+        is_named = name in line
+        if is_named != (_WHOLE_STATE in line):
+            return set()
+        if is_named:
+            lists.update(re.findall(re.escape(name) + rb'("[^"]*"|.)', line))
+    return lists
 
 
 def _span(found: Sequence[Segment], since: float | None, until: float | None) -> tuple[int, int]:

@@ -99,13 +99,14 @@ def test_the_last_decision_counts() -> None:
     entries = [
         Entry(1, 1.0, "assigned", {"pod": "web", "container": "app", "cpus": "1"}),
         Entry(2, 2.0, "released", {"pod": "web", "container": "app"}),
-        Entry(3, 3.0, "refused", {"pod": "web", "reason": "R", "message": "M"}),
+        Entry(3, 3.0, "refused", {"pod": "web", "reason": "R", "message": "M", "fixes": ["with 6 CPUs", ""]}),
         Entry(4, 4.0, "started", {"pod": "web", "container": "app"}),
         Entry(5, 5.0, "assigned", {"pod": "db", "container": "app", "cpus": "1"}),
     ]
     found = last_word(entries, subject)
     assert found == entries[2]
-    assert explain_entry(entries[2], subject).data()["why"] == "R: M"
+    refused = explain_entry(entries[2], subject)
+    assert (refused.why, refused.refusal) == ("R: M", Refused("R", "M", fixes=("with 6 CPUs",)))
     assert explain_entry(entries[1], subject).why == "it has given its CPUs back"
     assert explain_entry(entries[0], subject).why == NOT_KEPT
     assert last_word(entries, Subject.parse("nobody")) is None

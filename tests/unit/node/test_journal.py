@@ -485,7 +485,7 @@ def test_the_last_decision_on_a_container_is_explained(archive: Archive) -> None
     "query",
     [
         {"since": "yesterday"},
-        {"until": "1e9"},
+        {"until": "1e99"},
         {"limit": "0"},
         {"limit": "10001"},
         {"after": "-1"},

@@ -2,7 +2,7 @@
 
 const SILENT = 40_000; // the daemon is heard every 15 s, if only by a heartbeat
 const LONGEST_QUERY = 6000;
-const LONGEST_ANSWER = 15_000;
+const LONGEST_ANSWER = 10_000;
 const FIRST_WAIT = 400;
 const LONGEST_WAIT = 5_000;
 
