@@ -281,8 +281,16 @@ class Containerd:
         await self.call("RemoveContainer", request, cri.RemoveContainerResponse)
 
     async def remove_pod_async(self, pod: PodOnNode) -> None:
-        """Stop and remove a pod, and its cgroups."""
+        """Stop and remove a pod, its containers before it as a kubelet does, and its cgroups.
+
+        RemovePodSandbox would remove containers too, but containerd 2.1 then takes a lock twice: a plugin that connects
+        in between hangs it for good.
+        """
         await self.call("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=pod.id), cri.StopPodSandboxResponse)
+        wanted = cri.ContainerFilter(pod_sandbox_id=pod.id)
+        listed = await self.call("ListContainers", cri.ListContainersRequest(filter=wanted), cri.ListContainersResponse)
+        for one in listed.containers:
+            await self.remove_container_async(one.id)
         request = cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id)
         await self.call("RemovePodSandbox", request, cri.RemovePodSandboxResponse)
         self.pods.pop(pod.id, None)

@@ -16,7 +16,8 @@ import pytest
 MAIN = Path(__file__).parents[2]
 sys.path.insert(0, str(MAIN))
 
-from pinfold.core.cpuset import CPUSet  # noqa: E402 - the path comes first
+from benchmarks import nri  # noqa: E402 - the path comes first
+from pinfold.core.cpuset import CPUSet  # noqa: E402
 from pinfold.errors import PinfoldError  # noqa: E402
 from tests.e2e.containerd import CGROUPS, Ask, Containerd, allowed  # noqa: E402
 from tests.e2e.daemon import ONLINE, RESERVED  # noqa: E402
@@ -41,6 +42,8 @@ def main() -> int:
     with Containerd(os.environ.get("SUITE", "trixie")) as containerd, KubeDaemon(containerd, "nri", *OPTIONS) as node:
         node.start()
         Scenario(containerd, node).run()
+    said("what moving others off takes here:")
+    nri.main(["--creates", "0", "--rounds", "10"])  # figures of an emulated machine, so they are only shown
     said("done")
     return 0
 

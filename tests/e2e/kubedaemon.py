@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -37,8 +34,8 @@ class KubeDaemon(Daemon):
         self.kubelet_dir = self.place.directory / "kubelet"
         self.kubelet_dir.mkdir()
         sockets = {"nri": ["--nri-socket", containerd.nri_socket], "cri": ["--cri-socket", containerd.cri_socket]}
-        root = ["--cgroup-root", f"/{containerd.root}"] if _knows("--cgroup-root") else []
-        self.groups = ["--runtime", runtime, *map(str, sockets[runtime]), *root, "--kubelet-dir", str(self.kubelet_dir)]
+        self.groups = ["--runtime", runtime, *map(str, sockets[runtime]), "--cgroup-root", f"/{containerd.root}"]
+        self.groups += ["--kubelet-dir", str(self.kubelet_dir)]
 
     def start(self, *options: str, stderr: int | None = None) -> Self:
         """Start it, and return when it has heard from the runtime what runs."""
@@ -155,11 +152,3 @@ def started(pid: int) -> float:
 def real(pid: int) -> set[CPUSet]:
     """Return the different sets of CPUs that the kernel allows the threads of a process; none if it is gone."""
     return {cpus for thread in PROC.threads(pid) if (cpus := PROC.allowed(thread))}
-
-
-@cache
-def _knows(flag: str) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-m", "pinfold", "serve", "--help"], capture_output=True, text=True, check=True
-    )
-    return flag in done.stdout

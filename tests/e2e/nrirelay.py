@@ -73,7 +73,9 @@ class Relay:
                 plugin, _ = self._listener.accept()
                 runtime = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 self._open += [plugin, runtime]
-                runtime.connect(str(self._runtime))
+                if runtime.connect_ex(str(self._runtime)):  # it is not there just now
+                    plugin.close()
+                    continue
                 number = len(self._open)
                 self._run(self._pump_answers, plugin, runtime, number)
                 self._run(self._pump_requests, runtime, plugin, number)

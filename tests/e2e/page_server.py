@@ -279,7 +279,10 @@ class PageServer:
     @staticmethod
     async def _close(server: Server) -> None:
         await server.close()
-        for _ in range(10):  # a browser may have connected just now; its socket is closed in the next rounds
+        # A browser may have connected just now: once its connection is taken in, its socket is closed in two rounds.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        for _ in range(10):
             await asyncio.sleep(0)
 
     def do(self, change: Callable[[Node], T]) -> T:
@@ -337,7 +340,7 @@ NAMES: Final = (
 
 
 def demo(machine: str | Topology, *, reserved: str, sizes: Sequence[int], shared: int = 6, **config: str) -> Node:
-    """Return a node on which pods came and went during the last two hours."""
+    """Return a node on which pods of these sizes came and went during the last two hours; size 0 leaves a name out."""
     topology = preset(machine) if isinstance(machine, str) else machine
     moment = time.time() - 7200
 
@@ -355,6 +358,8 @@ def demo(machine: str | Topology, *, reserved: str, sizes: Sequence[int], shared
             pod(f"web-{chance.randrange(16**5):05x}", namespace="web", containers=("nginx",)) if i % 2 else _half(i)
         )
     for i, size in enumerate(sizes):
+        if not size:
+            continue
         moment += chance.uniform(120, 500) * min(1.0, 14 / len(sizes))
         namespace, name, containers = NAMES[i % len(NAMES)]
         name = name if i < len(NAMES) else f"{name}-{i // len(NAMES) + 1}"

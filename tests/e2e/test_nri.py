@@ -111,9 +111,7 @@ def test_cpus_come_back_also_when_the_container_was_removed_first(containerd: Co
 def test_a_refusal_fails_the_creation_and_says_why(containerd: Containerd, node: KubeDaemon) -> None:
     containerd.run_container(containerd.run_pod("db"), ALL)
     greedy = containerd.run_pod("greedy")
-    with pytest.raises(
-        PinfoldError, match=r"UnexpectedAdmissionError: .*requested=1, available=0"
-    ):
+    with pytest.raises(PinfoldError, match=r"UnexpectedAdmissionError: .*requested=1, available=0"):
         containerd.create(greedy, Ask(milli=1000))
     assert node.find("greedy") is None
     node.check()

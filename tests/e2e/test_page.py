@@ -272,7 +272,7 @@ def test_page_opened_while_the_daemon_is_away_comes_to_life_with_it(open_page: C
         server.node = node("laptop-4")  # another machine under the same address, whose entries count from 1
         server.do(lambda node: node.admit(pod("other", 1)))
         server.up()
-        tab.until("document.getElementById('machine').textContent.includes('4 CPUs')")
+        tab.until("document.getElementById('machine').textContent.endsWith(' 4 CPUs')")
         tab.until("document.querySelectorAll('.cpu').length === 4")
         server.do(lambda node: node.admit(pod("more", 1)))
         tab.until("document.querySelectorAll('.cpu.exclusive').length === 2")

@@ -70,7 +70,7 @@ def parse_question(query: Mapping[str, str]) -> Question:
         Subject.parse(query["container"]) if "container" in query else None,
         frozenset(kind for kind in kinds if kind[0] != "!"),
         frozenset(kind[1:] for kind in kinds if kind[0] == "!"),
-        _number(query, "after", 10**18) or 0,
+        _number(query, "after", 10**18 - 1) or 0,
         _number(query, "limit", MOST, 1) or USUAL,
         _number(query, "cpu", MAX_CPU),
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from contextlib import aclosing
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import pinfold
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _DECISIONS: Final = ("assigned", "refused", "released")
 _MOST: Final = 10_000
 _DIGITS: Final = 19
+_LOOK_FOR: Final = 1.0
 
 
 class Views:
@@ -72,7 +75,11 @@ class Views:
         """Return one thing that can be asked for."""
         reader = self._readers.get(what)
         if reader is not None:
-            return reader()
+            found = reader()
+            if self._looking:  # only after a restart, and for containers from before it
+                await asyncio.wait(set(self._looking), timeout=_LOOK_FOR)
+                found = reader()
+            return found
         try:
             match what:
                 case "history":
@@ -147,13 +154,17 @@ class Views:
         return {**self._about, **known}
 
     async def missed(self, after: int, first: int) -> list[Entry]:
-        """Return the entries after a number that only the journal has any more: those before the *first* kept one."""
+        """Return the entries after a number that only the journal has any more: those before the *first* kept one.
+
+        Of very many, the last ones: who was away for so long has to look anew anyway.
+        """
         if after + 1 >= first:
             return []
 
         def read() -> list[Entry]:
-            entries = self._archive.entries(number_after=after, limit=_MOST)
-            return [entry for entry in entries if entry.what != STATE and entry.number < first]
+            entries = self._archive.entries(number_after=after)
+            before = takewhile(lambda entry: entry.number < first, entries)
+            return list(deque((entry for entry in before if entry.what != STATE), maxlen=_MOST))
 
         return await asyncio.to_thread(read)
 

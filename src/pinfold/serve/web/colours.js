@@ -1,5 +1,5 @@
 // Which colour an owner has: chosen by its name, and kept. Eight hues that stay apart for colour-blind readers, each
-// plain, with one bar or with two, so that 24 owners look different from each other.
+// plain, with a line or with a dashed one, so that 24 owners look different from each other.
 
 const HUES = 8;
 const TEXTURES = 3;
