@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.planarguments import add_arguments
 from pinfold.cli.planinputs import BadQuestion, read_inputs, read_text
+from pinfold.cli.planjournal import JournalEvents, format_then, then_data
 from pinfold.cli.planprogress import shown
 from pinfold.cli.terminal import look
 from pinfold.core.compare import combinations, compare, ranked
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     _warn(inputs.warnings)
     if args.trace is not None:
         return _replay(args, inputs)
+    if args.journal is not None:
+        return _replay_journal(args, inputs)
     if args.orders is not None:
         return _orders(args, inputs)
     if args.recommend:
@@ -55,15 +58,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if not (args.pods or args.trace is not None or args.live or args.state):
-        raise BadQuestion("no pods: name files with pods, or --trace, --live or --state")
-    if args.trace is not None and (args.pods or args.live or args.without or args.replicas or args.resize):
-        raise BadQuestion("--trace has its own pods: leave files, --live, --without, --replicas and --resize away")
+    past = next((f"--{name}" for name in ("trace", "journal") if getattr(args, name) is not None), None)
+    if not (args.pods or past or args.live or args.state):
+        raise BadQuestion("no pods: name files with pods, or --trace, --journal, --live or --state")
+    if past and (args.pods or args.live or args.without or args.replicas or args.resize):
+        raise BadQuestion(f"{past} has its own pods: leave files, --live, --without, --replicas and --resize away")
+    if (args.since or args.until) and past != "--journal":
+        raise BadQuestion("--since and --until are times of a --journal")
     several = len(args.preset) > 1 or len(args.options) > 1
-    question = next((f"--{name}" for name in ("recommend", "orders", "trace") if getattr(args, name)), None)
+    question = past or next((f"--{name}" for name in ("recommend", "orders") if getattr(args, name)), None)
     if question and several:
         raise BadQuestion(f"{question} is about one node: give one --preset and one --options")
-    if args.output in {"svg", "html"} and (several or (question and question != "--trace")):
+    if args.output in {"svg", "html"} and (several or (question and not past)):
         raise BadQuestion(f"-o {args.output} shows one plan: it does not go with {question or 'a comparison'}")
 
 
@@ -138,6 +144,21 @@ def _replay(args: argparse.Namespace, inputs: Inputs) -> int:
         label,
         lambda: format_replay(found, look(sys.stdout), label),
         lambda: replay_data(found, label),
+    )
+    return REFUSED if found.plan.refused else FITS
+
+
+def _replay_journal(args: argparse.Namespace, inputs: Inputs) -> int:
+    label, topology, config = inputs.variants[0]
+    journal = JournalEvents(args)
+    found = replay(shown(journal, None, "replaying"), topology, config, inputs.running, journal.since)
+    _warn(journal.remarks)
+    _print_plan(
+        args,
+        found.plan,
+        label,
+        lambda: f"{format_replay(found, look(sys.stdout), label)}\n\n{format_then(found, look(sys.stdout))}",
+        lambda: replay_data(found, label) | {"then": then_data(found), "remarks": journal.remarks},
     )
     return REFUSED if found.plan.refused else FITS
 

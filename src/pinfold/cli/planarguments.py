@@ -99,6 +99,11 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     kind.add_argument("--orders", metavar="N", type=_count, help="try N random orders of coming and going")
     kind.add_argument("--trace", metavar="FILE", help="live through a trace of pod events, CSV or JSON lines")
+    kind.add_argument(
+        "--journal", metavar="DIR", help="live through a daemon's journal, in its state directory or a copy of it"
+    )
+    group.add_argument("--since", metavar="TIME", help="of the journal: only what happened since then, e.g. 7d")
+    group.add_argument("--until", metavar="TIME", help="of the journal: only what happened until then")
     group.add_argument("--seed", metavar="N", type=int, default=_SEED, help=f"of the random orders (default: {_SEED})")
 
 

@@ -18,12 +18,15 @@ _EVERY: Final = 0.1
 
 def shown(
     items: Iterable[_Item],
-    total: int,
+    total: int | None,
     what: str,
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[_Item]:
-    """Yield *items*, and show how many of *total* are done if it takes longer than half a second."""
+    """Yield *items*, and show how many of *total* are done if it takes longer than half a second.
+
+    Without a total, only how many are done.
+    """
     stream = stream or sys.stderr
     if not stream.isatty():
         yield from items
@@ -35,9 +38,14 @@ def shown(
             yield item
             now = clock()
             if now - began > _QUIET and now - last > _EVERY:
-                bar = ("#" * (_WIDTH * done // max(total, 1))).ljust(_WIDTH, ".")
-                print(f"\r{what} [{bar}] {done:,}/{total:,}", end="", file=stream, flush=True)
+                print(f"\r{what} {_far(done, total)}", end="", file=stream, flush=True)
                 last, drawn = now, True
     finally:
         if drawn:
             print("\r\x1b[K", end="", file=stream, flush=True)
+
+
+def _far(done: int, total: int | None) -> str:
+    if total is None:
+        return f"{done:,}"
+    return f"[{('#' * (_WIDTH * done // max(total, 1))).ljust(_WIDTH, '.')}] {done:,}/{total:,}"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pinfold.core.entries import Entry
 
-_FULL: Final = 3  # NAMESPACE/POD/CONTAINER; of a pod whose name is not known it is UID/CONTAINER
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; what it is does not matter here
 _REMARKS: Final = {
     "missing": ("entry of the journal is missing or damaged", "entries of the journal are missing or damaged"),
@@ -131,6 +130,7 @@ class JournalReader:
         life = self._by_uid.get(pod.uid) or self._known_by_cpus(pod)
         yield from self._replaced(pod, life)
         life = life or self._begin(_full_name(pod), pod.uid)
+        yield from self._made_anew(life, pod)
         life.was_let_in, life.asked = True, None
         names = {f"{life.name}/{container.name}" for container in pod.all_containers}
         life.owned |= names & self._owners.keys()
@@ -143,11 +143,8 @@ class JournalReader:
         life = self._by_uid.get(pod.uid) or self._known_by_cpus(pod)
         yield from self._replaced(pod, life)
         life = life or self._begin(_full_name(pod), pod.uid)
-        if not life.was_let_in:
-            if life.asked is not None and life.asked != pod:
-                # It asks for something else now, so what it may have got must not stay.
-                yield Event(self._time, life.uid)
-            life.asked = pod
+        yield from self._made_anew(life, pod)
+        life.asked = None if life.was_let_in else pod
         yield Event(self._time, _renamed(pod, life.uid), entry.text("reason") or "refused")
 
     def _read(self, entry: Entry) -> Pod | None:
@@ -186,8 +183,9 @@ class JournalReader:
         life = self._by_name.get(_full_name(pod)) or self._by_name.get(pod.uid)
         if life is None or life.recorded is not None:
             return None
-        life.recorded = pod.uid
-        self._by_uid[pod.uid] = life
+        del self._by_name[life.name]
+        life.name, life.recorded = _full_name(pod), pod.uid
+        self._by_name[life.name] = self._by_uid[pod.uid] = life
         return life
 
     def _replaced(self, pod: Pod, life: _Life | None) -> Iterator[Event]:
@@ -195,6 +193,12 @@ class JournalReader:
         other = self._by_name.get(_full_name(pod))
         if other is not None and other is not life and not other.owned:
             yield from self._end(other)
+
+    def _made_anew(self, life: _Life, pod: Pod) -> Iterator[Event]:
+        """Let a pod that was refused go, if it asks for something else now: what it may have got must not stay."""
+        before = {} if life.asked is None else {one.name: one.resources for one in life.asked.all_containers}
+        if any(before.get(one.name, one.resources) != one.resources for one in pod.all_containers):
+            yield Event(self._time, life.uid)
 
     # -- what States say of pods
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus
 from pinfold.core.snapshot import ContainerView
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pinfold.runtimes.kubernetes import KubeRuntime
 
     Source = Callable[[], Awaitable[None]]
+
+
+_STUCK_AFTER: Final = 10.0
 
 
 class RefusedContainer(PinfoldError):  # noqa: N818 - the fact
@@ -117,6 +120,14 @@ class PodNode:
         """Take note of how the connection to the runtime is."""
         self.link = (str(link), detail)
         self._notes.tell(Note("runtime", {"link": str(link), "detail": detail}))
+        if link == "registered":
+            asyncio.get_running_loop().call_later(_STUCK_AFTER, self._tell_if_stuck, self.link)
+
+    def _tell_if_stuck(self, link: tuple[str, str]) -> None:
+        """Tell of a runtime that has registered us and does not go on: some hang then, for good."""
+        if self.link is link:
+            why = "it has registered pinfold and does not go on (as containerd#10085); restart the runtime"
+            self._notes.tell(Note("runtime-hangs", {"detail": link[1], "why": why}))
 
     # -- containers come and go
 

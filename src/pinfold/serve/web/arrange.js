@@ -6,7 +6,7 @@ const SIZES = [
   { name: "roomy", least: 46, most: 90, height: 33, letter: 13, pad: 8, core: 3, label: 23, gap: 6 },
   { name: "medium", least: 31, most: 64, height: 25, letter: 11.5, pad: 7, core: 3, label: 22, gap: 5 },
   { name: "small", least: 16, most: 40, height: 18, letter: 10, pad: 5, core: 2, label: 18, gap: 3 },
-  { name: "tiny", least: 16, most: 30, height: 15, letter: 9, pad: 4, core: 1, label: 16, gap: 3 },
+  { name: "tiny", least: 16, most: 30, height: 16, letter: 9, pad: 4, core: 1, label: 16, gap: 3 },
 ];
 const SMALL_FROM = 560; // narrower pages are touched with a finger, for which small CPUs are too small
 
