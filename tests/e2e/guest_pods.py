@@ -20,8 +20,8 @@ from benchmarks import nri  # noqa: E402 - the path comes first
 from pinfold.core.cpuset import CPUSet  # noqa: E402
 from pinfold.errors import PinfoldError  # noqa: E402
 from tests.e2e.containerd import CGROUPS, Ask, Containerd, allowed  # noqa: E402
-from tests.e2e.daemon import ONLINE, RESERVED  # noqa: E402
-from tests.e2e.kubedaemon import KubeDaemon, Sampler  # noqa: E402
+from tests.e2e.daemon import ONLINE, RESERVED, wait_for  # noqa: E402
+from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.e2e.containerd import PodOnNode
@@ -168,13 +168,17 @@ class Scenario:
         for name in self.owners:
             before = self.node.state().shared
             self.containerd.remove_pod(self.pods[name])
+            self.grown(before)
             self.node.settled()
-            assert before < self.node.state().shared
         left = [pid for name, pid in self.sharers.items() if name not in self.owners]
         assert {*map(allowed, left)} == {ONLINE}
         assert self.node.state().shared >= RESERVED
         self.containerd.remove_all()
         said("all CPUs are shared again")
+
+    def grown(self, before: CPUSet) -> None:
+        """Wait until the pool has grown: containerd tells nothing of the end of pods that are older than itself."""
+        wait_for(lambda: before < self.node.state().shared, "CPUs were given back", PATIENCE)
 
 
 if __name__ == "__main__":

@@ -245,6 +245,7 @@ class PageServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: Server | None = None
+        self._listener: socket.socket | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -267,7 +268,7 @@ class PageServer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
-        self._server = Server(self._handle)
+        self._server, self._listener = Server(self._handle), listener
         asyncio.run_coroutine_threadsafe(self._server.start(listener), self._loop).result(10)
 
     def down(self) -> None:
@@ -276,14 +277,14 @@ class PageServer:
             asyncio.run_coroutine_threadsafe(self._close(self._server), self._loop).result(10)
             self._server = None
 
-    @staticmethod
-    async def _close(server: Server) -> None:
+    async def _close(self, server: Server) -> None:
+        # A browser may have connected just now. asyncio drops a connection that it has not quite taken in when its
+        # server closes, and never closes its socket: so nobody new is let in, and who is at the door comes in first.
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+        await _some_rounds()
         await server.close()
-        # A browser may have connected just now: once its connection is taken in, its socket is closed in two rounds.
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await _some_rounds()
 
     def do(self, change: Callable[[Node], T]) -> T:
         """Change the node where it is served."""
@@ -321,6 +322,11 @@ class PageServer:
             "config": node.configuration,
         }
         return Response(200, plain[name]())
+
+
+async def _some_rounds() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 # -- nodes to look at

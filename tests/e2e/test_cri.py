@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.slow, needs_lab, needs_two_cpus]
 OWN = ONLINE - RESERVED
 ALL = Ask(milli=SPARE * 1000)
 SOME = Ask(milli=500)
+SOON = 3.0
+"""Seconds within which a container must have been followed: much less than until everything is looked at again."""
 
 
 @pytest.fixture(scope="module", params=["bookworm", "sid"])
@@ -102,6 +104,20 @@ def test_an_owner_is_not_throttled(containerd: Containerd, node: KubeDaemon) -> 
     files = [containerd.group(pod, name, "cpu") / "cpu.cfs_quota_us" for name in ("", container)]
     wait_for(lambda: [file.read_text().strip() for file in files] == ["-1", "-1"], "no quota", PATIENCE)
     node.settled()
+
+
+@pytest.mark.xfail(
+    reason="after a start nobody looks again before the next reconcile, and never at the quota", strict=True
+)
+def test_an_owner_is_pinned_and_unlimited_soon_after_its_start(containerd: Containerd, node: KubeDaemon) -> None:
+    """An update that meets a start reaches the runtime's record alone; whoever does not look again misses it."""
+    for number in range(30):  # it goes wrong once in six times
+        pod = containerd.run_pod(f"db-{number}", milli=SPARE * 1000)
+        container, pid = containerd.run_container(pod, ALL)
+        quota = containerd.group(pod, container, "cpu") / "cpu.cfs_quota_us"
+        wait_for(lambda: (allowed(pid), int(quota.read_text())) == (OWN, -1), "pinned and unlimited", SOON)  # noqa: B023
+        containerd.remove_pod(pod)
+        node.settled()
 
 
 def test_the_runtime_itself_knows_the_cpus_so_that_its_own_updates_keep_them(

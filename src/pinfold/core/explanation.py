@@ -126,7 +126,7 @@ def explain_outcome(  # noqa: PLR0913 - what decided, what measures, what came o
     steps = outcome.trace(container).steps
     if outcome.refusal is not None:
         advice = advise(admitter, ruler, outcome, names)
-        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, _fixes(advice))
+        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, fixes_of(advice))
         return found._replace(steps=steps, refusal=refusal)
     if cpus is None:
         return found._replace(shares=why_shared(admitter.policy, pod, container))
@@ -183,7 +183,9 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     if entry.what == "refused":
         fixes = entry.fields.get("fixes")
         told = tuple(str(fix) for fix in fixes if fix) if isinstance(fixes, list) else ()
-        return found._replace(refusal=Refused(entry.text("reason"), entry.text("message"), fixes=told))
+        return found._replace(
+            refusal=Refused(entry.text("reason"), entry.text("message"), entry.text("need"), entry.text("room"), told)
+        )
     if entry.what == "released":
         return found._replace(shares="it has given its CPUs back")
     alignment = entry.fields.get("alignment")
@@ -192,7 +194,8 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     )
 
 
-def _fixes(advice: Advice) -> tuple[str, ...]:
+def fixes_of(advice: Advice) -> tuple[str, ...]:
+    """Return what would make a refused container fit, each in words."""
     fixes = []
     if advice.move is not None:
         fixes.append(f"would fit if {advice.move} moved to other CPUs")

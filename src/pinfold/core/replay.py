@@ -169,7 +169,11 @@ class _Course:
     def _come(self, event: Event, pod: Pod) -> None:
         row = self._open.get(pod.uid)
         grows = row is not None and pod.uid in self._there
-        outcome = self._grow(row.outcome, pod) if row is not None and grows else self.walk.admit(pod)
+        if row is not None and grows:
+            outcome = self._grow(row.outcome, pod)
+        else:
+            # A daemon takes nothing over from a pod that it refuses; a kubelet collects what such a pod leaves behind.
+            outcome = self.walk.admit(pod) if event.then is None else self._attempt(pod)
         if self._since is None:
             self.compared.see(event, pod.uid, outcome)
         if outcome.refusal is None:
@@ -185,12 +189,17 @@ class _Course:
 
     def _grow(self, old: Outcome, pod: Pod) -> Outcome:
         """Return what becomes of a pod that is there and has more containers; refused, it keeps what it has."""
+        outcome = self._attempt(pod)
+        decisions = {**outcome.admission.decisions, **old.admission.decisions}
+        return outcome._replace(pod=_together(old.pod, pod), admission=outcome.admission._replace(decisions=decisions))
+
+    def _attempt(self, pod: Pod) -> Outcome:
+        """Let a pod in, or leave everything as it is."""
         attempt = Walk(self._admitter, self.walk.settle())
         outcome = attempt.admit(pod)
         if outcome.refusal is None:
             self.walk.state = attempt.state
-        decisions = {**outcome.admission.decisions, **old.admission.decisions}
-        return outcome._replace(pod=_together(old.pod, pod), admission=outcome.admission._replace(decisions=decisions))
+        return outcome
 
     def _go(self, uid: PodUID) -> None:
         self.walk.remove(uid)

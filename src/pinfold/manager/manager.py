@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 from pinfold.core.admission import Admission, collect
 from pinfold.core.alignment import Ruler
 from pinfold.core.cpuset import EMPTY
-from pinfold.core.explain import advise
-from pinfold.core.explanation import decision_fields
+from pinfold.core.explain import NO_ADVICE, advise
+from pinfold.core.explanation import decision_fields, fixes_of
 from pinfold.core.planner import Outcome
 from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
+    from pinfold.core.explain import Advice
     from pinfold.core.pods import ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift, Wanted
@@ -157,12 +158,13 @@ class Manager:
         assert refusal is not None  # noqa: S101 - for mypy; the only caller has looked
         advice = self._advise(pod, admission)
         fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
-        detail = {**self._whole(pod), **decision_fields(trace_of(refusal), None), "fixes": [advice]}
+        helps = {"need": advice.need, "room": advice.room, "fixes": list(fixes_of(advice))}
+        detail = {**self._whole(pod), **decision_fields(trace_of(refusal), None), **helps}
         if admission.container is not None:
             detail["container"] = admission.container
         self._tell(Note("refused", fields, detail))
         answer = admission._replace(state=self.state)
-        self._advice = (answer, advice)
+        self._advice = (answer, str(advice))
         return answer
 
     @staticmethod
@@ -170,10 +172,10 @@ class Manager:
         """Return all that the journal needs to let the pod in once more, elsewhere."""
         return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(pod)}
 
-    def _advise(self, pod: Pod, admission: Admission) -> str:
+    def _advise(self, pod: Pod, admission: Admission) -> Advice:
         if self._ruler is None:
-            return ""
-        return str(advise(self.admitter, self._ruler, Outcome(pod, self.state, admission), self._names))
+            return NO_ADVICE
+        return advise(self.admitter, self._ruler, Outcome(pod, self.state, admission), self._names)
 
     @property
     def _ruler(self) -> Ruler | None:

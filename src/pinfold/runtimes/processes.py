@@ -20,7 +20,7 @@ from pinfold.node.procfs import Procfs
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
@@ -147,10 +147,19 @@ class ProcessesRuntime:
         try:
             for pid in halted:
                 _send(pid, signal.SIGSTOP)
+            self._wait_until(lambda: all(PROC.is_stopped(pid) or PROC.process(pid) is None for pid in halted))
             yield
         finally:
             for pid in halted:
                 _send(pid, signal.SIGCONT)
+
+    @staticmethod
+    def _wait_until(is_so: Callable[[], bool]) -> None:
+        """Wait for the kernel, which takes a moment; but not for ever: who waits for a disk does not run either."""
+        for _ in range(_TRIES):
+            if is_so():
+                return
+            time.sleep(_PAUSE)
 
     def _pool(self) -> CPUSet:
         try:

@@ -22,7 +22,10 @@ export function present(data) {
 export function past(data, then, since) {
   const known = new Map(data.containers.map((container) => [keyOf(container), container]));
   const containers = new Map();
-  for (const [key, cpus] of Object.entries(then.exclusive ?? {})) containers.set(key, { ...remembered(key, known), exclusive: true, cpus, since: since(key), why: known.get(key)?.cpus === cpus ? known.get(key).why : "" });
+  for (const [key, cpus] of Object.entries(then.exclusive ?? {})) {
+    const why = known.get(key)?.cpus === cpus ? known.get(key).why : ""; // other CPUs then had another reason
+    containers.set(key, { ...remembered(key, known), exclusive: true, cpus, since: since(key), why });
+  }
   return build(data, Object.entries(then.exclusive ?? {}), then.shared, containers);
 }
 
