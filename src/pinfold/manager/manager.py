@@ -7,6 +7,7 @@ or undoes it. What cannot be applied is undone, and the caller is told; the next
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from pinfold.core.admission import Admission, collect
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admitter
     from pinfold.core.explain import Advice
-    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
@@ -41,6 +42,10 @@ class Note(NamedTuple):
     what: str
     fields: Mapping[str, object]
     detail: Mapping[str, object] = {}
+
+
+def _without_command(container: Container) -> Container:
+    return replace(container, command=(), args=(), env=(), working_dir="")
 
 
 class Store(Protocol):
@@ -169,8 +174,11 @@ class Manager:
 
     @staticmethod
     def _whole(pod: Pod) -> dict[str, object]:
-        """Return all that the journal needs to let the pod in once more, elsewhere."""
-        return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(pod)}
+        """Return all that the journal needs to let the pod in once more, elsewhere; what it runs may hold secrets."""
+        parts = (tuple(map(_without_command, some)) for some in (pod.init, pod.containers))
+        init, containers = parts
+        bare = replace(pod, init=init, containers=containers, annotations={}, labels={})
+        return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(bare)}
 
     def _advise(self, pod: Pod, admission: Admission) -> Advice:
         if self._ruler is None:
