@@ -106,9 +106,6 @@ def test_an_owner_is_not_throttled(containerd: Containerd, node: KubeDaemon) -> 
     node.settled()
 
 
-@pytest.mark.xfail(
-    reason="after a start nobody looks again before the next reconcile, and never at the quota", strict=True
-)
 def test_an_owner_is_pinned_and_unlimited_soon_after_its_start(containerd: Containerd, node: KubeDaemon) -> None:
     """An update that meets a start reaches the runtime's record alone; whoever does not look again misses it."""
     for number in range(30):  # it goes wrong once in six times

@@ -152,14 +152,20 @@ class CRIFollower:
             self._node.runtime.know(container)
             return
         try:
+            before = self._was_right(container) if known else False
             cpus = self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:
             self._node.wait_for_cpus(container, error)
             return
-        if cpus is not None and not known:
+        if cpus is not None and not before:
             self._measure(container)
             self._update(container)
+
+    def _was_right(self, container: RuntimeContainer) -> bool:
+        """Whether a container that has started has kept what it was given when it was only created."""
+        ref = self._node.runtime.ref(container.id)
+        return ref is not None and self._node.is_right(ref, container)
 
     def _measure(self, container: RuntimeContainer) -> None:
         ref = self._node.runtime.ref(container.id)

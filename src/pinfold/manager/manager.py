@@ -237,7 +237,7 @@ class Manager:
         before = self.admitter, self._store
         self.admitter, self._store = admitter, store
         try:
-            self._change(state)
+            self._change(state, anew=True)
         except PinfoldError:
             self.admitter, self._store = before
             self._save(self.state)
@@ -274,8 +274,10 @@ class Manager:
         self._observer.looked(want, found, left, self._clock())
         return found
 
-    def _change(self, state: State) -> None:
-        """Save, apply and verify the next State; go back to the last one if it cannot be."""
+    def _change(self, state: State, *, anew: bool = False) -> None:
+        """Save, apply and verify the next State; go back to the last one if it cannot be. The same one only *anew*."""
+        if state == self.state and not anew:
+            return
         self._save(state)
         try:
             self._apply(state)

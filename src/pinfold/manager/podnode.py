@@ -173,16 +173,23 @@ class PodNode:
             self._check_others()
 
     def _put_right(self, ref: ContainerRef, container: RuntimeContainer) -> None:
-        cpus = self.manager.wanted.cpus_of(ref)
-        found = self.runtime.cpus(container)
-        if found == cpus or not found:
+        if self.is_right(ref, container):
             return
+        cpus, found = self.manager.wanted.cpus_of(ref), self.runtime.cpus(container)
         self._notes.tell(Note("lost-update", {"pod": ref.pod, "container": ref.name, "found": found, "wanted": cpus}))
         exclusive = self.manager.state.cpus(ref.pod, ref.name) is not None
         self.runtime.put_right(container, cpus, exclusive=exclusive)
         found = self.runtime.cpus(container)
         if not found <= cpus:
             raise ApplyError(f"container {ref.name} has CPUs {found} instead of {cpus}, and that cannot be put right")
+
+    def is_right(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
+        """Whether a container has its CPUs, and no quota if they are its own; also if it has no cgroup yet."""
+        found = self.runtime.cpus(container)
+        if not found:
+            return True
+        exclusive = self.manager.state.cpus(ref.pod, ref.name) is not None
+        return found == self.manager.wanted.cpus_of(ref) and not (exclusive and self.runtime.is_throttled(container))
 
     def _check_others(self) -> None:
         """See that nobody else is on exclusive CPUs; repair it, or raise."""

@@ -204,19 +204,33 @@ class KubeRuntime:
         now = {ref: cpus for ref in want.exclusive if ref in live and (cpus := self.cpus(live[ref]))}
         settings: list[Setting] = []
         pool = self._pool
-        # Who shares has changed, or somebody is elsewhere, or nobody knows.
-        if pool is None or self._astray or want.exclusive.keys() != self._owners.keys():
+        # New owners, or somebody elsewhere, or nobody knows: those that share leave first.
+        if pool is None or self._astray or want.exclusive.keys() - self._owners.keys():
             pool = want.shared if pool is None else pool & want.shared or pool
             settings += self._set_pool(pool, want)
-        for step in steps(Wanted(pool, now), want):
+        way = steps(Wanted(pool, now), want)
+        for step in way:
             if step.container is None:
                 settings += self._set_pool(step.cpus, want)
             else:
                 settings += self._set_owner(step.container, step.cpus, live.get(step.container))
-        for ref in self._owners.keys() - want.exclusive.keys():
+        gone = self._owners.keys() - want.exclusive.keys()
+        for ref in gone:
             settings += self._give_quota_back(live.get(ref))
+        if gone and not any(step.container is None for step in way):
+            settings += self._set_pool(want.shared, want)
         self._pool, self._owners, self._astray = want.shared, dict(want.exclusive), False
         self._tell_systemd(settings)
+
+    def is_throttled(self, container: RuntimeContainer) -> bool:
+        """Whether a quota limits the container, its own or its pod's."""
+        group = self.group(container)
+        if group is None:
+            return False
+        try:
+            return any(self._groups.quota(path).quota is not None for path in (group, group.parent))
+        except CgroupError:
+            return False
 
     def put_right(self, container: RuntimeContainer, cpus: CPUSet, *, exclusive: bool) -> None:
         """Give one container its CPUs, whatever it has."""

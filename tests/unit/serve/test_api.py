@@ -1,0 +1,354 @@
+"""The read-only API without a network: every answer is as its document says, whatever is asked; streams resume."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import string
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold.core.config import Config, Reservation
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.entries import Entry
+from pinfold.core.pods import Container, Pod, PodUID
+from pinfold.core.presets import from_shape
+from pinfold.core.state import State
+from pinfold.manager.host import Host
+from pinfold.manager.kept import KeptWorkloads
+from pinfold.manager.loop import Loop
+from pinfold.manager.manager import Manager, Note
+from pinfold.manager.notes import Notes
+from pinfold.manager.store import StateStore
+from pinfold.manager.workloads import Common
+from pinfold.node.journal import Journal
+from pinfold.node.journalfiles import DIRECTORY
+from pinfold.runtimes.simulated import SimulatedRuntime
+from pinfold.serve.answers import prepare
+from pinfold.serve.api import API, Views
+from pinfold.serve.gauges import Reading
+from pinfold.serve.messages import HTTPError, Peer, Request, Response
+from pinfold.serve.metrics import Counters, Metrics
+from pinfold.serve.openapi import document
+from pinfold.serve.page import Page
+from tests.property.strategies import guaranteed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+MACHINE: Final = from_shape("cores:4,threads:2")
+RESERVED: Final = CPUSet.of(0)
+ADMITTER: Final = Config("static", reserved=Reservation.of(RESERVED)).build(MACHINE)
+ABOUT: Final[Mapping[str, object]] = {
+    "options": {},
+    "topology_policy": "none",
+    "topology_scope": "container",
+    "topology_options": {},
+    "fidelity": "pinfold",
+    "reserved": str(RESERVED),
+    "runtime": "simulated",
+    "groups": "nothing",
+    "weaker": ["nothing really runs"],
+    "machine": "a small one",
+    "read_only": False,
+}
+LONGEST: Final = 20.0
+READ: Final = sorted(path.removeprefix("/api/v1/") for path in document()["paths"] if path.startswith("/api/"))
+"""What can be asked for."""
+KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class Node:
+    """A node on the simulated runtime, and the API that shows it."""
+
+    def __init__(self, directory: Path, *, journal: bool = True) -> None:
+        self.journal = Journal(directory / DIRECTORY, clock=time.time, tell=lambda _: None)
+        self.notes = Notes(io.StringIO())
+        if journal:
+            self.notes.number = self.journal.last
+            self.notes.keepers.append(self.journal.append)
+        runtime = SimulatedRuntime()
+        store = StateStore(directory, ADMITTER.policy)
+        state = ADMITTER.policy.start(State.new())
+        self.manager = Manager(ADMITTER, runtime, store, state, self.notes.tell, MACHINE)
+        runtime.prepare(self.manager.wanted.shared)
+        self.manager.start()
+        self.host = Host(self.manager, runtime, self.notes, KeptWorkloads(directory), Common(directory / "logs"))
+        loop = Loop(self.manager, self.host, self.notes, 10.0)
+        self.views = Views(loop, MACHINE, ABOUT, self.journal)
+        self.notes.keepers.append(self.views.take)
+        metrics = Metrics(self._reading, Counters(ADMITTER, now=0.0), process=dict)
+        self.api = API(loop, self.views, metrics, Page())
+        self.manager.tell_state()
+
+    def _reading(self) -> Reading:
+        return Reading(self.manager.state, MACHINE, RESERVED)
+
+    def submit(self, name: str, milli: int, namespace: str = "default") -> None:
+        resources = guaranteed(milli)
+        container = Container("app", resources, command=("sleep",))
+        self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,)))
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None, **headers: str) -> Response:
+        asked = {name.replace("_", "-"): value for name, value in headers.items()}
+        segments = tuple(part for part in path.split("/") if part)
+        return await self.api.handle(Request("GET", path, query or {}, b"", Peer(-1, -1, -1, "x"), asked, segments))
+
+    async def refused(self, path: str, query: Mapping[str, str]) -> HTTPError:
+        with pytest.raises(HTTPError) as caught:
+            await self.get(path, query)
+        return caught.value
+
+    async def events(self, count: int, then: Callable[[], None] = lambda: None, **headers: str) -> list[dict[str, Any]]:
+        """Return the next events of a stream; when it has begun, let something happen."""
+        stream = (await self.get("/events", **headers)).events
+        assert stream is not None
+        hello = await anext(stream)
+        assert (hello.name, hello.id) == ("hello", "")
+        then()
+        found = [await asyncio.wait_for(anext(stream), LONGEST) for _ in range(count)]
+        assert [event.id for event in found] == [str(json.loads(event.data)["number"]) for event in found]
+        await stream.aclose()  # type: ignore[attr-defined] # it is a generator
+        return [json.loads(event.data) for event in found]
+
+    def tell(self, *kinds: str) -> None:
+        for kind in kinds:
+            self.notes.tell(Note(kind, {"pod": "web"}))
+
+    async def leave(self) -> None:
+        await self.host.leave()
+        self.journal.close()
+
+
+def play(
+    scenario: Callable[[Node], Coroutine[None, None, None]], directory: Path | None = None, *, journal: bool = True
+) -> None:
+    """Play a scenario on a node of its own, or on one that was before, in a directory."""
+
+    async def played(place: Path) -> None:
+        node = Node(place, journal=journal)
+        try:
+            await asyncio.wait_for(scenario(node), LONGEST)
+        finally:
+            await node.leave()
+
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(played(directory or Path(place)))
+
+
+def differences(value: object, schema: dict[str, Any], where: str = "") -> list[str]:
+    """Return where JSON is not as a schema says."""
+    kinds = schema.get("type", list(KINDS))
+    allowed = tuple(kind for name in ([kinds] if isinstance(kinds, str) else kinds) for kind in KINDS[name])
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        return [f"{where}: {value!r} is no {kinds}"]
+    if isinstance(value, list):
+        items = schema.get("items", {})
+        return [found for index, item in enumerate(value) for found in differences(item, items, f"{where}[{index}]")]
+    if not isinstance(value, dict):
+        return []
+    named, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    missing = [f"{where}: no {name}" for name in schema.get("required", ()) if name not in value]
+    inner = (differences(item, named.get(name, others), f"{where}.{name}") for name, item in value.items())
+    return missing + [found for each in inner for found in each]
+
+
+def schema_of(what: str) -> dict[str, Any]:
+    answer = document()["paths"][f"/api/v1/{what}"]["get"]["responses"]["200"]
+    schema: dict[str, Any] = answer["content"]["application/json"]["schema"]
+    return schema
+
+
+async def busy(node: Node) -> None:
+    """Let somebody have CPUs, share, be refused and leave."""
+    node.submit("gone", 1000)
+    await node.host.delete("gone", "default")
+    node.submit("web", 2000)
+    node.submit("half", 500)
+    node.submit("big", 100_000)
+
+
+@pytest.mark.parametrize("what", READ)
+def test_every_answer_is_as_its_document_says(what: str) -> None:
+    async def scenario(node: Node) -> None:
+        for stage in (lambda _: asyncio.sleep(0), busy):
+            await stage(node)
+            for name in ("web", "half", "big", "gone") if stage is busy else ("web",):
+                try:
+                    response = await node.get(f"/api/v1/{what}", {"container": name} if what == "explain" else {})
+                except HTTPError as error:
+                    assert (what, stage is busy, error.status) == ("explain", False, 404)
+                else:
+                    assert differences(json.loads(prepare(response).body), schema_of(what), what) == []
+
+    play(scenario)
+
+
+TEXTS: Final = st.text(max_size=30) | st.text(string.digits + "-+.eE,!/aninf", max_size=12)
+QUERIES: Final = st.dictionaries(
+    st.sampled_from(["since", "until", "limit", "what", "after", "cpu", "container", "time", "x"]), TEXTS, max_size=4
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.sampled_from(["history", "at", "explain"]), QUERIES), min_size=20, max_size=40))
+def test_whatever_is_asked_gets_what_the_document_says_or_a_short_reason(
+    asked: list[tuple[str, dict[str, str]]],
+) -> None:
+    async def scenario(node: Node) -> None:
+        await busy(node)
+        for what, query in asked:
+            try:
+                response = await node.get(f"/api/v1/{what}", query)
+            except HTTPError as error:
+                said = document()["paths"][f"/api/v1/{what}"]["get"]["responses"]
+                assert str(error.status) in said, (what, query)
+                assert len(str(error)) < 300
+                assert "\n" not in str(error)
+            else:
+                assert differences(json.loads(prepare(response).body), schema_of(what), what) == [], query
+
+    play(scenario)
+
+
+@given(st.lists(TEXTS.filter(lambda part: "/" not in part), max_size=4))
+def test_whatever_the_path_there_is_an_answer_or_not_found(parts: list[str]) -> None:
+    async def scenario(node: Node) -> None:
+        try:
+            prepare(await node.api.handle(Request("GET", "/", {}, b"", Peer(-1, -1, -1, "x"), {}, tuple(parts))))
+        except HTTPError as error:
+            assert error.status == 404
+            assert len(str(error)) < 300
+
+    play(scenario)
+
+
+def test_pods_of_one_name_in_two_namespaces_have_their_own_explanations() -> None:
+    async def scenario(node: Node) -> None:
+        node.submit("web", 1000, "one")
+        node.submit("web", 2000, "two")
+        await node.host.delete("web", "two")
+        one, two = [
+            (await node.get("/api/v1/explain", {"container": f"{name}/web/app"})).data for name in ("one", "two")
+        ]
+        assert isinstance(one, dict)
+        assert isinstance(two, dict)
+        assert (one["container"], one["cpus"]) == ("one/web/app", str(node.manager.state.exclusive))
+        assert (two["container"], two["cpus"]) == ("two/web/app", None)
+
+    play(scenario)
+
+
+def test_without_a_journal_the_last_decisions_are_explained_all_the_same() -> None:
+    async def scenario(node: Node) -> None:
+        await busy(node)
+        for name, reason in {"web": None, "big": "UnexpectedAdmissionError"}.items():
+            found = (await node.get("/api/v1/explain", {"container": name})).data
+            assert isinstance(found, dict)
+            assert (found["refusal"] and found["refusal"]["reason"]) == reason
+        assert (await node.refused("/api/v1/explain", {"container": "nobody"})).status == 404
+        history = (await node.get("/api/v1/history")).data
+        assert history == {"entries": [], "first": None, "more": False}
+
+    play(scenario, journal=False)
+
+
+def test_decisions_are_known_again_after_a_restart(tmp_path: Path) -> None:
+    told: list[object] = []
+
+    async def explained(node: Node) -> None:
+        if not told:
+            await busy(node)
+        told.append([(await node.get("/api/v1/explain", {"container": name})).data for name in ("web/app", "big/app")])
+
+    play(explained, tmp_path)
+    play(explained, tmp_path)
+    assert told[0] == told[1]
+
+
+def test_very_many_decisions_leave_the_latest_known() -> None:
+    async def scenario(node: Node) -> None:
+        for number in range(12_000):
+            fields = {"namespace": "default", "pod": f"p{number}", "container": "app", "cpus": "1"}
+            node.views.take(Entry(number + 1, 1.0, "assigned", fields))
+        found = (await node.get("/api/v1/explain", {"container": "p11999"})).data
+        assert isinstance(found, dict)
+        assert found["cpus"] == "1"
+
+    play(scenario, journal=False)
+
+
+# -- events
+
+
+def test_a_stream_begins_with_what_comes() -> None:
+    async def scenario(node: Node) -> None:
+        node.tell("before")
+        found = await node.events(2, lambda: node.tell("one", "two"))
+        assert [event["what"] for event in found] == ["one", "two"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("last", ["", "-1", "x", "1.5", "\N{SUPERSCRIPT TWO}", "9" * 30, "999999"])
+def test_a_number_that_cannot_be_ours_begins_with_what_comes(last: str) -> None:
+    async def scenario(node: Node) -> None:
+        node.tell("before")
+        found = await node.events(1, lambda: node.tell("one"), last_event_id=last)
+        assert found[0]["what"] == "one"
+
+    play(scenario)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_resuming_loses_nothing_and_repeats_nothing(counts: list[int]) -> None:
+    async def scenario(node: Node) -> None:
+        last, told = str(node.notes.number), []
+        for count in counts:
+            node.tell(*["happened"] * count)
+            told += [event["number"] for event in await node.events(count, last_event_id=last)]
+            last = str(told[-1])
+        assert told == [entry.number for entry in node.notes.after(0) if entry.what == "happened"]
+
+    play(scenario)
+
+
+def test_what_memory_no_longer_has_comes_from_the_journal(tmp_path: Path) -> None:
+    async def before(node: Node) -> None:
+        node.tell(*["old"] * 5)
+
+    async def after(node: Node) -> None:
+        node.tell(*["new"] * 2500)  # more than is kept in memory
+        kept = [entry.number for entry in node.journal.entries() if entry.what in {"old", "new"}]
+        last = kept[1]
+        found = await node.events(len(kept) - 2, last_event_id=str(last))
+        assert [event["number"] for event in found] == kept[2:]
+
+    play(before, tmp_path)
+    play(after, tmp_path)
+
+
+def test_states_are_not_told_to_watchers() -> None:
+    async def scenario(node: Node) -> None:
+        def happen() -> None:
+            node.manager.tell_state()
+            node.tell("one")
+
+        assert [event["what"] for event in await node.events(1, happen)] == ["one"]
+
+    play(scenario)
