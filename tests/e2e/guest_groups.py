@@ -28,7 +28,12 @@ from pinfold.node.groups import Groups, Limit, choose  # noqa: E402
 
 NAME = "pinfold-e2e"
 ROUNDS = 50
-SUITES = ["tests/contract/test_groups.py", "tests/unit/node/test_groups.py", "tests/unit/node/test_cgroupfiles.py"]
+SUITES = [
+    "tests/contract/test_groups.py",
+    "tests/contract/test_kubegroups.py",
+    "tests/unit/node/test_groups.py",
+    "tests/unit/node/test_cgroupfiles.py",
+]
 
 
 def main() -> int:

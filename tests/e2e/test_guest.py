@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.e2e.containerd import provision
+
 HERE = Path(__file__).parent
 BOOT = HERE.parents[2] / "shared/reference/lab/guest/boot.sh"
 QEMU = "qemu-system-x86_64"
@@ -35,6 +37,7 @@ GUESTS = [
     Guest("guest_groups.py", "32", suite="trixie"),
     Guest("guest_daemon.py", "16", seconds=1500),
     Guest("guest_daemon.py", "32", suite="trixie", seconds=1500),
+    Guest("guest_pods.py", "16", seconds=1500),
 ]
 
 
@@ -43,6 +46,8 @@ GUESTS = [
 def test_the_script_succeeds_in_the_guest(guest: Guest) -> None:
     if not BOOT.exists():
         pytest.skip(f"there is no {BOOT}")
+    if guest.script == "guest_pods.py":
+        provision("trixie")  # the guest has no network
     lab = Path(os.environ.get("LAB") or Path.home() / ".cache/pinfold-lab")
     done = subprocess.run(
         [BOOT, wrapper(lab, guest.script), guest.topology],
