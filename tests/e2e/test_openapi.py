@@ -49,7 +49,6 @@ def test_every_answer_is_as_the_document_says(case: schemathesis.Case[Any], addr
     case.call_and_validate(base_url=f"http://{address}", timeout=PATIENCE)
 
 
-@pytest.mark.xfail(strict=True, reason="the document allows one number after which history does not tell: 10**18")
 @API.include(path=HISTORY).parametrize()
 @settings(max_examples=20)
 def test_history_is_as_the_document_says(case: schemathesis.Case[Any], address: str) -> None:

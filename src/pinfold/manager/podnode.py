@@ -66,10 +66,10 @@ class PodNode:
 
     def views(self) -> list[ContainerView]:
         """Return every container: its CPUs as decided, and those that its cgroup has."""
-        return [self._view(ref, container) for ref, container in self.runtime.live()]
+        pods = self.pods
+        return [self._view(pods[ref.pod], ref, container) for ref, container in self.runtime.live()]
 
-    def _view(self, ref: ContainerRef, container: RuntimeContainer) -> ContainerView:
-        pod = self.pods[ref.pod]
+    def _view(self, pod: Pod, ref: ContainerRef, container: RuntimeContainer) -> ContainerView:
         return ContainerView(
             namespace=pod.namespace,
             pod=pod.name,

@@ -71,7 +71,7 @@ class KubeGroupsV1:
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""
         timed = self._timed(group)
-        if timed is None:
+        if timed is None or not timed.is_dir():
             return Quota(None)
         quota = int(files.read(timed / _QUOTA))
         return Quota(None if quota < 0 else quota, int(files.read(timed / _PERIOD)))
@@ -193,7 +193,8 @@ class KubeGroupsV1:
 
     def _set_quota(self, changes: Changes, group: Path, quota: Quota) -> None:
         timed = self._timed(group)
-        if timed is None:
+        # A runtime makes the group of CPU time after that of CPUs: who looks again when it has started finds it.
+        if timed is None or not timed.is_dir():
             return
         if quota.quota is not None and files.read(timed / _PERIOD) != str(quota.period):
             # The two are one limit written in two steps; without a quota no period is refused.

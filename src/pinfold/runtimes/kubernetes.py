@@ -59,6 +59,8 @@ class KubeRuntime:
         self._lookup = lookup
         self._systemd = systemd
         self._built: dict[str, Pod | None] = {}
+        self._by_pod: dict[str, list[RuntimeContainer]] | None = None
+        """None: to be sorted anew."""
         self._alive: set[str] = set()
         """The pods that were seen with groups."""
         self._wrong: dict[str, PinfoldError] = {}
@@ -88,11 +90,13 @@ class KubeRuntime:
     def know(self, container: RuntimeContainer) -> None:
         """Take note of a container, or of what is new about it."""
         self.containers[container.id] = container
+        self._by_pod = None
         self._built.pop(container.pod, None)
 
     def forget(self, container_id: str) -> None:
         """Forget a container that is gone."""
         container = self.containers.pop(container_id, None)
+        self._by_pod = None
         if container is not None:
             self._built.pop(container.pod, None)
 
@@ -102,11 +106,13 @@ class KubeRuntime:
         self._alive.discard(pod_id)
         self._built.pop(pod_id, None)
         self.containers = {id_: found for id_, found in self.containers.items() if found.pod != pod_id}
+        self._by_pod = None
 
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these."""
         self.pods = {pod.id: pod for pod in pods}
         self.containers = {container.id: container for container in containers if is_workload(container)}
+        self._by_pod = None
         self._built.clear()
         self._alive &= self.pods.keys()
         for pod_id in self.pods:
@@ -155,7 +161,11 @@ class KubeRuntime:
             return None
 
     def _containers_of(self, pod_id: str) -> list[RuntimeContainer]:
-        return [container for container in self.containers.values() if container.pod == pod_id]
+        if self._by_pod is None:
+            self._by_pod = {}
+            for container in self.containers.values():
+                self._by_pod.setdefault(container.pod, []).append(container)
+        return self._by_pod.get(pod_id, [])
 
     def live(self) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
         """Yield the containers of ours that run or are about to, each once: the last start of each."""
@@ -257,8 +267,8 @@ class KubeRuntime:
         tree = self._groups.tree
         for pod_id in self.pods:
             pod = self.pod(pod_id)
-            group = self._pod_group(pod_id)
-            if pod is None or pod.qos is not QoS.GUARANTEED or group is None:
+            group = self._pod_group(pod_id) if pod is not None and pod.qos is QoS.GUARANTEED else None
+            if pod is None or group is None:
                 continue
             if not any(pod.ref(container) in want.exclusive for container in pod.all_containers):
                 guaranteed.append(group)

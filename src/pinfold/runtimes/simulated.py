@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import IO, TYPE_CHECKING, Final
 
 from pinfold.core.reconcile import Observed
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pinfold.core.reconcile import Wanted
     from pinfold.node.groups import Limit
 
+_REMEMBERED: Final = 100
 _FIRST_PID: Final = 1_000_000_001  # no kernel has such a process
 
 
@@ -30,7 +32,7 @@ class SimulatedRuntime:
     def __init__(self) -> None:
         self.shared: CPUSet | None = None
         self.containers: dict[ContainerRef, CPUSet] = {}
-        self.applied: list[Wanted] = []
+        self.applied: deque[Wanted] = deque(maxlen=_REMEMBERED)
         self.fail: str | None = None
         self._mains: dict[ContainerRef, Main] = {}
         self._next = _FIRST_PID

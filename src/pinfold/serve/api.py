@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _DECISIONS: Final = ("assigned", "refused", "released")
 _MOST: Final = 10_000
+_MOST_EXPLAINED: Final = 1000
 _DIGITS: Final = 19
 _LOOK_FOR: Final = 1.0
 
@@ -68,7 +69,7 @@ class Views:
             subject = Subject(entry.text("namespace") or "default", entry.text("pod"), entry.text("container") or None)
             self._last.pop(str(subject), None)
             self._last[str(subject)] = explain_entry(entry, subject)
-            if len(self._last) > _MOST:
+            if len(self._last) > _MOST_EXPLAINED:
                 del self._last[next(iter(self._last))]
 
     async def read(self, what: str, query: Mapping[str, str]) -> object:
@@ -191,6 +192,13 @@ class API:
         self._views = views
         self._metrics = metrics
         self._page = page
+        self._latest = (0, Event(""))
+
+    def _change(self, entry: Entry) -> Event:
+        """Return an entry as an event; what all watchers get is written once."""
+        if self._latest[0] != entry.number:
+            self._latest = (entry.number, Event(json.dumps(entry.data()), id=str(entry.number), name="change"))
+        return self._latest[1]
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
@@ -210,23 +218,20 @@ class API:
 
     def _events(self, request: Request) -> Response:
         last, notes = request.headers.get("last-event-id", ""), self._loop.notes
-        seen = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else notes.number
+        told = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else notes.number
+        seen = min(told, notes.number)  # one that is yet to come is of another journal
 
         async def events() -> AsyncIterator[Event]:
             yield Event("{}", name="hello", retry=1000)
-            number = min(seen, notes.number)  # one that is yet to come is of another journal
+            number = seen
             for entry in await self._views.missed(number, notes.first):
                 number = entry.number
-                yield _change(entry)
+                yield self._change(entry)
             async with aclosing(notes.follow(number)) as entries:
                 async for entry in entries:
-                    yield _change(entry)
+                    yield self._change(entry)
 
         return Response(200, events=events())
-
-
-def _change(entry: Entry) -> Event:
-    return Event(json.dumps(entry.data()), id=str(entry.number), name="change")
 
 
 def _names(asked: Subject, found: Subject) -> bool:

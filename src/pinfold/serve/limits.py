@@ -44,7 +44,7 @@ class Limits(NamedTuple):
 LOCAL: Final = Limits()
 """For a unix socket, where whole files of pods come in."""
 
-REMOTE: Final = Limits(body=64 << 10, dropped=16 << 20)
+REMOTE: Final = Limits(body=64 << 10, dropped=16 << 20, rate=Rate(200.0, 1000))
 """For TCP, where nothing is sent but questions."""
 
 

@@ -115,14 +115,28 @@ _BUSY: Final = _answer("too many clients", _ERROR)
 
 
 def _get(summary: str, schema: Schema, *parameters: Schema, missing: bool = False) -> Schema:
-    answers = {"200": _answer(summary, schema), "400": _BAD, "403": _ELSEWHERE, "421": _ELSEWHERE, "503": _BUSY}
+    answers = {
+        "200": _answer(summary, schema),
+        "400": _BAD,
+        "403": _ELSEWHERE,
+        "421": _ELSEWHERE,
+        "429": _BUSY,
+        "503": _BUSY,
+    }
     if missing:
         answers["404"] = _UNKNOWN
     return {"get": {"summary": summary, "parameters": list(parameters), "responses": answers}}
 
 
 def _plain(summary: str, kind: str) -> Schema:
-    answers = {"200": _answer(summary, None, kind), "400": _BAD, "403": _ELSEWHERE, "421": _ELSEWHERE, "503": _BUSY}
+    answers = {
+        "200": _answer(summary, None, kind),
+        "400": _BAD,
+        "403": _ELSEWHERE,
+        "421": _ELSEWHERE,
+        "429": _BUSY,
+        "503": _BUSY,
+    }
     return {"get": {"summary": summary, "responses": answers}}
 
 
@@ -136,7 +150,7 @@ _LIMIT: Final = _parameter(
 )
 _ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one with ! before it is left out", _KINDS)
 _AFTER: Final = _parameter(
-    "after", "only entries with a higher number", {"type": "integer", "minimum": 0, "maximum": 10**18}
+    "after", "only entries with a higher number", {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 )
 _CPU: Final = _parameter(
     "cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}

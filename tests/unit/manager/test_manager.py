@@ -104,7 +104,7 @@ def refs(pod: Pod) -> list[ContainerRef]:
 
 def test_at_the_start_the_state_is_saved_and_applied(node: Node) -> None:
     assert node.log == ["save", "apply"]
-    assert node.runtime.applied == [Wanted(MACHINE.online, {})]
+    assert list(node.runtime.applied) == [Wanted(MACHINE.online, {})]
 
 
 def test_a_change_is_saved_before_it_is_applied(node: Node) -> None:
