@@ -1,8 +1,14 @@
-"""What all tests rely on: signals that end a program end it, also when the tests were started in the background."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
 import signal
+
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no reason to fail: nothing here is about time.
+settings.register_profile("pinfold", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pinfold")
 
 # A shell starts a background job with these ignored, and everything that is started from there inherits that.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
