@@ -1040,8 +1040,9 @@ def test_a_state_that_cannot_be_saved_is_refused_and_the_daemon_goes_on(daemon: 
     path.rename(elsewhere)
     path.mkdir()  # as root, a directory is what cannot be written to; a full disk is much the same
     before = daemon.containers()
-    with pytest.raises(PinfoldError, match="cpu_manager_state"):
-        daemon.apply(pod("late", container(cpus=1)) if SPARE > 1 else pod("late"))
+    if SPARE > 1:  # what shares changes nothing in the State
+        with pytest.raises(PinfoldError, match="cpu_manager_state"):
+            daemon.apply(pod("late", container(cpus=1)))
     run.terminate()
     run.wait()
     assert daemon.containers() in (before, [])

@@ -128,7 +128,8 @@ class Journal(Archive):
         entries = parsed.entries
         self.last = max(self.last, segment.number - 1 + parsed.damaged, entries[-1].number if entries else 0)
         self._state = parsed.last_state
-        if not parsed.whole:
+        # Without entries it has the number of the next file, and the State it begins with begins that too.
+        if not parsed.whole or not (entries or parsed.damaged):
             self._drop(segment)
         elif self._open is None and self._sizes[segment] <= MAX_SEGMENT:
             self.damaged = parsed.damaged
