@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 KIND: Final = "affinity"
 _ROUNDS: Final = 1000
+# The kernel may leave out a thread while others come and go: one round that finds nothing is not enough.
+_CLEAN_ROUNDS: Final = 2
 _POOL: Final = "the shared pool"
 _MEANINGS: Final = {
     errno.EPERM: "not permitted; it belongs to another user",
@@ -250,11 +252,14 @@ class Affinity:
     def _confine_process(self, pid: int, cpus: CPUSet, *, force: bool) -> bool:
         """Put every thread on *cpus*; whether there was one to move."""
         done: set[int] = set()
-        for rounds in range(_ROUNDS):
+        any_moved, clean = False, 0
+        for _ in range(_ROUNDS):
             new = set(self._procfs.threads(pid)) - done
-            moved = {_confine_thread(thread, cpus, force=force) for thread in new}
-            if True not in moved:
-                return rounds > 0
+            moved = True in {_confine_thread(thread, cpus, force=force) for thread in new}
+            any_moved |= moved
+            clean = 0 if moved else clean + 1
+            if clean == _CLEAN_ROUNDS:
+                return any_moved
             done |= new
         raise GroupError(f"process {pid} starts threads faster than they can be moved to CPUs {cpus}")
 

@@ -18,7 +18,7 @@ from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
 from pinfold.core.snapshot import pools
-from pinfold.errors import ParseError
+from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.serve.messages import Event, HTTPError, Request, Response
@@ -180,7 +180,7 @@ class Views:
         if kept is None:
             kept = next((last for last in self._last.values() if _names(subject, Subject.parse(last.container))), None)
         if kept is None:
-            raise HTTPError(404, "NotFound", f"no decision on {subject} is known")
+            raise HTTPError(404, "NotFound", f"no decision on {excerpt(str(subject))} is known")
         return kept.data()
 
 
