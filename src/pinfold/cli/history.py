@@ -73,7 +73,8 @@ def _query(args: argparse.Namespace) -> dict[str, str]:
         Subject.parse(args.container)
     now = time.time()
     times = {"since": args.since or args.at, "until": args.until or args.at}
-    query = {name: f"{parse_when(text, now, f'--{name}'):.3f}" for name, text in times.items() if text}
+    flags = dict.fromkeys(times, "--at") if args.at is not None else {name: f"--{name}" for name in times}
+    query = {name: f"{parse_when(text, now, flags[name]):.3f}" for name, text in times.items() if text}
     what = args.what or ("!state" if args.output == "text" else "")
     texts = {"container": args.container, "what": what, "cpu": None if args.cpu is None else str(args.cpu)}
     return query | {name: text for name, text in texts.items() if text}

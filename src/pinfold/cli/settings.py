@@ -350,8 +350,8 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
         if reader.is_given(name) and not containers:
             said = f"{reader.flag(name)} is about containers, and --runtime {settings.runtime} runs none"
             reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"))
-    if reader.is_given("groups") and simulated:
-        said = "--groups is about processes, and simulated ones have no groups"
+    if reader.is_given("groups") and (simulated or containers):
+        said = f"--groups is about processes, and --runtime {settings.runtime} has none of ours"
         reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.PROCESSES}"))
 
 

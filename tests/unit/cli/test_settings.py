@@ -292,7 +292,7 @@ def test_a_misspelt_field_of_the_file_is_a_warning(config_file: Path) -> None:
         ),
         (
             ("--groups", "affinity", "--runtime", "simulated"),
-            "--groups is about processes, and simulated ones have no groups; use it with --runtime processes",
+            "--groups is about processes, and --runtime simulated has none of ours; use it with --runtime processes",
         ),
     ],
 )
