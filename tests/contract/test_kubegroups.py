@@ -94,6 +94,24 @@ def test_a_container_made_later_starts_inside_the_pool(node: Node) -> None:
     assert allowed(pid) == {str(ALL)}
 
 
+def test_trap_a_container_that_has_read_its_pods_cpus_and_not_written_them_yet_can_still_start(node: Node) -> None:
+    settled, opening = node.pod(BURSTABLE, "settled"), node.pod(BURSTABLE, "opening")
+    shared = node.pod(GUARANTEED, "shared")
+    running = [node.container(pod, "app")[1] for pod in (settled, opening, shared)]
+    node.groups.set_pool(REST, [shared], settled=[settled])
+    assert [allowed(pid) for pid in running] == [{str(REST)}] * 3
+    for pod in (opening, shared):
+        late = pod / "late"
+        late.mkdir()
+        if not node.unified:
+            files.write_cpus(late / "cpuset.mems", files.read_cpus(pod / "cpuset.mems"))
+            files.write_cpus(late / "cpuset.cpus", ALL)  # as read before the others moved
+    _, pid = node.container(settled, "later")
+    assert allowed(pid) == {str(REST)}
+    node.groups.set_pool(REST, [shared])
+    assert {node.groups.cpus(pod) for pod in (settled, opening, shared)} == {REST}
+
+
 def test_guaranteed_pods_without_an_owner_are_in_the_pool(node: Node) -> None:
     pod, other = node.pod(GUARANTEED, "fractional"), node.pod(GUARANTEED, "other")
     _, pid = node.container(pod, "app", THREADS)

@@ -40,13 +40,14 @@ def kube_parts(basis: Basis) -> Parts:
     read_only = _meet_kubelet(basis)
     systemd = systemdslices.Systemd() if systemdslices.runs() else None
     groups = kubegroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
+    nri = chosen.runtime == "nri"
     runtime = KubeRuntime(str(chosen.runtime), groups, known.find, systemd, read_only=read_only)
     manager = loaded_manager(basis, runtime, {})
     manager.start()
     node = PodNode(manager, runtime, basis.notes)
-    connect = _over_nri if chosen.runtime == "nri" else _over_cri
+    connect = _over_nri if nri else _over_cri
     node.sources = [connect(basis, node), known.ask]
-    if chosen.runtime == "nri" and chosen.kubernetes.cri_socket is not None:
+    if nri and chosen.kubernetes.cri_socket is not None:
         node.sources.append(_cri(basis, node, chosen.kubernetes.cri_socket).audit)
     return Parts(manager, node, runtime, runtime.kind)
 

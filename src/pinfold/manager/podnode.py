@@ -16,7 +16,7 @@ from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.kubernetes import LIVE
+from pinfold.runtimes.kuberoster import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -193,7 +193,7 @@ class PodNode:
 
     def _check_others(self) -> None:
         """See that nobody else is on exclusive CPUs; repair it, or raise."""
-        if self.manager.reconcile():
+        if not self.runtime.is_clear(self.manager.wanted) and self.manager.reconcile():
             left = [found for found in self.manager.reconcile() if found.container is not None]
             if left:
                 raise ApplyError("; ".join(map(str, left)))

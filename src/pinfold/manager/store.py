@@ -43,7 +43,8 @@ class StateStore:
     def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
         text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level)
-        write_atomically(self.path, text.encode())
+        # A power failure ends all that runs: the State before it is as good a start.
+        write_atomically(self.path, text.encode(), at_once=False)
 
     def load(self, running: Mapping[PodUID, Mapping[str, CPUSet]]) -> Loaded:
         """Return the State to start with; *running* are exclusive containers found running, with their CPUs.

@@ -33,6 +33,11 @@ class KubeGroups(Protocol):
         ...
 
     @property
+    def nested(self) -> bool:
+        """Whether the kernel insists that a group is within the one above it."""
+        ...
+
+    @property
     def tree(self) -> KubeTree:
         """Where the groups are, and who is in them."""
         ...
@@ -50,7 +55,13 @@ class KubeGroups(Protocol):
         ...
 
     def set_pool(
-        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = (), *, closely: bool = True
+        self,
+        cpus: CPUSet,
+        guaranteed: Collection[Path] = (),
+        singles: Collection[Path] = (),
+        *,
+        closely: bool = True,
+        settled: Collection[Path] | None = None,
     ) -> tuple[Setting, ...]:
         """Make *cpus* the shared pool: of all Burstable and BestEffort pods and of the groups that are given.
 
@@ -61,6 +72,9 @@ class KubeGroups(Protocol):
         *guaranteed* are the Guaranteed pods without an exclusive container; *singles* are, of the other Guaranteed
         pods, all containers that are not exclusive: `tree.containers(pod)` has them, the sandbox included. What has
         gone meanwhile is passed over. Only what differs is written.
+
+        *settled* are the pods in which no container is about to be made, all if not given. The others' own groups do
+        not shrink on v1, only those of their containers: a runtime that has read them to copy them could fail.
         """
         ...
 

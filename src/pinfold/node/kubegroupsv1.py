@@ -2,7 +2,9 @@
 
 Shrinking goes from the bottom up, widening from the top down; a pool that moves is widened first. The groups above
 (pod, class, kubepods) are widened as needed and have no processes themselves. A container that is made meanwhile
-copies its pod's CPUs; if it is in the way, everything is done once more. CPU time is a hierarchy of its own.
+copies its pod's CPUs; if it is in the way, everything is done once more. Between its reading and its writing them the
+pod must not shrink, or it could not start: pods in which one may be made are named by those who know, and stay wide
+until it is there. CPU time is a hierarchy of its own.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class KubeGroupsV1:
     """Pods and containers of Kubernetes on cgroup v1. Remembers nothing: the kernel's files are the only state."""
 
     kind = KIND
+    nested = True
 
     def __init__(self, tree: KubeTree, cpu: Path | None) -> None:
         self.tree = tree
@@ -83,6 +86,7 @@ class KubeGroupsV1:
         singles: Collection[Path] = (),
         *,
         closely: bool = True,  # noqa: ARG002 - every group must be set by itself
+        settled: Collection[Path] | None = None,
     ) -> tuple[Setting, ...]:
         """Make *cpus* the shared pool, singles first: they must have left before their pod's owner gets CPUs."""
         if not cpus:
@@ -92,7 +96,7 @@ class KubeGroupsV1:
         changes = Changes()
         for top in tops:
             with unless_gone(top):
-                self._set_all(changes, top, CPUS, cpus)
+                self._set_all(changes, top, CPUS, cpus, settled)
         return changes.settings()
 
     def open_pod(
@@ -129,20 +133,21 @@ class KubeGroupsV1:
         self._set_quota(changes, group, quota)
         return changes.settings()
 
-    def _set_all(self, changes: Changes, top: Path, file: str, wanted: CPUSet) -> None:
+    def _set_all(
+        self, changes: Changes, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None = None
+    ) -> None:
         """Set *top* and everything below it down to the containers; deeper groups follow, or are cut."""
         for tries_left in reversed(range(_ROUNDS)):
             try:
                 self._widen_above(changes, top, file, wanted)
-                self._set_round(changes, top, file, wanted)
+                self._set_round(changes, self._moves(top, file, wanted, settled), file)
             except CgroupError as error:
                 if error.name not in _DISTURBED or not tries_left:
                     raise
             else:
                 return
 
-    def _set_round(self, changes: Changes, top: Path, file: str, wanted: CPUSet) -> None:
-        moves = self._moves(top, file, wanted)
+    def _set_round(self, changes: Changes, moves: dict[Path, _Move], file: str) -> None:
         parents = {group.parent for group in moves}
         has = {group: move.before for group, move in moves.items()}
         for group, (before, target) in moves.items():
@@ -156,15 +161,18 @@ class KubeGroupsV1:
             with unless_gone(group):
                 changes.set_cpus(group, file, moves[group].target, known=has[group])
 
-    def _moves(self, top: Path, file: str, wanted: CPUSet) -> dict[Path, _Move]:
-        """Return what each group has and is to have, those above first."""
+    def _moves(self, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None) -> dict[Path, _Move]:
+        """Return what each group has and is to have, those above first; those above unsettled pods do not shrink."""
         moves: dict[Path, _Move] = {}
         containers = len(top.parts) + self.tree.levels(top)
-        for group in self.tree.below(top):
+        groups = self.tree.below(top)
+        pods = () if settled is None else (group for group in groups if len(group.parts) == containers - 1)
+        wide = {above for pod in pods if settled is not None and pod not in settled for above in (pod, pod.parent)}
+        for group in groups:
             with unless_gone(group):
                 before = files.read_cpus(group / file)
                 if len(group.parts) <= containers:
-                    moves[group] = _Move(before, wanted)
+                    moves[group] = _Move(before, wanted | before if group in wide else wanted)
                 elif before and group.parent in moves:
                     above = moves[group.parent]
                     # One that had all its parent had goes on having all; another keeps what is left of its own.

@@ -49,6 +49,7 @@ class KubeGroupsV2:
     """Pods and containers of Kubernetes on cgroup v2. Remembers nothing: the kernel's files are the only state."""
 
     kind = KIND
+    nested = False
 
     def __init__(self, tree: KubeTree) -> None:
         self.tree = tree
@@ -70,7 +71,13 @@ class KubeGroupsV2:
         return Quota(None if quota == _UNLIMITED else int(quota), int(period))
 
     def set_pool(
-        self, cpus: CPUSet, guaranteed: Collection[Path] = (), singles: Collection[Path] = (), *, closely: bool = True
+        self,
+        cpus: CPUSet,
+        guaranteed: Collection[Path] = (),
+        singles: Collection[Path] = (),
+        *,
+        closely: bool = True,
+        settled: Collection[Path] | None = None,  # noqa: ARG002 - no group is in another's way
     ) -> tuple[Setting, ...]:
         """Make *cpus* the shared pool, singles first: they must have left before their pod's owner gets CPUs."""
         if not cpus:

@@ -40,9 +40,10 @@ def leftover_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.pinfold-tmp")
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
     """Make *data* the content of the file, durably. On any error the file is as it was before.
 
+    A power failure right afterwards finds the new content, or if not *at_once* the one before; never less than either.
     A link is not followed and not replaced: both could surprise whoever made it.
     """
     with _errors_of(path, _UNTOUCHED), _locked_directory(path) as directory:
@@ -58,6 +59,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             with suppress(OSError):
                 os.unlink(new, dir_fd=directory)
             raise
+        if not at_once:
+            return
         with _errors_of(path, "written, but a power failure could still undo it"):
             _sync_directory(directory)
 

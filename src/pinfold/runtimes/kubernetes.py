@@ -1,6 +1,6 @@
 """The containers of a Kubernetes node: what its container runtime has told of them, and their CPUs through cgroups.
 
-NRI and CRI fill it; it decides nothing. The shared pool is set on the groups above the containers wherever the kernel
+It decides nothing. The shared pool is set on the groups above the containers wherever the kernel
 lets us, so that moving everybody off some CPUs takes the same time for ten containers as for a thousand.
 """
 
@@ -11,35 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY
-from pinfold.core.pods import QoS
 from pinfold.core.reconcile import Observed, Wanted, steps
-from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase, build_pod, is_workload, latest, ref_of
-from pinfold.formats.podannotations import NO_OVERRIDES, parse_annotations
+from pinfold.formats.kubepods import Phase, ref_of
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.kubesettings import Quota
 from pinfold.node.procfs import Procfs
+from pinfold.runtimes.kuberoster import Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
     from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef, Pod
+    from pinfold.core.pods import ContainerRef
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
     from pinfold.node.kubegroups import KubeGroups
     from pinfold.node.kubesettings import Setting
     from pinfold.node.systemdslices import Systemd
-
-    Lookup = Callable[[RuntimePod], Pod | None]
+    from pinfold.runtimes.kuberoster import Lookup
 
 PROC: Final = Procfs(Path("/proc"))
-LIVE: Final = (Phase.CREATED, Phase.RUNNING)
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
 
 
-class KubeRuntime:
-    """Pods and containers by the runtime's own ids, and their groups."""
+class KubeRuntime(Roster):
+    """A Roster, and the groups of those on it."""
 
     def __init__(
         self,
@@ -50,20 +46,16 @@ class KubeRuntime:
         *,
         read_only: bool = False,
     ) -> None:
+        super().__init__(lookup)
         self.name = name
         self.read_only = read_only
         """Whether somebody else manages CPUs here, so that nothing may be changed."""
-        self.pods: dict[str, RuntimePod] = {}
-        self.containers: dict[str, RuntimeContainer] = {}
         self._groups = groups
-        self._lookup = lookup
+        # Over NRI we are asked before each start and narrow a container down then: it may be made with any CPUs.
+        self._leaves_room = groups.nested and name == "nri"
         self._systemd = systemd
-        self._built: dict[str, Pod | None] = {}
-        self._by_pod: dict[str, list[RuntimeContainer]] | None = None
-        """None: to be sorted anew."""
         self._alive: set[str] = set()
         """The pods that were seen with groups."""
-        self._wrong: dict[str, PinfoldError] = {}
         self._pool: CPUSet | None = None
         self._astray = False
         """Whether the last close look has found somebody elsewhere."""
@@ -80,102 +72,17 @@ class KubeRuntime:
         """What cannot be promised here, in words."""
         return (_OUTSIDERS, *(("nothing is pinned: a kubelet manages CPUs here itself",) if self.read_only else ()))
 
-    # -- what is known
-
-    def know_pod(self, pod: RuntimePod) -> None:
-        """Take note of a pod, or of what is new about it."""
-        self.pods[pod.id] = pod
-        self._built.pop(pod.id, None)
-
-    def know(self, container: RuntimeContainer) -> None:
-        """Take note of a container, or of what is new about it."""
-        self.containers[container.id] = container
-        self._by_pod = None
-        self._built.pop(container.pod, None)
-
-    def forget(self, container_id: str) -> None:
-        """Forget a container that is gone."""
-        container = self.containers.pop(container_id, None)
-        self._by_pod = None
-        if container is not None:
-            self._built.pop(container.pod, None)
-
     def forget_pod(self, pod_id: str) -> None:
         """Forget a pod that is gone, and its containers."""
-        self.pods.pop(pod_id, None)
+        super().forget_pod(pod_id)
         self._alive.discard(pod_id)
-        self._built.pop(pod_id, None)
-        self.containers = {id_: found for id_, found in self.containers.items() if found.pod != pod_id}
-        self._by_pod = None
 
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these."""
-        self.pods = {pod.id: pod for pod in pods}
-        self.containers = {container.id: container for container in containers if is_workload(container)}
-        self._by_pod = None
-        self._built.clear()
+        super().replace_all(pods, containers)
         self._alive &= self.pods.keys()
         for pod_id in self.pods:
             self.is_gone(pod_id)
-
-    def pod(self, pod_id: str) -> Pod | None:
-        """Return the pod with all that is known of it; None if it is none of ours: not of Kubernetes, or excluded."""
-        if pod_id not in self._built:
-            self._built[pod_id] = self._build(pod_id)
-        return self._built[pod_id]
-
-    def refs(self, pod_id: str) -> list[ContainerRef]:
-        """Return the identities of a pod's containers."""
-        pod = self.pod(pod_id)
-        return [] if pod is None else [pod.ref(container) for container in pod.all_containers]
-
-    def ref(self, container_id: str) -> ContainerRef | None:
-        """Return a container's identity; None if it is none of ours."""
-        container = self.containers.get(container_id)
-        if container is None or self.pod(container.pod) is None:
-            return None
-        return ref_of(self.pods[container.pod], container)
-
-    def check(self, pod_id: str) -> None:
-        """Raise what is wrong with a pod: it does not keep others from running, but nothing of it may start."""
-        self.pod(pod_id)
-        if pod_id in self._wrong:
-            raise self._wrong[pod_id]
-
-    def _build(self, pod_id: str) -> Pod | None:
-        """Return the pod; one whose annotations are wrong as if it had none, so that it shares like everyone else."""
-        self._wrong.pop(pod_id, None)
-        found = self.pods.get(pod_id)
-        if found is None:
-            return None
-        overrides = NO_OVERRIDES
-        containers, known = self._containers_of(pod_id), self._lookup(found)
-        try:
-            overrides = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
-            return None if overrides.exclude else build_pod(found, containers, known=known, overrides=overrides)
-        except PinfoldError as error:
-            self._wrong[pod_id] = error
-        try:
-            return build_pod(found, containers, known=known)
-        except PinfoldError:
-            return None
-
-    def _containers_of(self, pod_id: str) -> list[RuntimeContainer]:
-        if self._by_pod is None:
-            self._by_pod = {}
-            for container in self.containers.values():
-                self._by_pod.setdefault(container.pod, []).append(container)
-        return self._by_pod.get(pod_id, [])
-
-    def live(self) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
-        """Yield the containers of ours that run or are about to, each once: the last start of each."""
-        for pod_id, pod in self.pods.items():
-            if self.pod(pod_id) is not None:
-                for container in latest(self._containers_of(pod_id)).values():
-                    if container.phase in LIVE:
-                        yield ref_of(pod, container), container
-
-    # -- their groups
 
     def group(self, container: RuntimeContainer) -> Path | None:
         """Return the container's group, if there is one yet."""
@@ -250,15 +157,35 @@ class KubeRuntime:
         if exclusive:
             self._tell_systemd(self._groups.set_container(group, cpus))
             return
-        pod = self.pod(container.pod)
-        if pod is None or pod.qos is not QoS.GUARANTEED:
-            self._tell_systemd(self._groups.set_pool(cpus))
-        else:
-            self._tell_systemd(self._groups.set_pool(cpus, singles=[group]))
+        singles = [group] if self.is_guaranteed(container.pod) else []
+        self._tell_systemd(self._groups.set_pool(cpus, singles=singles, settled=self._settled()))
+
+    def is_clear(self, want: Wanted) -> bool:
+        """Whether nobody can be on exclusive CPUs but their owners, going by the groups above the others alone."""
+        guaranteed, singles = self._pooled(want)
+        above = (*self._groups.tree.pooled(), *guaranteed, *singles)
+        owners = ((container, want.exclusive[ref]) for ref, container in self.live() if ref in want.exclusive)
+        try:
+            if any(not self._groups.cpus(group) <= want.shared for group in above):
+                return False
+            return all(self.cpus(container) <= cpus for container, cpus in owners)
+        except CgroupError:
+            return False  # one has just gone: whoever looks closely finds out
 
     def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[Setting, ...]:
         guaranteed, singles = self._pooled(want)
-        return self._groups.set_pool(cpus, guaranteed, singles, closely=self._pool is None or self._astray)
+        closely = self._pool is None or self._astray
+        return self._groups.set_pool(cpus, guaranteed, singles, closely=closely, settled=self._settled())
+
+    def _settled(self) -> set[Path] | None:
+        """Return the groups of pods in which no container is about to be made; None: all, as far as anyone knows."""
+        if not self._leaves_room:
+            return None
+        groups = (self._pod_group(pod_id) for pod_id in self.pods if not self._awaits_a_start(pod_id))
+        return {group for group in groups if group is not None}
+
+    def _awaits_a_start(self, pod_id: str) -> bool:
+        return any(container.phase is Phase.CREATED for container in self.containers_of(pod_id))
 
     def _pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
         """Return the Guaranteed pods that share, and the containers that share in those that do not."""
@@ -266,14 +193,13 @@ class KubeRuntime:
         singles: list[Path] = []
         tree = self._groups.tree
         for pod_id in self.pods:
-            pod = self.pod(pod_id)
-            group = self._pod_group(pod_id) if pod is not None and pod.qos is QoS.GUARANTEED else None
-            if pod is None or group is None:
+            group = self._pod_group(pod_id) if self.is_guaranteed(pod_id) else None
+            if group is None:
                 continue
-            if not any(pod.ref(container) in want.exclusive for container in pod.all_containers):
+            if not any(ref in want.exclusive for ref in self.refs(pod_id)):
                 guaranteed.append(group)
                 continue
-            owners = {self.group(found) for found in self._containers_of(pod_id) if self._is_owner(found, want)}
+            owners = {self.group(found) for found in self.containers_of(pod_id) if self._is_owner(found, want)}
             singles += [path for path in tree.containers(group) if path not in owners]
         return guaranteed, singles
 
@@ -294,7 +220,7 @@ class KubeRuntime:
         if parent:
             group = tree.pod(parent)
             return group if group.is_dir() else None
-        groups = (self.group(container) for container in self._containers_of(pod_id))
+        groups = (self.group(container) for container in self.containers_of(pod_id))
         return next((group.parent for group in groups if group is not None), None)
 
     def _set_owner(self, ref: ContainerRef, cpus: CPUSet, container: RuntimeContainer | None) -> tuple[Setting, ...]:
