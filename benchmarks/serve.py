@@ -1,23 +1,30 @@
 """What it costs to be watched: memory and decision latency under scrapes and event streams while containers churn.
 
-    python -m benchmarks serve [--scrapes 1000] [--watchers 50] [--rounds 200] [--loads 3] [--runtime NAME] [--json]
+    python -m benchmarks serve [--scrapes 1000] [--rate 100] [--watchers 50] [--rounds 200] [--loads 3]
+                               [--warm 500] [--runtime NAME] [--json]
 
 A real daemon runs, by default on a simulated machine, so that every decision is taken, saved and told, and no process
-is started; with --runtime processes they are real. A round is a pod with a CPU of its own that comes and goes, each
-under a name of its own. First nobody watches. Then, in each load, another process watches all events on as many
-streams, and scrapes /metrics without a pause, until it has done so as often as it should and all rounds are over.
+is started; with --runtime processes they are real. A round is two pods with a CPU of their own that come and go, each
+under a name of its own, and in between a question that takes nothing to answer. First nobody watches. Then, in each
+load, another process watches all events on as many streams, and scrapes /metrics at a rate (the daemon lets an address
+have 200 requests a second for long), until it has done so as often as it should and all rounds are over.
+
+Who watches runs on the same CPUs. So the daemon's own CPU time is told too, and how long its event loop, ready to run,
+waited for a CPU: that part is the machine's. Before the first figure come some pods more, after which the daemon
+remembers as many events as it ever does. Its checkpoint's entries and their checksums it remembers of 8,192 pods: with
+--warm 9000 memory stays where it is.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.request import urlopen
 
+from benchmarks._watchers import LAST, WITHIN, Load, Seen, watch
 from pinfold.cli.client import Client
 from pinfold.core.entries import STATE
 from pinfold.node.journalfiles import DIRECTORY, Archive
@@ -37,10 +45,7 @@ if TYPE_CHECKING:
 
 _PRESET: Final = "epyc-7303-2s"
 _PAGE: Final = re.compile(r"page (http://(\S+):(\d+)/)")
-_LAST: Final = "the-last"
-_WARM: Final = 500
-"""Rounds before the first figure: by then the daemon remembers as many events as it ever does."""
-_WITHIN: Final = 120.0
+_PING: Final = b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _TIMES: Final = {"decision": "pinfold_decision_duration_seconds", "save": "pinfold_state_save_duration_seconds"}
 
 
@@ -56,10 +61,19 @@ class Figure(NamedTuple):
     """The mean of deciding alone, by the daemon's own histogram."""
     save_ms: float
     """The mean of making the State durable, which is the disk's."""
+    ping_p50_ms: float
+    """From asking for nothing to the answer: how long the event loop is busy with others."""
+    ping_p99_ms: float
+    cpu_ms: float
+    """The CPU time of the daemon's event loop for each pod, with all that was served meanwhile."""
+    waited_ms: float
+    """How long it waited for a CPU."""
     rss_mib: float
     """At the end."""
     scrapes: int = 0
     scrapes_per_s: float = 0.0
+    scrape_p50_ms: float = 0.0
+    scrape_p99_ms: float = 0.0
     events: int = 0
     """That came, over all streams."""
     lost: int = 0
@@ -71,23 +85,34 @@ class Figure(NamedTuple):
     def __str__(self) -> str:
         text = (
             f"{self.phase}: request to decision p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms over {self.rounds} "
-            f"rounds (deciding {self.decision_ms:.2f} ms, saving {self.save_ms:.2f} ms); RSS {self.rss_mib:.1f} MiB"
+            f"rounds (deciding {self.decision_ms:.2f} ms, saving {self.save_ms:.2f} ms); RSS {self.rss_mib:.1f} MiB\n"
+            f"    answer to nothing p50 {self.ping_p50_ms:.1f} ms, p99 {self.ping_p99_ms:.1f} ms; for each pod the "
+            f"daemon used {self.cpu_ms:.1f} ms of CPU, and waited {self.waited_ms:.1f} ms for one"
         )
         if not self.scrapes:
             return text
         return (
-            f"{text}\n    {self.scrapes} scrapes, {self.scrapes_per_s:.0f} a second; {self.events} events seen, "
-            f"{self.lost} lost; event to watcher p50 {self.seen_p50_ms:.1f} ms, p99 {self.seen_p99_ms:.1f} ms"
+            f"{text}\n    {self.scrapes} scrapes, {self.scrapes_per_s:.0f} a second, p50 {self.scrape_p50_ms:.1f} ms, "
+            f"p99 {self.scrape_p99_ms:.1f} ms; {self.events} events seen, {self.lost} lost; "
+            f"event to watcher p50 {self.seen_p50_ms:.0f} ms, p99 {self.seen_p99_ms:.0f} ms"
         )
 
 
-class Seen(NamedTuple):
-    """What the watching process saw."""
+class Used(NamedTuple):
+    """What a daemon's event loop has used since it started."""
 
-    scrapes_per_s: float
-    numbers: list[list[int]]
-    """Of the events, for each stream."""
-    delays: list[float]
+    cpu_ms: float
+    waited_ms: float
+    """For a CPU."""
+    sums: dict[str, tuple[float, float]]
+    """The sum and count of its own timings."""
+
+
+class Round(NamedTuple):
+    """How many seconds answers took."""
+
+    request: float
+    ping: float
 
 
 class Daemon:
@@ -108,8 +133,16 @@ class Daemon:
         self.client = Client(directory / "s.sock")
         self._journal = Archive(directory / "state" / DIRECTORY)
         self._names = count()
+        self._pings = socket.socket(socket.AF_UNIX)
+        self._pings.connect(str(directory / "s.sock"))
 
-    def round(self, name: str = "") -> float:
+    def round(self) -> Round:
+        """Let two pods come and go, and ask for nothing in between; return how long the first request and that took."""
+        request, ping = self.pod(), self._ping()
+        self.pod()  # what comes just after a question to which there was an answer need not wait: it does not count
+        return Round(request, ping)
+
+    def pod(self, name: str = "") -> float:
         """Let a pod come and go; return how many seconds it took to know its CPUs."""
         name = name or f"p{next(self._names)}"
         amounts = {"cpu": "1", "memory": "1Mi"}
@@ -124,6 +157,14 @@ class Daemon:
         self.client.delete(f"/v1/pods/default/{name}")
         return took
 
+    def _ping(self) -> float:
+        asked = time.perf_counter()
+        self._pings.sendall(_PING)
+        answer = b""
+        while not answer.endswith(b"}\n"):
+            answer += self._pings.recv(4096)
+        return time.perf_counter() - asked
+
     def rss(self) -> float:
         """Return its resident memory in MiB."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -133,67 +174,20 @@ class Daemon:
         """Return the numbers of the events after one, as the journal's files have them: the daemon is not asked."""
         return {entry.number for entry in self._journal.entries(number_after=after) if entry.what != STATE}
 
-    def times(self) -> dict[str, tuple[float, float]]:
-        """Return the sum and count of the daemon's own timings."""
-        with urlopen(f"{self.page}metrics", timeout=_WITHIN) as answer:  # noqa: S310 - an address of our daemon
+    def used(self) -> Used:
+        """Return what it has used so far."""
+        with urlopen(f"{self.page}metrics", timeout=WITHIN) as answer:  # noqa: S310 - an address of our daemon
             values = dict(line.split() for line in answer.read().decode().splitlines() if line.count(" ") == 1)
-        return {name: (float(values[f"{row}_sum"]), float(values[f"{row}_count"])) for name, row in _TIMES.items()}
+        sums = {name: (float(values[f"{row}_sum"]), float(values[f"{row}_count"])) for name, row in _TIMES.items()}
+        # Of the main thread alone, which is the event loop's: nanoseconds on a CPU, nanoseconds ready but on none.
+        cpu, waited, _ = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
+        return Used(int(cpu) / 1e6, int(waited) / 1e6, sums)
 
     def stop(self) -> None:
         """End the daemon and everything it has started."""
+        self._pings.close()
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(_WITHIN)
-
-
-# -- the process that watches
-
-
-async def _stream(host: str, port: int, numbers: list[int], delays: list[float], ready: asyncio.Semaphore) -> None:
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    async for line in reader:
-        if line == b"event: hello\n":
-            ready.release()
-        if not line.startswith(b"data: {") or line == b"data: {}\n":
-            continue
-        event = json.loads(line[6:])
-        numbers.append(event["number"])
-        delays.append(time.time() - event["time"])
-        if (event["what"], event.get("pod")) == ("released", _LAST):
-            break
-    writer.close()
-
-
-async def _scrape(host: str, port: int, scrapes: int) -> float:
-    """Scrape as often; return how many seconds it took."""
-    reader, writer = await asyncio.open_connection(host, port)
-    begun = time.perf_counter()
-    for _ in range(scrapes):
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            sys.exit(f"a scrape failed: {head!r}")
-        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
-    writer.close()
-    return time.perf_counter() - begun
-
-
-async def _watched(told: Connection, host: str, port: int, watchers: int, scrapes: int) -> Seen:
-    ready = asyncio.Semaphore(0)
-    numbers: list[list[int]] = [[] for _ in range(watchers)]
-    delays: list[float] = []
-    streams = [asyncio.create_task(_stream(host, port, mine, delays, ready)) for mine in numbers]
-    for _ in streams:
-        await ready.acquire()
-    told.send("ready")
-    took = await _scrape(host, port, scrapes)
-    told.send("scraped")
-    await asyncio.gather(*streams)
-    return Seen(scrapes / took, numbers, delays)
-
-
-def _watch(told: Connection, host: str, port: int, watchers: int, scrapes: int) -> None:
-    told.send(asyncio.run(asyncio.wait_for(_watched(told, host, port, watchers, scrapes), _WITHIN)))
+        self.process.wait(WITHIN)
 
 
 # -- the phases
@@ -201,29 +195,32 @@ def _watch(told: Connection, host: str, port: int, watchers: int, scrapes: int) 
 
 def quiet(daemon: Daemon, rounds: int) -> Figure:
     """Measure with nobody watching."""
-    before = daemon.times()
+    before = daemon.used()
     took = [daemon.round() for _ in range(rounds)]
     return _figure("nobody watches", daemon, before, took)
 
 
 def loaded(daemon: Daemon, phase: str, wanted: argparse.Namespace) -> Figure:
     """Measure while another process watches and scrapes."""
-    before = daemon.times()
+    before = daemon.used()
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    what = (theirs, daemon.host, daemon.port, wanted.watchers, wanted.scrapes)
-    process = context.Process(target=_watch, args=what, daemon=True)
+    load = Load(wanted.watchers, wanted.scrapes, wanted.rate)
+    process = context.Process(target=watch, args=(theirs, daemon.host, daemon.port, load), daemon=True)
     process.start()
     _told(ours)
     took = list(_rounds(daemon, ours, wanted.rounds))
-    daemon.round(_LAST)
-    seen: Seen = _told(ours)
-    process.join(_WITHIN)
+    scrapes_per_s: float = _told(ours)
     figure = _figure(phase, daemon, before, took)
+    daemon.pod(LAST)
+    seen: Seen = _told(ours)
+    process.join(WITHIN)
     expected = daemon.numbers(min(mine[0] for mine in seen.numbers) - 1)
     return figure._replace(
         scrapes=wanted.scrapes,
-        scrapes_per_s=seen.scrapes_per_s,
+        scrapes_per_s=scrapes_per_s,
+        scrape_p50_ms=_percentile(seen.scrapes, 50),
+        scrape_p99_ms=_percentile(seen.scrapes, 99),
         events=sum(map(len, seen.numbers)),
         lost=sum(len({number for number in expected if number <= max(mine)} - set(mine)) for mine in seen.numbers),
         seen_p50_ms=_percentile(seen.delays, 50),
@@ -231,28 +228,40 @@ def loaded(daemon: Daemon, phase: str, wanted: argparse.Namespace) -> Figure:
     )
 
 
-def _rounds(daemon: Daemon, scraping: Connection, least: int) -> Iterator[float]:
-    """Yield the latency of each round, until there were enough and the scrapes are over."""
+def _rounds(daemon: Daemon, scraping: Connection, least: int) -> Iterator[Round]:
+    """Yield each round, until there were enough and the scrapes are over."""
     done = 0
     while done < least or not scraping.poll():
         yield daemon.round()
         done += 1
-    _told(scraping)
 
 
 def _told(by: Connection) -> Any:  # noqa: ANN401 - whatever it sends
-    if not by.poll(_WITHIN):
+    if not by.poll(WITHIN):
         sys.exit("the watching process does not answer")
     return by.recv()
 
 
-def _figure(phase: str, daemon: Daemon, before: dict[str, tuple[float, float]], took: Sequence[float]) -> Figure:
+def _figure(phase: str, daemon: Daemon, before: Used, rounds: Sequence[Round]) -> Figure:
+    after, pods = daemon.used(), 2 * len(rounds)
     means = {
-        name: (total - before[name][0]) / max(1.0, times - before[name][1]) * 1e3
-        for name, (total, times) in daemon.times().items()
+        name: (total - before.sums[name][0]) / max(1.0, counted - before.sums[name][1]) * 1e3
+        for name, (total, counted) in after.sums.items()
     }
-    p50, p99 = _percentile(took, 50), _percentile(took, 99)
-    return Figure(phase, len(took), p50, p99, means["decision"], means["save"], daemon.rss())
+    requests, pings = [one.request for one in rounds], [one.ping for one in rounds]
+    return Figure(
+        phase,
+        rounds=len(rounds),
+        p50_ms=_percentile(requests, 50),
+        p99_ms=_percentile(requests, 99),
+        decision_ms=means["decision"],
+        save_ms=means["save"],
+        ping_p50_ms=_percentile(pings, 50),
+        ping_p99_ms=_percentile(pings, 99),
+        cpu_ms=(after.cpu_ms - before.cpu_ms) / pods,
+        waited_ms=(after.waited_ms - before.waited_ms) / pods,
+        rss_mib=daemon.rss(),
+    )
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:
@@ -264,8 +273,10 @@ def main(arguments: list[str]) -> int:
     """Measure without and with load, and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks serve", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scrapes", type=int, default=1000)
+    parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--watchers", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--warm", type=int, default=500)
     parser.add_argument("--loads", type=int, default=3)
     parser.add_argument("--runtime", choices=("simulated", "processes"), default="simulated")
     parser.add_argument("--json", action="store_true")
@@ -273,7 +284,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as directory:
         daemon = Daemon(Path(directory), wanted.runtime)
         try:
-            for _ in range(_WARM):
+            for _ in range(0, wanted.warm, 2):
                 daemon.round()
             figures = [quiet(daemon, wanted.rounds)]
             figures += [loaded(daemon, f"load {number + 1}", wanted) for number in range(wanted.loads)]
@@ -283,7 +294,9 @@ def main(arguments: list[str]) -> int:
     if wanted.json:
         print(json.dumps([figure._asdict() for figure in figures], indent=1))
         return 0
-    print(f"runtime {wanted.runtime}, {wanted.watchers} event streams, {wanted.scrapes} scrapes of /metrics per load")
+    print(
+        f"runtime {wanted.runtime}, {wanted.watchers} event streams, {wanted.scrapes} scrapes of /metrics in each load"
+    )
     print(*figures, sep="\n")
     print(f"memory: {figures[0].rss_mib:.1f} MiB before, {figures[-1].rss_mib:.1f} MiB after {wanted.loads} loads")
     return 0

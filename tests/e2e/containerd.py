@@ -414,9 +414,15 @@ def _remove(group: Path) -> None:
             time.sleep(0.01)
 
 
-def allowed(pid: int) -> CPUSet:
-    """Return the CPUs that the kernel allows a process."""
+def allowed(pid: int, what: str = "Cpus") -> CPUSet:
+    """Return the CPUs (or NUMA nodes: Mems) that the kernel allows a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("Cpus_allowed_list:"):
+        if line.startswith(f"{what}_allowed_list:"):
             return CPUSet.parse(line.split()[1])
-    pytest.fail(f"process {pid} has no CPUs")
+    pytest.fail(f"process {pid} has no {what}")
+
+
+def nodes_of(cpus: CPUSet) -> CPUSet:
+    """Return the NUMA nodes that CPUs of this machine are on."""
+    found = Path("/sys/devices/system/node").glob("node[0-9]*/cpulist")
+    return CPUSet.of(*(int(path.parent.name[4:]) for path in found if CPUSet.parse(path.read_text()) & cpus))

@@ -160,6 +160,7 @@ class Daemon:
     """`pinfold serve` as a process, and clients of it; it can be killed in any way and started again."""
 
     def __init__(self, *options: str, kind: str | None = None, user: User | None = None) -> None:
+        self.online = ONLINE
         self.place = Place(kind or best_kind())
         self.options = ["--reserved-cpus", str(RESERVED), *options]
         self.state_dir = self.place.directory / "state"
@@ -346,7 +347,7 @@ class Daemon:
     def check(self) -> None:
         """See that the State is sound, on disk and as told, and that the kernel agrees."""
         state, pools = self.state(), self.pools()
-        assert state.check(ONLINE) == []
+        assert state.check(self.online) == []
         assert (pools["shared"], pools["exclusive"]) == (state.shared, state.exclusive)
         for row in self.containers():
             if row["state"] == "running" and (real := allowed(row["pid"])):

@@ -18,16 +18,22 @@ sys.path.insert(0, str(MAIN))
 from benchmarks import overlap  # noqa: E402 - the path comes first
 from pinfold.node.groups import choose  # noqa: E402
 
-SUITES = ["tests/e2e/test_daemon.py", "tests/e2e/test_numa.py", "tests/contract/test_runtimes.py"]
+SUITES = [
+    "tests/e2e/test_daemon.py",
+    "tests/e2e/test_numa.py",
+    "tests/e2e/test_hotplug.py",
+    "tests/contract/test_runtimes.py",
+]
 # Every instruction is emulated in the guest: there, only what depends on the kernel.
 CHOSEN = (
     "cgroup-v2 or exclusive_cores or cannot_happen or later_keeps_off or mixed_pod or adopt_moves or their_limit or "
-    "outlive or ended_while or let_onto or behind_its_back or moved_out or killed_at_any or nothing_is_left or numa"
+    "outlive or ended_while or let_onto or behind_its_back or moved_out or killed_at_any or nothing_is_left or numa or "
+    "hotplug"
 )
 
 
 # What depends on how many CPUs there are.
-CHOSEN_OF_MANY = "exclusive_cores or cannot_happen or outlive or numa"
+CHOSEN_OF_MANY = "exclusive_cores or cannot_happen or outlive or numa or hotplug"
 MANY = 16
 
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(MAIN))
 from benchmarks import nri  # noqa: E402 - the path comes first
 from pinfold.core.cpuset import CPUSet  # noqa: E402
 from pinfold.errors import PinfoldError  # noqa: E402
-from tests.e2e.containerd import CGROUPS, Ask, Containerd, allowed  # noqa: E402
+from tests.e2e.containerd import CGROUPS, Ask, Containerd, allowed, nodes_of  # noqa: E402
 from tests.e2e.daemon import ONLINE, RESERVED, wait_for  # noqa: E402
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler  # noqa: E402
 
@@ -104,13 +104,15 @@ class Scenario:
 
     def own(self, name: str, cpus: int) -> None:
         """Run a pod with CPUs of its own, and look whether anybody else is there."""
-        pod = self.pods[name] = self.containerd.run_pod(name, milli=cpus * 1000)
+        local = {"pinfold.dev/local-memory": "true"} if name == "db-2" else {}
+        pod = self.pods[name] = self.containerd.run_pod(name, milli=cpus * 1000, annotations=local)
         with Sampler(list(self.sharers.values())) as sampler:
             container, pid = self.containerd.run_container(pod, Ask(milli=cpus * 1000))
         self.node.check()
         own = allowed(pid)
         assert len(own) == cpus
         assert sum(bool(own & numa) for numa in NODES) == 1, f"{name} is on several NUMA nodes: {own}"
+        assert (allowed(pid, "Mems") == nodes_of(own)) == (name == "db-2"), f"{name}: {allowed(pid, 'Mems')}"
         assert sampler.overlaps(pid, own) == []
         for group in (self.containerd.group(pod), self.containerd.group(pod, container)):
             assert (group / "cpu.max").read_text().split()[0] == "max"
@@ -171,7 +173,7 @@ class Scenario:
             self.grown(before)
             self.node.settled()
         left = [pid for name, pid in self.sharers.items() if name not in self.owners]
-        assert {*map(allowed, left)} == {ONLINE}
+        assert {*map(allowed, left)} == {ONLINE}, (self.node.state(), list(map(allowed, left)))
         assert self.node.state().shared >= RESERVED
         self.containerd.remove_all()
         said("all CPUs are shared again")

@@ -12,7 +12,6 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.e2e.daemon import (
     RESERVED,
     SPARE,
     Daemon,
-    Hosts,
     allowed,
     assert_no_traceback,
     best_kind,
@@ -31,9 +29,6 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [needs_two_cpus]
 
@@ -62,27 +57,6 @@ GOOD: dict[str, dict[str, object]] = {
     "/v1/run/run-x/attach": {"pid": 0},
 }
 OUTSIDE = str(max(ONLINE) + 1000)
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    hosts = Hosts()
-    yield hosts
-    hosts.close()
-
-
-@pytest.fixture
-def host(hosts: Hosts) -> Iterator[Daemon]:
-    """A daemon on which nothing runs; other tests have used it and will."""
-    yield hosts.take()
-    hosts.give_back()
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    """A daemon that a test may do anything to; it is not started yet."""
-    with Daemon() as daemon:
-        yield daemon
 
 
 def one_line(error: str) -> str:

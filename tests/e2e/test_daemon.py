@@ -29,7 +29,6 @@ from tests.e2e.daemon import (
     RESERVED,
     SPARE,
     Daemon,
-    Hosts,
     allowed,
     assert_no_traceback,
     best_kind,
@@ -61,27 +60,6 @@ for _ in range(60):
         print("ready", flush=True)
         time.sleep(1000)
 """
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    hosts = Hosts()
-    yield hosts
-    hosts.close()
-
-
-@pytest.fixture
-def host(hosts: Hosts) -> Iterator[Daemon]:
-    """A daemon on which nothing runs; other tests have used it and will."""
-    yield hosts.take()
-    hosts.give_back()
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    """A daemon that a test may do anything to; it is not started yet."""
-    with Daemon() as daemon:
-        yield daemon
 
 
 @pytest.fixture(params=KINDS)

@@ -17,7 +17,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import format_checkpoint
-from tests.e2e.containerd import Ask, Containerd, allowed, needs_lab
+from tests.e2e.containerd import Ask, Containerd, allowed, needs_lab, nodes_of
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, assert_no_traceback, needs_two_cpus, wait_for
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler, real
 
@@ -387,6 +387,15 @@ def test_an_annotation_can_have_a_container_share(containerd: Containerd, node: 
     assert allowed(containerd.run_container(pod, ALL)[1]) == ONLINE
     node.check()
     assert node.pools()["exclusive"] == CPUSet()
+
+
+def test_an_annotation_keeps_the_memory_of_an_owner_near_its_cpus(containerd: Containerd, node: KubeDaemon) -> None:
+    local = containerd.run_pod("local", annotations={"pinfold.dev/local-memory": "true"})
+    container, pid = containerd.run_container(local, ALL)
+    assert allowed(pid, "Mems") == nodes_of(OWN)
+    containerd.wait(containerd.update_async(container, cpu_shares=500))
+    assert (allowed(pid), allowed(pid, "Mems")) == (OWN, nodes_of(OWN))
+    node.check()
 
 
 def test_a_pod_that_is_excluded_is_left_alone(containerd: Containerd, node: KubeDaemon) -> None:

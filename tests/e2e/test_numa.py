@@ -9,10 +9,11 @@ import pytest
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.sysfs import discover
-from tests.e2e.daemon import Daemon, allowed, container, pod
+from tests.e2e.daemon import allowed, container, pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.e2e.daemon import Daemon
+
 
 MACHINE = discover(Path("/"))
 SMT = len(MACHINE.online) // len(MACHINE.cores)
@@ -21,12 +22,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(len(MACHINE.numa_nodes) < 2 or SMT < 2, reason="needs two NUMA nodes and SMT"),
 ]
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with Daemon() as daemon:
-        yield daemon
 
 
 def groups_of(cpus: CPUSet, kind: str) -> int:

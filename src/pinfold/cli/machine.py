@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.presets import SHAPES, preset
 from pinfold.core.topology import CPUInfo
 from pinfold.errors import ParseError, PinfoldError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_FILE: Final = 64 << 20
 _GZIP: Final = b"\x1f\x8b"
+_ONLINE: Final = Path("/sys/devices/system/cpu/online")
 _EXAMPLE: Final = SHAPES["epyc-7303-2s"]
 
 
@@ -66,6 +68,16 @@ def read_machine(args: argparse.Namespace) -> Topology:
         return _from_preset(args.preset, as_kubelet=as_kubelet)
     root = args.sysroot or Path("/")
     return discover_as_kubelet(root) if as_kubelet else discover(root)
+
+
+def online_now(args: argparse.Namespace) -> CPUSet | None:
+    """Return the CPUs of this host that are online now; None if it is another machine that was asked for."""
+    if args.file is not None or args.preset is not None or args.sysroot is not None:
+        return None
+    try:
+        return CPUSet.parse(_ONLINE.read_text(encoding="ascii").strip())
+    except (OSError, ValueError, ParseError):
+        return None
 
 
 def machine_name(args: argparse.Namespace) -> str:

@@ -81,7 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments() -> list[str]:
     """Return those of the process; a container runtime that starts us as its NRI plugin gives none."""
-    return sys.argv[1:] or (["serve"] if "NRI_PLUGIN_SOCKET" in os.environ else [])
+    given = sys.argv[1:] or (["serve"] if "NRI_PLUGIN_SOCKET" in os.environ else [])
+    if given[:1] == ["serve"]:
+        # The daemon never speaks TLS; asyncio does without it too, and that is a tenth of the daemon's memory.
+        sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # documented: then it cannot be imported
+    return given
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import gc
 import os
 import signal
 import socket
@@ -13,11 +14,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import pinfold
 from pinfold.cli import machine, settings
-from pinfold.cli.parts import Basis, Parts, host_parts, store_of
+from pinfold.cli.parts import Basis, Parts, host_parts
+from pinfold.cli.reload import Reloader, rules
 from pinfold.cli.settingstable import RuntimeName
 from pinfold.cli.viewparts import Opened, keep_record, open_views
-from pinfold.core.layout import summary
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import ConfigError, PinfoldError
 from pinfold.manager.loop import Loop
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
     from pinfold.cli.settings import Settings
     from pinfold.core.topology import Topology
-    from pinfold.manager.manager import Manager
 
 
 _PATIENCE: Final = 4.0  # a runtime waits 5 s for its plugin to register
@@ -110,11 +111,11 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         parts = _parts(basis)
         loop = Loop(parts.manager, parts.node, notes, chosen.reconcile_period)
         about = _about(basis, parts)
-        views = Views(loop, topology, about, record.archive)
+        views = Views(loop, about, record.archive)
         notes.keepers.append(views.take)
         parts.manager.tell_state()
         opened = await open_views(basis, loop, views, record, report)
-        control = Control(loop, parts.host, topology, about, views)
+        control = Control(loop, parts.host, about, views)
         server = Server(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(listener)
     except BaseException:
@@ -122,7 +123,7 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         raise
     syncing = asyncio.create_task(record.sync(notes))
     try:
-        await loop.run(lambda: _reload(args, topology, loop, about), lambda: _say_ready(basis, parts, opened))
+        await loop.run(Reloader(args, loop, about), lambda: _say_ready(basis, parts, opened))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
@@ -152,7 +153,6 @@ def _parts(basis: Basis) -> Parts:
 
 def _about(basis: Basis, parts: Parts) -> dict[str, object]:
     return {
-        "machine": summary(basis.topology),
         "runtime": parts.runtime.name,
         "groups": parts.kind,
         "weaker": list(parts.runtime.weaker),
@@ -160,21 +160,7 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
         "state_dir": str(basis.chosen.state_dir),
         "socket": str(basis.chosen.socket),
         "pid": os.getpid(),
-        **_rules(basis.chosen, parts.manager),
-    }
-
-
-def _rules(chosen: Settings, manager: Manager) -> dict[str, object]:
-    """Return under which configuration the daemon goes on."""
-    config, policy = chosen.config, manager.admitter.policy
-    return {
-        "options": dict(config.options),
-        "reserved": str(policy.reserved) if isinstance(policy, StaticPolicy) else "",
-        "topology_policy": config.topology_policy,
-        "topology_scope": config.topology_scope,
-        "topology_options": dict(config.topology_options),
-        "feature_gates": dict(config.gates),
-        "fidelity": str(config.fidelity),
+        **rules(basis.chosen, parts.manager),
     }
 
 
@@ -184,21 +170,14 @@ def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
     policy = parts.manager.admitter.policy
     reserved = f", reserved {policy.reserved}" if isinstance(policy, StaticPolicy) else ""
     shared = f"shared CPUs {parts.manager.wanted.shared}{reserved}"
+    fields = {"version": pinfold.__version__, "policy": policy.name, "runtime": parts.runtime.name, "pid": os.getpid()}
+    basis.notes.tell(Note("serving", fields))
+    # What is there now stays: nobody has to wait while it is searched for garbage again and again.
+    gc.collect()
+    gc.freeze()
     page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
     socket_ = f"socket {basis.chosen.socket}"
     print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; {socket_}{page}", flush=True)
-
-
-def _reload(args: argparse.Namespace, topology: Topology, loop: Loop, about: dict[str, object]) -> None:
-    """Read the configuration again and go on under it; if it is wrong, or cannot be applied, under the old one."""
-    try:
-        chosen = settings.read_settings(args, topology, environment=os.environ, uid=os.geteuid())
-        admitter = chosen.config.build(topology)
-        loop.manager.reconfigure(admitter, store_of(chosen, admitter), loop.node.pods)
-        loop.period = chosen.reconcile_period
-        about.update(_rules(chosen, loop.manager))
-    except (PinfoldError, OSError) as error:
-        loop.notes.tell(Note("reload-refused", {"why": str(error)}))
 
 
 def _listen(path: Path) -> socket.socket:

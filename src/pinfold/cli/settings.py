@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.cli.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_prefix, whole_number
 from pinfold.cli.places import DEFAULT, Place, bindable, check_path, find_socket, find_state, socket_path
-from pinfold.cli.settingstable import SETTINGS, Groups, LogFormat, RuntimeName, add_arguments
+from pinfold.cli.settingsflags import add_arguments
+from pinfold.cli.settingstable import SETTINGS, Groups, LogFormat, RuntimeName
 from pinfold.core.admission import Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import NOT_SAID, POLICIES, Config, Reservation

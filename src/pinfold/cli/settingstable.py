@@ -2,14 +2,12 @@
 
     python -m pinfold.cli.settingstable > docs/reference/configuration.md
 
-Knows nothing of how a setting is read: `settings` does that.
+Knows nothing of how a setting is given (`settingsflags`), read (`settings`) or described (`settingspage`).
 """
 
 from __future__ import annotations
 
-import argparse
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.admission import Scope
@@ -20,7 +18,7 @@ from pinfold.core.presets import SHAPES
 from pinfold.core.topologyoptions import TopologyOption, TopologyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 
 class RuntimeName(StrEnum):
@@ -322,85 +320,7 @@ GROUPS: Final = {
 SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
 
 
-class _Keep(argparse.Action):
-    """Keeps the text of a flag, and in `given` the name under which it came."""
-
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> None:
-        before = getattr(namespace, self.dest)
-        adds_up = before is not None and SETTINGS[self.dest].adds_up
-        setattr(namespace, self.dest, f"{before},{values}" if adds_up else values)
-        namespace.given = {**namespace.given, self.dest: option_string}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every setting; `machine.read_machine` understands those about the machine."""
-    parser.set_defaults(given={}, file=None)
-    for title, rows in GROUPS.items():
-        group = parser.add_argument_group(title)
-        for setting in rows:
-            _add_argument(group, setting)
-
-
-def _add_argument(group: argparse._ArgumentGroup, setting: Setting) -> None:
-    shown = f" (default: {setting.default})" if setting.default else ""
-    group.add_argument(
-        *setting.flags,
-        dest=setting.name,
-        action=_Keep,
-        metavar=setting.form,
-        help=f"{setting.meaning}{shown}",
-        nargs="?" if setting.form == "BOOL" else None,
-        const="true",
-        type=Path if setting.name == "sysroot" else str,
-    )
-
-
-_INTRODUCTION: Final = """\
-<!-- Written by: python -m pinfold.cli.settingstable > docs/reference/configuration.md -->
-
-# Configuration
-
-Every setting of `pinfold serve`.
-It can be given by a flag, and most of them in a KubeletConfiguration file (`--config FILE`), which is read as it is.
-
-- A flag overrides the file.
-- A setting with two flags has a kubelet's name and a short one of ours; they mean the same, and the last one counts.
-- A list of pairs in a flag replaces the list in the file, except for feature gates, which are merged.
-  Given several times, such a flag adds up.
-- Without `--config`, what is not said has the default below, which makes sense on a laptop.
-  With it, what the file does not say has the kubelet's default: policy `none`, and nothing reserved.
-- The static policy needs at least one reserved CPU.
-- Fields of the file that are not in these tables are left alone.
-  One that is spelled almost like them is named in a warning.
-- All problems are reported together, in one line, and nothing is started.
-
-Durations are written as in Go: `10s`, `1m30s`, `500ms`.
-Amounts are Kubernetes quantities: `500m`, `2`.
-In the file, options and amounts are text: write `"true"` and `"2"` in quotes."""
-
-
-def format_reference() -> str:
-    """Return the page docs/reference/configuration.md."""
-    parts = [_INTRODUCTION]
-    for title, rows in GROUPS.items():
-        parts += [f"\n## {title}\n", *_table(rows)]
-    return "\n".join(parts) + "\n"
-
-
-def _table(rows: Iterable[Setting]) -> Iterable[str]:
-    yield "| our flag | kubelet flag | config field | default | meaning |"
-    yield "|---|---|---|---|---|"
-    for row in rows:
-        names = (f"`{name}`" if name else "" for name in (row.ours, row.kubelet, row.field))
-        choice = f"; one of {', '.join(row.form[1:-1].split(','))}" if row.form.startswith("{") else ""
-        yield f"| {' | '.join((*names, row.default, row.meaning + choice))} |"
-
-
 if __name__ == "__main__":
+    from pinfold.cli.settingspage import format_reference  # after the table, which the page is made from
+
     print(format_reference(), end="")

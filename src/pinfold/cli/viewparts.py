@@ -143,7 +143,7 @@ def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
     policy = loop.manager.admitter.policy
     return Reading(
         loop.manager.state,
-        basis.topology,
+        loop.manager.topology,
         policy.reserved if isinstance(policy, StaticPolicy) else EMPTY,
         policy=policy.name,
         runtime=str(basis.chosen.runtime),
@@ -162,7 +162,7 @@ async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Calla
     from pinfold.serve.podresources import Held, PodResources  # noqa: PLC0415
 
     def read() -> Held:
-        return Held(loop.node.pods.values(), loop.manager.state, basis.topology.online - _reserved(loop))
+        return Held(loop.node.pods.values(), loop.manager.state, loop.manager.topology.online - _reserved(loop))
 
     path = basis.chosen.views.pod_resources
     server = GRPCServer(PodResources(read).methods, report=report)

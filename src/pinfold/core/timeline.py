@@ -23,7 +23,7 @@ EXCLUSIVE: Final = "exclusive"
 NOBODY: Final = "nobody"
 """Neither shared nor someone's: offline, or reserved strictly."""
 UNKNOWN: Final = "unknown"
-_ABOUT_ALL: Final = ("reconfigured", "not-kept", "state-not-usable", "undone")
+_ABOUT_ALL: Final = ("serving", "stopped", "hotplug", "reconfigured", "not-kept", "state-not-usable", "undone")
 
 
 class Moment(NamedTuple):

@@ -111,7 +111,7 @@ class _Entry(NamedTuple):
 
 
 # From one file to the next most entries are the same.
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 10)
 def _entry(pod: PodUID, containers: tuple[tuple[str, CPUSet], ...]) -> _Entry:
     lists = {name: str(cpus) for name, cpus in sorted(containers, key=itemgetter(0))}
     members = ",".join([f'{quote(name)}:"{cpus}"' for name, cpus in lists.items()])

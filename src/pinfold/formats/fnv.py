@@ -32,8 +32,8 @@ _WORD: Final = 8
 _PIECE: Final = 64
 # Below this the plain loop is as fast.
 _SHORT: Final = 512
-# About 6 MB when full.
-_REMEMBERED: Final = 1 << 13
+# About 1.5 MB when full; more than any node has containers with CPUs of their own.
+_REMEMBERED: Final = 1 << 11
 _LEARNED: Final = 8
 # What a piece multiplies a state by, and for each value of its low bits what it adds then.
 _Effect = tuple[int, "array[int]"]

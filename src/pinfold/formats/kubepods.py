@@ -168,6 +168,11 @@ def ref_of(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:
     return ContainerRef(_uid(pod), _checked("container name", _container_name(container), _LABEL_FORM))
 
 
+def told_uid(pod: RuntimePod) -> str:
+    """Return the UID that the runtime says a pod has, whatever it says."""
+    return pod.uid or pod.labels.get(POD_UID, "")
+
+
 def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer]:
     """Return the last start of each container by name, in the order in which the names first came."""
     found: dict[str, RuntimeContainer] = {}
@@ -340,7 +345,7 @@ def _age(container: RuntimeContainer) -> tuple[int, int]:
 
 
 def _uid(pod: RuntimePod) -> PodUID:
-    return PodUID(_checked("UID", pod.uid or pod.labels.get(POD_UID, ""), _UID_FORM))
+    return PodUID(_checked("UID", told_uid(pod), _UID_FORM))
 
 
 def _checked(what: str, text: str, form: re.Pattern[str]) -> str:

@@ -4,6 +4,7 @@
 |---|---|---|
 | `pinfold.dev/cpus.CONTAINER` | a whole number, or `shared` | so many exclusive CPUs, or never any |
 | `pinfold.dev/exclude` | `true`, `false` | leave the pod alone |
+| `pinfold.dev/local-memory` | `true`, `false` | exclusive containers have memory of the nodes of their CPUs |
 | `pinfold.dev/movable` | `true`, `false` | whether its exclusive CPUs may change while it runs (default true) |
 | `pinfold.dev/init.CONTAINER` | `true`, `false` | the container is an init container |
 | `pinfold.dev/sidecar.CONTAINER` | `true`, `false` | it is an init container that keeps running |
@@ -41,6 +42,7 @@ class Overrides:
     """Exclusive CPUs by container; SHARED: never any."""
     exclude: bool = False
     movable: bool = True
+    local_memory: bool = False
     init: frozenset[str] = frozenset()
     sidecars: frozenset[str] = frozenset()
 
@@ -82,7 +84,7 @@ class _Reader:
     def read(self, name: str, key: str, value: str) -> None:
         kind, dot, container = name.partition(".")
         if not dot and kind in _ALONE:
-            self.switches[kind] = self.switch(key, value)
+            self.switches[kind.replace("-", "_")] = self.switch(key, value)
         elif dot and kind in _BY_CONTAINER:
             if _CONTAINER_FORM.fullmatch(container):
                 _BY_CONTAINER[kind](self, container, key, value)
@@ -120,7 +122,7 @@ class _Reader:
         self.problems.add(problem, f"{self._source}: {where}" if self._source else where)
 
 
-_ALONE: Final = ("exclude", "movable")
+_ALONE: Final = ("exclude", "local-memory", "movable")
 _BY_CONTAINER: Final[Mapping[str, Callable[[_Reader, str, str, str], None]]] = {
     "cpus": _Reader.read_cpus,
     "init": _Reader.read_init,

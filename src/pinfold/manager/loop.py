@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
+from pinfold.node.hotplug import Hotplug
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +55,18 @@ class Node(Protocol):
         ...
 
 
+class Changeable(Protocol):
+    """What a node was started with, and may be otherwise by now."""
+
+    def reload(self) -> None:
+        """Read the configuration again, and go on under it."""
+        ...
+
+    def look(self) -> None:
+        """Look which CPUs are online, and go on with these."""
+        ...
+
+
 class Loop:
     """Keeps a node going."""
 
@@ -65,17 +78,24 @@ class Loop:
         self._trouble = ""
         self._stop = asyncio.Event()
 
-    async def run(self, reload: Callable[[], None], ready: Callable[[], None]) -> None:
+    async def run(self, basis: Changeable, ready: Callable[[], None]) -> None:
         """Serve until SIGTERM or SIGINT; workloads go on without us. *ready* is called when signals are minded."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        tasks = [asyncio.create_task(self._keep_at(work)) for work in (self.node.follow, self._reconcile_now_and_then)]
+        loop.add_signal_handler(signal.SIGHUP, basis.reload)
+        hotplug = Hotplug()
+        if (listening := hotplug.fileno()) is not None:
+            loop.add_reader(listening, _look_if, hotplug, basis)
+        works = (self.node.follow, lambda: self._reconcile_now_and_then(basis))
+        tasks = [asyncio.create_task(self._keep_at(work)) for work in works]
         try:
             ready()
             await self._stop.wait()
         finally:
+            if listening is not None:
+                loop.remove_reader(listening)
+            hotplug.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,9 +110,10 @@ class Loop:
                 self.notes.tell(Note("failed", {"why": f"{type(error).__name__}: {error}"}))
             await asyncio.sleep(_PAUSE)
 
-    async def _reconcile_now_and_then(self) -> None:
+    async def _reconcile_now_and_then(self, basis: Changeable) -> None:
         while True:
             await asyncio.sleep(self.period)
+            basis.look()
             self.node.settle()
             try:
                 self.manager.reconcile()
@@ -101,3 +122,8 @@ class Loop:
                 if str(error) != self._trouble:  # the same every few seconds would drown the rest
                     self._trouble = str(error)
                     self.notes.tell(Note("reconcile-failed", {"why": self._trouble}))
+
+
+def _look_if(hotplug: Hotplug, basis: Changeable) -> None:
+    if hotplug.has_happened():
+        basis.look()

@@ -6,19 +6,17 @@ or undoes it. What cannot be applied is undone, and the caller is told; the next
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from pinfold.core.admission import Admission, collect
 from pinfold.core.alignment import Ruler
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.explain import NO_ADVICE, advise
+from pinfold.core.explain import advise
 from pinfold.core.explanation import decision_fields, fixes_of
 from pinfold.core.planner import Outcome
 from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
-from pinfold.core.recover import recover
+from pinfold.core.recover import Recovered, recover
 from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.poddoc import pod_document
 from pinfold.runtimes.base import ApplyError
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from pinfold.core.admission import Admitter
     from pinfold.core.explain import Advice
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
-    from pinfold.core.policies.base import Policy
+    from pinfold.core.policies.base import Decision, Policy
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
     from pinfold.core.topology import Topology
@@ -98,6 +96,17 @@ class _Nobody:
 _UNWATCHED: Final = Watch(cast("Observer", _Nobody()), lambda: 0.0)  # it has every method there is
 
 
+def _again(policy: Policy, state: State, pod: Pod | None, name: str) -> Decision | None:
+    """Return which CPUs a container gets in place of those it could not keep; None if it has to share."""
+    container = next((found for found in pod.all_containers if found.name == name), None) if pod is not None else None
+    if pod is None or container is None:
+        return None
+    try:
+        return policy.admit(state, pod, container)
+    except AdmissionError:
+        return None
+
+
 class Manager:
     """Holds the State of one node, and changes it in one way only."""
 
@@ -108,26 +117,25 @@ class Manager:
         store: Store,
         state: State,
         tell: Callable[[Note], None],
-        topology: Topology | None = None,
+        topology: Topology,
         watch: Watch = _UNWATCHED,
     ) -> None:
         self.admitter = admitter
         self.runtime = runtime
         self.state = state
+        self.topology = topology
         self.drifts_repaired = 0
         self._store = store
         self._tell = tell
-        self._topology = topology
         self._observer, self._clock = watch
-        self._online = EMPTY if topology is None else topology.online
         self._advice: tuple[Admission | None, str] = (None, "")
-        self._ruled: tuple[Policy | None, Ruler | None] = (None, None)
+        self._ruled: tuple[Policy, Ruler] | None = None
         self._names: dict[PodUID, str] = {}
 
     @property
     def wanted(self) -> Wanted:
         """The CPUs that everything is meant to run on."""
-        return wanted(self.state, self._online)
+        return wanted(self.state, self.topology.online)
 
     def start(self) -> None:
         """Make what runs agree with the State, whatever happened while nobody looked."""
@@ -152,11 +160,14 @@ class Manager:
         self._tell(Note("admitted", {"pod": pod.name}, self._whole(pod)))
         for name, decision in admission.decisions.items():
             if decision.cpus is not None and before.cpus(pod.uid, name) != decision.cpus:
-                fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
-                alignment = None if self._ruler is None else self._ruler.measure(decision.cpus)
-                detail = {"namespace": pod.namespace, "uid": pod.uid, **decision_fields(decision.trace, alignment)}
-                self._tell(Note("assigned", fields, detail))
+                self._tell_of_cpus(pod, name, decision)
         return admission
+
+    def _tell_of_cpus(self, pod: Pod, name: str, decision: Decision) -> None:
+        if decision.cpus is not None:
+            fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
+            found = decision_fields(decision.trace, self._ruler.measure(decision.cpus))
+            self._tell(Note("assigned", fields, {"namespace": pod.namespace, "uid": pod.uid, **found}))
 
     def _refused(self, pod: Pod, admission: Admission) -> Admission:
         refusal = admission.refusal
@@ -181,19 +192,14 @@ class Manager:
         return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(bare)}
 
     def _advise(self, pod: Pod, admission: Admission) -> Advice:
-        if self._ruler is None:
-            return NO_ADVICE
         return advise(self.admitter, self._ruler, Outcome(pod, self.state, admission), self._names)
 
     @property
-    def _ruler(self) -> Ruler | None:
-        if self._topology is None:
-            return None
-        policy, ruler = self._ruled
-        if policy is not self.admitter.policy:
-            ruler = Ruler(self._topology, getattr(self.admitter.policy, "allocatable", None))
-            self._ruled = (self.admitter.policy, ruler)
-        return ruler
+    def _ruler(self) -> Ruler:
+        policy = self.admitter.policy
+        if self._ruled is None or self._ruled[0] is not policy:
+            self._ruled = policy, Ruler(self.topology, getattr(policy, "allocatable", None))
+        return self._ruled[1]
 
     def advice(self, admission: Admission) -> str:
         """Return what would have made the last refused pod fit; empty if nobody knows."""
@@ -228,35 +234,39 @@ class Manager:
         if state != self.state:
             self._change(state)
 
-    def reconfigure(self, admitter: Admitter, store: Store, pods: Mapping[PodUID, Pod]) -> None:
-        """Go on under another configuration, without anyone being drained; or raise, and leave all as it was.
+    def reconfigure(
+        self, admitter: Admitter, store: Store, pods: Mapping[PodUID, Pod], topology: Topology | None = None
+    ) -> None:
+        """Go on under another configuration, or with other CPUs online, without anyone being drained.
 
-        Whoever has CPUs keeps them wherever the new rules allow; the others get new ones, or share.
+        Whoever has CPUs keeps them wherever the new rules allow; the others get new ones, or share. Or raise, and leave
+        all as it was.
         """
-        state = self._carried_over(admitter.policy, pods)
-        before = self.admitter, self._store
-        self.admitter, self._store = admitter, store
+        state, lost = self._carried_over(admitter.policy)
+        replaced: dict[ContainerRef, Decision] = {}
+        for ref, cpus in lost.items():
+            decision = _again(admitter.policy, state, pods.get(ref.pod), ref.name)
+            if decision is not None:
+                state, replaced[ref] = decision.state, decision
+            self._tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
+        before = self.admitter, self._store, self.topology
+        self.admitter, self._store, self.topology = admitter, store, topology or self.topology
         try:
             self._change(state, anew=True)
         except PinfoldError:
-            self.admitter, self._store = before
+            self.admitter, self._store, self.topology = before
             self._save(self.state)
             raise
+        for ref, decision in replaced.items():
+            self._tell_of_cpus(pods[ref.pod], ref.name, decision)
         self._observer.reconfigured(admitter)
         self._tell(Note("reconfigured", {"policy": admitter.policy.name, "shared": str(state.shared)}))
 
-    def _carried_over(self, policy: Policy, pods: Mapping[PodUID, Pod]) -> State:
+    def _carried_over(self, policy: Policy) -> Recovered:
         try:
-            return policy.start(self.state)
+            return Recovered(policy.start(self.state), {})
         except StateError:
-            state, lost = recover(policy, self.state.assignments)
-        for ref, cpus in lost.items():
-            self._tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
-            for container in pods[ref.pod].all_containers if ref.pod in pods else ():
-                if container.name == ref.name:
-                    with suppress(AdmissionError):
-                        state = policy.admit(state, pods[ref.pod], container).state
-        return state
+            return recover(policy, self.state.assignments)
 
     def reconcile(self) -> list[Drift]:
         """Look closely, repair what has drifted, and return it."""
@@ -280,7 +290,7 @@ class Manager:
             return
         self._save(state)
         try:
-            self._apply(state)
+            applied = self._apply(state)
         except PinfoldError as error:
             self._tell(Note("undone", {"why": str(error)}))
             self._save(self.state)
@@ -288,16 +298,16 @@ class Manager:
             raise
         changed, self.state = state != self.state, state
         if changed:
-            self.tell_state()
+            self.tell_state(applied)
 
-    def tell_state(self) -> None:
-        """Tell the whole State, for whoever wants to know later how it was."""
+    def tell_state(self, applied: Mapping[str, object] | None = None) -> None:
+        """Tell the whole State, and how it was *applied*, for whoever wants to know later how it was."""
         exclusive = {
             f"{self._names.get(pod, pod)}/{name}": str(cpus)
             for pod, containers in self.state.assignments.items()
             for name, cpus in containers.items()
         }
-        self._tell(Note("state", {}, {"shared": str(self.wanted.shared), "exclusive": exclusive}))
+        self._tell(Note("state", {}, {"shared": str(self.wanted.shared), "exclusive": exclusive, **(applied or {})}))
 
     def _save(self, state: State) -> None:
         start = self._clock()
@@ -308,14 +318,19 @@ class Manager:
             raise
         self._observer.saved(self._clock() - start)
 
-    def _apply(self, state: State) -> None:
-        start, want = self._clock(), wanted(state, self._online)
+    def _apply(self, state: State) -> dict[str, object]:
+        """Apply and read back, or raise; return what was found to be so, and how many milliseconds it took."""
+        start, want = self._clock(), wanted(state, self.topology.online)
         try:
             self.runtime.apply(want)
-            wrong = list(drift(want, self.runtime.observe()))
+            found = self.runtime.observe()
+            wrong = list(drift(want, found))
             if wrong:
                 raise ApplyError("; ".join(map(str, wrong)))
         except PinfoldError:
             self._observer.applied(self._clock() - start, ok=False)
             raise
-        self._observer.applied(self._clock() - start)
+        seconds = self._clock() - start
+        self._observer.applied(seconds)
+        verified = len(found.containers) + (found.shared is not None)
+        return {"verified": verified, "milliseconds": round(seconds * 1e3, 3)}

@@ -7,16 +7,21 @@ import json
 import time
 from collections import deque
 from contextlib import suppress
+from itertools import takewhile
 from typing import IO, TYPE_CHECKING, Final
 
 from pinfold.core.entries import STATE, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from pinfold.manager.manager import Note
 
 _KEPT: Final = 2000
+_GATHER: Final = 0.1
+"""For how many seconds what happens is gathered for those who only watch."""
+_AT_ONCE: Final = 4
+"""How many of them are woken in one turn of the event loop."""
 
 
 class Notes:
@@ -31,6 +36,8 @@ class Notes:
         self.keepers: list[Callable[[Entry], None]] = []
         """Who else is told everything, in all detail."""
         self._more = asyncio.Event()
+        self._watching: dict[asyncio.Future[int], None] = {}
+        self._gathering = False
 
     def tell(self, note: Note) -> None:
         """Keep and log a note."""
@@ -39,6 +46,7 @@ class Notes:
         entry = Entry(self.number, time.time(), note.what, fields)
         if note.what != STATE:  # everybody can see it; only the journal has to remember
             self._entries.append(entry)
+            self._gather()
             with suppress(OSError, ValueError):  # a log that nobody reads must not undo what it tells of
                 self._log.write(_line(entry, as_json=self._as_json))
                 self._log.flush()
@@ -51,6 +59,37 @@ class Notes:
         """Wait until something happens."""
         await self._more.wait()
 
+    async def gathered(self, number: int) -> int:
+        """Wait until something happens after the entry with this number, and a moment longer; return the last number.
+
+        Everybody who waits gets the same one, so that what happened up to then need be written only once for all.
+        """
+        woken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._watching[woken] = None
+        if self._entries and self._entries[-1].number > number:
+            self._gather()
+        try:
+            return await woken
+        finally:
+            self._watching.pop(woken, None)
+
+    def _gather(self) -> None:
+        if self._watching and not self._gathering:
+            self._gathering = True
+            asyncio.get_running_loop().call_later(_GATHER, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._wake(list(self._watching), self.number)
+
+    def _wake(self, watching: Sequence[asyncio.Future[int]], last: int) -> None:
+        """Wake a few, and the others in later turns of the loop: whoever asks for CPUs waits for a few at most."""
+        for woken in watching[:_AT_ONCE]:
+            if not woken.done():
+                woken.set_result(last)
+        if watching[_AT_ONCE:]:
+            asyncio.get_running_loop().call_soon(self._wake, watching[_AT_ONCE:], last)
+
     @property
     def first(self) -> int:
         """The number of the first entry that is still kept; that of the next one if there is none."""
@@ -58,7 +97,8 @@ class Notes:
 
     def after(self, number: int) -> list[Entry]:
         """Return what happened after the entry with this number, as far as it is still kept."""
-        return [entry for entry in self._entries if entry.number > number]
+        newest = takewhile(lambda entry: entry.number > number, reversed(self._entries))
+        return list(newest)[::-1]
 
     async def follow(self, number: int) -> AsyncGenerator[Entry]:
         """Yield what happened after the entry with this number, and go on as more happens."""

@@ -54,7 +54,7 @@ class NRIHandler:
         except PinfoldError:
             self._node.removed(found.id)
             raise
-        return (None if cpus is None else _adjustment(cpus)), ()
+        return (None if cpus is None else self._adjustment(found, cpus)), ()
 
     def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
         """Verify the container and the others before its first instruction."""
@@ -120,19 +120,20 @@ class NRIHandler:
         cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
         update = nri.ContainerUpdate(container_id=container.id, ignore_failure=True)
         if cpus is not None:
-            _set(update.linux.resources.cpu, cpus)
+            self._set(update.linux.resources.cpu, container, cpus)
         return update
 
+    def _adjustment(self, container: RuntimeContainer, cpus: CPUSet) -> nri.ContainerAdjustment:
+        adjustment = nri.ContainerAdjustment()
+        self._set(adjustment.linux.resources.cpu, container, cpus)
+        return adjustment
 
-def _adjustment(cpus: CPUSet) -> nri.ContainerAdjustment:
-    adjustment = nri.ContainerAdjustment()
-    _set(adjustment.linux.resources.cpu, cpus)
-    return adjustment
-
-
-def _set(cpu: nri.LinuxCPU, cpus: CPUSet) -> None:
-    cpu.cpus = str(cpus)
-    cpu.quota.value = _NO_QUOTA
+    def _set(self, cpu: nri.LinuxCPU, container: RuntimeContainer, cpus: CPUSet) -> None:
+        cpu.cpus = str(cpus)
+        cpu.quota.value = _NO_QUOTA
+        mems = self._node.runtime.mems(container, cpus)
+        if mems:
+            cpu.mems = str(mems)
 
 
 def _pod(pod: nri.PodSandbox) -> RuntimePod:

@@ -11,9 +11,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus
 from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
+from pinfold.formats.kubepods import Phase
 from pinfold.manager.manager import Note
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.kuberoster import LIVE
@@ -21,7 +23,6 @@ from pinfold.runtimes.kuberoster import LIVE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import Pod
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
@@ -53,6 +54,7 @@ class PodNode:
         """For how many seconds containers ran before they had their CPUs, where that was so."""
         self._notes = notes
         self._since: dict[str, float] = {}
+        runtime.nodes_of = self._nodes_of
         self._waiting: set[str] = set()
         """Containers that run, and should have CPUs of their own."""
 
@@ -63,6 +65,11 @@ class PodNode:
         """The pods that are here."""
         built = map(self.runtime.pod, self.runtime.pods)
         return {pod.uid: pod for pod in built if pod is not None}
+
+    def _pod(self, ref: ContainerRef) -> Pod:
+        """Return the pod of a container of ours."""
+        found = map(self.runtime.pod, self.runtime.find_pods(ref.pod))
+        return next(pod for pod in found if pod is not None)
 
     def views(self) -> list[ContainerView]:
         """Return every container: its CPUs as decided, and those that its cgroup has."""
@@ -85,6 +92,9 @@ class PodNode:
             since=self._since.get(container.id, 0.0),
         )
 
+    def _nodes_of(self, cpus: CPUSet) -> CPUSet:
+        return CPUSet.of(*(node.id for node in self.manager.topology.numa_nodes if node.cpus & cpus))
+
     def settle(self) -> None:
         """Take back what vanished pods had, and let in those that run without the CPUs they want."""
         self._sweep()
@@ -106,7 +116,7 @@ class PodNode:
 
     def _fits(self, ref: ContainerRef) -> bool:
         """Whether a container would be let in now; asked again and again, so nobody is told."""
-        pod = self._as_far_as(self.pods[ref.pod], ref.name)
+        pod = self._as_far_as(self._pod(ref), ref.name)
         return self.manager.admitter.admit(self.manager.state, pod).refusal is None
 
     async def follow(self) -> None:
@@ -139,7 +149,7 @@ class PodNode:
         ref = self.runtime.ref(container.id)
         if ref is None or self.read_only:
             return None
-        pod = self.pods[ref.pod]
+        pod = self._pod(ref)
         admission = self.manager.admit(self._as_far_as(pod, ref.name))
         if admission.refusal is not None and self._sweep():
             admission = self.manager.admit(self._as_far_as(pod, ref.name))
@@ -169,8 +179,12 @@ class PodNode:
         if ref is None or self.read_only:
             return
         self._put_right(ref, container)
-        if self.manager.state.cpus(ref.pod, ref.name) is not None:
+        cpus = self.manager.state.cpus(ref.pod, ref.name)
+        if cpus is not None:
             self._check_others()
+        if cpus is not None and container.phase is Phase.CREATED:  # it has not run yet
+            fields = {"pod": self._pod(ref).name, "container": ref.name, "cpus": str(cpus)}
+            self._notes.tell(Note("verified", fields, {"namespace": self._pod(ref).namespace, "uid": ref.pod}))
 
     def _put_right(self, ref: ContainerRef, container: RuntimeContainer) -> None:
         if self.is_right(ref, container):
@@ -238,7 +252,7 @@ class PodNode:
 
     def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> RuntimeContainer | None:
         """Let in a container that runs already; whether it had to be."""
-        pod = self.pods[ref.pod]
+        pod = self._pod(ref)
         wants = next(exclusive_cpus(pod, found) for found in pod.all_containers if found.name == ref.name)
         if not wants or self.manager.state.cpus(ref.pod, ref.name) is not None:
             return None
@@ -265,7 +279,7 @@ class PodNode:
     def ran_unpinned(self, ref: ContainerRef, seconds: float) -> None:
         """Take note for how long a container ran before it had its CPUs."""
         self.unpinned[ref] = seconds
-        name = self.pods[ref.pod].name
+        name = self._pod(ref).name
         self._notes.tell(Note("ran-unpinned", {"pod": name, "container": ref.name, "seconds": round(seconds, 3)}))
 
 

@@ -20,7 +20,7 @@ from pinfold.node.procfs import Procfs
 from pinfold.runtimes.kuberoster import Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
@@ -50,9 +50,10 @@ class KubeRuntime(Roster):
         self.name = name
         self.read_only = read_only
         """Whether somebody else manages CPUs here, so that nothing may be changed."""
+        self.nodes_of: Callable[[CPUSet], CPUSet] = lambda _cpus: EMPTY
+        """The NUMA nodes that CPUs are on."""
         self._groups = groups
-        # Over NRI we are asked before each start and narrow a container down then: it may be made with any CPUs.
-        self._leaves_room = groups.nested and name == "nri"
+        self._asked_first = name == "nri"
         self._systemd = systemd
         self._alive: set[str] = set()
         """The pods that were seen with groups."""
@@ -100,13 +101,18 @@ class KubeRuntime(Roster):
         except CgroupError:
             return EMPTY
 
+    def mems(self, container: RuntimeContainer, cpus: CPUSet) -> CPUSet | None:
+        """Return the NUMA nodes that an owner of these CPUs has its memory from; None: all, as it was made."""
+        return self.nodes_of(cpus) or None if self.wants_local_memory(container.pod) else None
+
     def observe(self, *, closely: bool = False) -> Observed:
         """Return the CPUs of exclusive containers and of the pool; *closely* those of every container."""
         found: dict[ContainerRef, CPUSet] = {}
         if self.read_only:
             return Observed(None, found)
-        for ref, container in self.live():
-            if (closely or ref in self._owners) and (cpus := self.cpus(container)):
+        for ref, container in self.live() if closely else self._live_of(self._owners):
+            looked_at = ref in self._owners or not self._awaits_its_start(container)
+            if looked_at and (cpus := self.cpus(container)):
                 found[ref] = cpus
         if closely:
             pool = self._pool or EMPTY
@@ -117,8 +123,7 @@ class KubeRuntime(Roster):
         """Take CPUs away first, then give, one step after the other."""
         if self.read_only:
             return
-        live = dict(self.live())
-        now = {ref: cpus for ref in want.exclusive if ref in live and (cpus := self.cpus(live[ref]))}
+        now = {ref: cpus for ref, container in self._live_of(want.exclusive) if (cpus := self.cpus(container))}
         settings: list[Setting] = []
         pool = self._pool
         # New owners, or somebody elsewhere, or nobody knows: those that share leave first.
@@ -130,10 +135,10 @@ class KubeRuntime(Roster):
             if step.container is None:
                 settings += self._set_pool(step.cpus, want)
             else:
-                settings += self._set_owner(step.container, step.cpus, live.get(step.container))
+                settings += self._set_owner(step.container, step.cpus)
         gone = self._owners.keys() - want.exclusive.keys()
         for ref in gone:
-            settings += self._give_quota_back(live.get(ref))
+            settings += self._give_quota_back(self.find(ref))
         if gone and not any(step.container is None for step in way):
             settings += self._set_pool(want.shared, want)
         self._pool, self._owners, self._astray = want.shared, dict(want.exclusive), False
@@ -155,7 +160,7 @@ class KubeRuntime(Roster):
         if group is None:
             return
         if exclusive:
-            self._tell_systemd(self._groups.set_container(group, cpus))
+            self._tell_systemd(self._groups.set_container(group, cpus, self.mems(container, cpus)))
             return
         singles = [group] if self.is_guaranteed(container.pod) else []
         self._tell_systemd(self._groups.set_pool(cpus, singles=singles, settled=self._settled()))
@@ -164,7 +169,7 @@ class KubeRuntime(Roster):
         """Whether nobody can be on exclusive CPUs but their owners, going by the groups above the others alone."""
         guaranteed, singles = self._pooled(want)
         above = (*self._groups.tree.pooled(), *guaranteed, *singles)
-        owners = ((container, want.exclusive[ref]) for ref, container in self.live() if ref in want.exclusive)
+        owners = ((container, want.exclusive[ref]) for ref, container in self._live_of(want.exclusive))
         try:
             if any(not self._groups.cpus(group) <= want.shared for group in above):
                 return False
@@ -179,13 +184,14 @@ class KubeRuntime(Roster):
 
     def _settled(self) -> set[Path] | None:
         """Return the groups of pods in which no container is about to be made; None: all, as far as anyone knows."""
-        if not self._leaves_room:
+        if not (self._groups.nested and self._asked_first):
             return None
-        groups = (self._pod_group(pod_id) for pod_id in self.pods if not self._awaits_a_start(pod_id))
-        return {group for group in groups if group is not None}
+        settled = (pod for pod in self.pods if not any(map(self._awaits_its_start, self.containers_of(pod))))
+        return {group for group in map(self._pod_group, settled) if group is not None}
 
-    def _awaits_a_start(self, pod_id: str) -> bool:
-        return any(container.phase is Phase.CREATED for container in self.containers_of(pod_id))
+    def _awaits_its_start(self, container: RuntimeContainer) -> bool:
+        """Whether we are asked once more before it runs: until then it may have any CPUs, as its runtime pleases."""
+        return self._asked_first and container.phase is Phase.CREATED
 
     def _pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
         """Return the Guaranteed pods that share, and the containers that share in those that do not."""
@@ -223,15 +229,17 @@ class KubeRuntime(Roster):
         groups = (self.group(container) for container in self.containers_of(pod_id))
         return next((group.parent for group in groups if group is not None), None)
 
-    def _set_owner(self, ref: ContainerRef, cpus: CPUSet, container: RuntimeContainer | None) -> tuple[Setting, ...]:
+    def _live_of(self, refs: Iterable[ContainerRef]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
+        return ((ref, container) for ref in refs if (container := self.find(ref)) is not None)
+
+    def _set_owner(self, ref: ContainerRef, cpus: CPUSet) -> tuple[Setting, ...]:
+        container = self.find(ref)
         group = self.group(container) if container is not None else None
-        if group is not None:
-            return self._groups.set_container(group, cpus)
-        for pod_id in self.pods:
-            if ref in self.refs(pod_id):
-                pod_group = self._pod_group(pod_id)
-                return self._groups.open_pod(pod_group, cpus) if pod_group is not None else ()
-        return ()
+        if container is not None and group is not None:
+            return self._groups.set_container(group, cpus, self.mems(container, cpus))
+        above = (self._pod_group(pod_id) for pod_id in self.find_pods(ref.pod) if ref in self.refs(pod_id))
+        pod = next((found for found in above if found is not None), None)
+        return () if pod is None else self._groups.open_pod(pod, cpus)
 
     def _give_quota_back(self, container: RuntimeContainer | None) -> tuple[Setting, ...]:
         """Limit a container again that has lost its CPUs, and its pod."""

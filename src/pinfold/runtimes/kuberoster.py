@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.pods import QoS
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase, build_pod, is_workload, latest, ref_of
+from pinfold.formats.kubepods import Phase, build_pod, is_workload, latest, ref_of, told_uid
 from pinfold.formats.podannotations import NO_OVERRIDES, parse_annotations
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods import ContainerRef, Pod
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.formats.podannotations import Overrides
 
     Lookup = Callable[[RuntimePod], Pod | None]
 
@@ -30,6 +31,7 @@ class _Known(NamedTuple):
     pod: Pod | None
     guaranteed: bool
     live: tuple[tuple[ContainerRef, RuntimeContainer], ...]
+    local_memory: bool = False
     wrong: PinfoldError | None = None
 
 
@@ -40,12 +42,15 @@ class Roster:
         self.pods: dict[str, RuntimePod] = {}
         self.containers: dict[str, RuntimeContainer] = {}
         self._lookup = lookup
+        self._ids: dict[str, set[str]] = {}
+        """The runtime's own names for the pod with a UID: more than one while its sandbox is replaced."""
         self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
         self._known: dict[str, _Known] = {}
 
     def know_pod(self, pod: RuntimePod) -> None:
         """Take note of a pod, or of what is new about it."""
         self.pods[pod.id] = pod
+        self._ids.setdefault(told_uid(pod), set()).add(pod.id)
         self._known.pop(pod.id, None)
 
     def know(self, container: RuntimeContainer) -> None:
@@ -63,15 +68,20 @@ class Roster:
 
     def forget_pod(self, pod_id: str) -> None:
         """Forget a pod that is gone, and its containers."""
-        self.pods.pop(pod_id, None)
+        pod = self.pods.pop(pod_id, None)
+        if pod is not None:
+            self._ids[told_uid(pod)].discard(pod_id)
+            if not self._ids[told_uid(pod)]:
+                del self._ids[told_uid(pod)]
         self._known.pop(pod_id, None)
         for container_id in self._of_pod.pop(pod_id, ()):
             self.containers.pop(container_id, None)
 
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these."""
-        self.pods = {pod.id: pod for pod in pods}
-        self.containers, self._of_pod, self._known = {}, {}, {}
+        self.pods, self._ids, self.containers, self._of_pod, self._known = {}, {}, {}, {}, {}
+        for pod in pods:
+            self.know_pod(pod)
         for container in filter(is_workload, containers):
             self.know(container)
 
@@ -82,6 +92,10 @@ class Roster:
     def is_guaranteed(self, pod_id: str) -> bool:
         """Whether it is a pod of ours in the class of those that can have exclusive containers."""
         return self._of(pod_id).guaranteed
+
+    def wants_local_memory(self, pod_id: str) -> bool:
+        """Whether its exclusive containers are to have memory of the NUMA nodes of their CPUs alone."""
+        return self._of(pod_id).local_memory
 
     def containers_of(self, pod_id: str) -> Collection[RuntimeContainer]:
         """Return what was told of a pod's containers, each start of each."""
@@ -105,6 +119,15 @@ class Roster:
         if wrong is not None:
             raise wrong
 
+    def find_pods(self, uid: str) -> list[str]:
+        """Return the runtime's own names for a pod, none if there is no such pod here."""
+        return sorted(self._ids.get(uid, ()))
+
+    def find(self, ref: ContainerRef) -> RuntimeContainer | None:
+        """Return the last start of a container of ours, if it runs or is about to."""
+        live = (found for pod_id in self.find_pods(ref.pod) for found in self._of(pod_id).live)
+        return next((container for identity, container in live if identity == ref), None)
+
     def live(self) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
         """Yield the containers of ours that run or are about to, each once: the last start of each."""
         for pod_id in self.pods:
@@ -121,21 +144,23 @@ class Roster:
         found = self.pods.get(pod_id)
         if found is None:
             return _Known(None, guaranteed=False, live=())
-        pod, wrong = self._build(found)
+        pod, overrides, wrong = self._build(found)
         if pod is None:
             return _Known(None, guaranteed=False, live=(), wrong=wrong)
         last = latest(self.containers_of(pod_id)).values()
         live = tuple((ref_of(found, container), container) for container in last if container.phase in LIVE)
-        return _Known(pod, pod.qos is QoS.GUARANTEED, live, wrong)
+        return _Known(pod, pod.qos is QoS.GUARANTEED, live, overrides.local_memory, wrong)
 
-    def _build(self, found: RuntimePod) -> tuple[Pod | None, PinfoldError | None]:
-        containers, known, overrides = self.containers_of(found.id), self._lookup(found), NO_OVERRIDES
+    def _build(self, found: RuntimePod) -> tuple[Pod | None, Overrides, PinfoldError | None]:
+        containers, known = self.containers_of(found.id), self._lookup(found)
         try:
-            overrides = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
-            return None if overrides.exclude else build_pod(found, containers, known=known, overrides=overrides), None
+            asked = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
+            pod = None if asked.exclude else build_pod(found, containers, known=known, overrides=asked)
         except PinfoldError as error:
             wrong = error
+        else:
+            return pod, asked, None
         try:
-            return build_pod(found, containers, known=known), wrong
+            return build_pod(found, containers, known=known), NO_OVERRIDES, wrong
         except PinfoldError:
-            return None, wrong
+            return None, NO_OVERRIDES, wrong

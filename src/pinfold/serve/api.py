@@ -9,7 +9,6 @@ import asyncio
 import json
 import time
 from collections import deque
-from contextlib import aclosing
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -25,12 +24,13 @@ from pinfold.serve.messages import Event, HTTPError, Request, Response
 from pinfold.serve.openapi import document
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from pinfold.core.alignment import Alignment
+    from pinfold.core.cpuset import CPUSet
     from pinfold.core.entries import Entry
     from pinfold.core.pods import Pod
     from pinfold.core.snapshot import ContainerView
-    from pinfold.core.topology import Topology
     from pinfold.manager.loop import Loop
     from pinfold.node.journalfiles import Archive
     from pinfold.serve.metrics import Metrics
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _DECISIONS: Final = ("assigned", "refused", "released")
 _MOST: Final = 10_000
 _MOST_EXPLAINED: Final = 1000
+_AT_ONCE: Final = 100
+"""Events that travel together."""
 _DIGITS: Final = 19
 _LOOK_FOR: Final = 1.0
 
@@ -46,17 +48,16 @@ _LOOK_FOR: Final = 1.0
 class Views:
     """What there is to see of one node, as JSON-ready data; for the read-only API and for the control socket."""
 
-    def __init__(self, loop: Loop, topology: Topology, about: Mapping[str, object], archive: Archive) -> None:
+    def __init__(self, loop: Loop, about: Mapping[str, object], archive: Archive) -> None:
         self._loop = loop
-        self._topology = topology
         self._about = about
         self._archive = archive
-        self._ruler = Ruler(topology)
+        self._ruler = loop.manager.topology, Ruler(loop.manager.topology)
         self._last: dict[str, Explanation] = {}
         """The last decision on each container, as far as it is known."""
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
-            "topology": lambda: json.loads(format_topology_json(topology)),
+            "topology": lambda: json.loads(format_topology_json(loop.manager.topology)),
             "pools": self.pools,
             "containers": self.containers,
             "pods": self.pods,
@@ -97,16 +98,23 @@ class Views:
     def pools(self) -> dict[str, str]:
         """Return the CPUs of each pool."""
         manager = self._loop.manager
-        found = pools(manager.admitter.policy, manager.state, self._topology)
-        return {**found, "offline": str(self._topology.offline), "isolated": str(self._topology.isolated)}
+        topology = manager.topology
+        found = pools(manager.admitter.policy, manager.state, topology)
+        return {**found, "offline": str(topology.offline), "isolated": str(topology.isolated)}
 
     def containers(self) -> list[dict[str, object]]:
         """Return every container, how its CPUs lie, and why it has these."""
         pods = {(pod.namespace, pod.name): pod for pod in self._loop.node.pods.values()}
         return [self._container(view, pods.get((view.namespace, view.pod))) for view in self._loop.node.views()]
 
+    def _measure(self, cpus: CPUSet) -> Alignment:
+        topology = self._loop.manager.topology
+        if self._ruler[0] is not topology:  # a CPU has gone offline, or come back
+            self._ruler = topology, Ruler(topology)
+        return self._ruler[1].measure(cpus)
+
     def _container(self, view: ContainerView, pod: Pod | None) -> dict[str, object]:
-        alignment = alignment_counts(self._ruler.measure(view.cpus)) if view.exclusive else None
+        alignment = alignment_counts(self._measure(view.cpus)) if view.exclusive else None
         return {**view.data(), "alignment": alignment, "why": self._why(view, pod)}
 
     def _why(self, view: ContainerView, pod: Pod | None) -> str:
@@ -159,8 +167,6 @@ class Views:
 
         Of very many, the last ones: who was away for so long has to look anew anyway.
         """
-        if after + 1 >= first:
-            return []
 
         def read() -> list[Entry]:
             entries = self._archive.entries(number_after=after)
@@ -192,12 +198,14 @@ class API:
         self._views = views
         self._metrics = metrics
         self._page = page
-        self._latest = (0, Event(""))
+        self._latest = (range(0), b"")
 
-    def _change(self, entry: Entry) -> Event:
-        """Return an entry as an event; what all watchers get is written once."""
-        if self._latest[0] != entry.number:
-            self._latest = (entry.number, Event(json.dumps(entry.data()), id=str(entry.number), name="change"))
+    def _changes(self, entries: Sequence[Entry]) -> bytes:
+        """Return entries as events; what all watchers get is written once."""
+        numbers = range(entries[0].number, entries[-1].number + 1)
+        if self._latest[0] != numbers:
+            events = (Event(json.dumps(entry.data()), id=str(entry.number), name="change") for entry in entries)
+            self._latest = numbers, b"".join(event.encode() for event in events)
         return self._latest[1]
 
     async def handle(self, request: Request) -> Response:
@@ -221,15 +229,19 @@ class API:
         told = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else notes.number
         seen = min(told, notes.number)  # one that is yet to come is of another journal
 
-        async def events() -> AsyncIterator[Event]:
-            yield Event("{}", name="hello", retry=1000)
-            number = seen
-            for entry in await self._views.missed(number, notes.first):
-                number = entry.number
-                yield self._change(entry)
-            async with aclosing(notes.follow(number)) as entries:
-                async for entry in entries:
-                    yield self._change(entry)
+        async def events() -> AsyncIterator[bytes]:
+            yield Event("{}", name="hello", retry=1000).encode()
+            number, until = seen, notes.number
+            while True:
+                first = notes.first
+                if number + 1 < first:  # after a restart, or if the client is slow
+                    entries, number = await self._views.missed(number, first), first - 1
+                else:
+                    entries, number = [entry for entry in notes.after(number) if entry.number <= until], until
+                for start in range(0, len(entries), _AT_ONCE):
+                    yield self._changes(entries[start : start + _AT_ONCE])
+                if number >= until:
+                    until = await notes.gathered(number)
 
         return Response(200, events=events())
 

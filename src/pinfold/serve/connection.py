@@ -188,7 +188,7 @@ class Connection:
             await self._flush()
         self._write(*events, h11.EndOfMessage())
 
-    async def _stream(self, stream: AsyncIterator[bytes | Event], alive: bytes) -> None:
+    async def _stream(self, stream: AsyncIterator[Event | bytes], alive: bytes) -> None:
         """Send what comes until it ends, the client goes away or the server closes."""
         self._sending = sending = asyncio.create_task(self._pump(stream))
         leaving = asyncio.create_task(self._watch(alive))
@@ -205,7 +205,7 @@ class Connection:
         if sending.cancelled() and not self.closing:
             raise RuntimeError("what the stream waited for was cancelled")
 
-    async def _pump(self, stream: AsyncIterator[bytes | Event]) -> None:
+    async def _pump(self, stream: AsyncIterator[Event | bytes]) -> None:
         async for item in stream:
             data = item.encode() if isinstance(item, Event) else item
             if data:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.pods import Pod
-    from pinfold.core.topology import Topology
     from pinfold.errors import AdmissionError
     from pinfold.manager.host import Host
     from pinfold.manager.loop import Loop
@@ -38,13 +37,10 @@ _LONGEST: Final = 63
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(
-        self, loop: Loop, host: Host | None, topology: Topology, about: dict[str, object], views: Views
-    ) -> None:
+    def __init__(self, loop: Loop, host: Host | None, about: dict[str, object], views: Views) -> None:
         self._loop = loop
         self._views = views
         self._there_is = host
-        self._topology = topology
         self._about = about
 
     async def handle(self, request: Request) -> Response:
@@ -65,7 +61,7 @@ class Control:
             case "node":
                 return Response(200, self.node())
             case "topology":
-                return Response(200, json.loads(format_topology_json(self._topology)))
+                return Response(200, json.loads(format_topology_json(self._loop.manager.topology)))
             case "containers":
                 return Response(200, self.containers())
             case "events":
@@ -94,7 +90,7 @@ class Control:
         return {
             **self._about,
             "policy": manager.admitter.policy.name,
-            "pools": pools(manager.admitter.policy, manager.state, self._topology),
+            "pools": pools(manager.admitter.policy, manager.state, manager.topology),
             "drifts_repaired": manager.drifts_repaired,
         }
 

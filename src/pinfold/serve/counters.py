@@ -72,6 +72,8 @@ class Counters:
         self._rules = _rules(admitter)
         self._totals: dict[str, dict[Values, float]] = {}
         self._histograms: dict[str, dict[Values, _Histogram]] = {}
+        self._samples: dict[str, Sequence[Sample | Distribution]] = {}
+        """Of each metric that has not changed since somebody asked."""
         for metric in rows.TABLE:
             combinations = list(product(*(label.values for label in metric.labels)))
             if metric.kind is Kind.COUNTER:
@@ -172,13 +174,18 @@ class Counters:
         """Return one counter."""
         return self._totals[metric.name][values]
 
-    def samples(self, metric: Metric) -> Iterator[Sample | Distribution]:
-        """Yield the series of a counter or histogram."""
+    def samples(self, metric: Metric) -> Sequence[Sample | Distribution]:
+        """Return the series of a counter or histogram: the very same ones until it counts on."""
+        if metric.name not in self._samples:
+            self._samples[metric.name] = list(self._series(metric))
+        return self._samples[metric.name]
+
+    def _series(self, metric: Metric) -> Iterator[Sample | Distribution]:
         names = [label.name for label in metric.labels]
         for values, total in self._totals.get(metric.name, {}).items():
             yield Sample(tuple(zip(names, values, strict=True)), total)
         for values, seen in self._histograms.get(metric.name, {}).items():
-            yield Distribution(tuple(zip(names, values, strict=True)), seen.bounds, seen.counts, seen.sum)
+            yield Distribution(tuple(zip(names, values, strict=True)), seen.bounds, tuple(seen.counts), seen.sum)
 
     # -- a pod's way in
 
@@ -263,9 +270,11 @@ class Counters:
 
     def _add(self, metric: Metric, *values: str, by: float = 1) -> None:
         self._totals[metric.name][values] += by
+        self._samples.pop(metric.name, None)
 
     def _observe(self, metric: Metric, value: float, *values: str) -> None:
         self._histograms[metric.name][values].observe(value)
+        self._samples.pop(metric.name, None)
 
 
 def _rules(admitter: Admitter) -> _Rules:

@@ -92,7 +92,8 @@ class Response(NamedTuple):
     status: int
     data: object = None
     lines: AsyncIterator[bytes] | None = None
-    events: AsyncIterator[Event] | None = None
+    events: AsyncIterator[Event | bytes] | None = None
+    """Events one by one, or any number of them as they travel."""
     content: bytes | None = None
     kind: str = ""
     """The content type, where it is not the usual one."""
@@ -104,7 +105,7 @@ class Response(NamedTuple):
         return cls(error.status, {"reason": error.reason, "message": str(error)}, headers=error.headers)
 
     @property
-    def stream(self) -> AsyncIterator[bytes | Event] | None:
+    def stream(self) -> AsyncIterator[Event | bytes] | None:
         """What comes bit by bit, if it does."""
         return self.lines if self.lines is not None else self.events
 

@@ -46,12 +46,24 @@ class Metrics:
         self._counters = counters
         self._process = process
         self._gauges = Gauges()
+        self._written: dict[tuple[str, str], tuple[object, str]] = {}
+        """The last samples of each metric, and their text, in each format that was asked for."""
         self._names = [(metric, metric.full_name(rows.check_prefix(prefix))) for metric in rows.TABLE]
 
     def scrape(self, accept: str = "") -> tuple[str, bytes]:
         """Return the content type and all metrics, in the format that an Accept header asks for."""
         kind, formatted = choose(accept)
-        return kind, formatted(self.families()).encode(errors="replace")
+        end = formatted([])
+        texts = [self._text(family, kind, lambda one: formatted([one]).removesuffix(end)) for family in self.families()]
+        return kind, "".join([*texts, end]).encode(errors="replace")
+
+    def _text(self, family: Family, kind: str, write: Callable[[Family], str]) -> str:
+        """Return a metric as text; between two scrapes most of them have not changed."""
+        samples, text = self._written.get((kind, family.name), (None, ""))
+        if samples is not family.samples:
+            text = write(family)
+            self._written[kind, family.name] = family.samples, text
+        return text
 
     def families(self) -> Iterator[Family]:
         """Yield all metrics in the order of the table; those that nobody can tell are left out."""
@@ -60,7 +72,7 @@ class Metrics:
         for metric, name in self._names:
             samples: Sequence[Sample | Distribution] | None = now.get(metric.name)
             if samples is None and metric.kind is not Kind.GAUGE:
-                samples = list(self._counters.samples(metric))
+                samples = self._counters.samples(metric)
             if samples:
                 yield Family(name, metric.kind, metric.help, samples)
 

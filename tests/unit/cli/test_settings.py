@@ -10,18 +10,16 @@ import pytest
 from pinfold.cli.machine import read_machine
 from pinfold.cli.places import MAX_SOCKET_PATH
 from pinfold.cli.settings import Groups, LogFormat, RuntimeName, Settings, add_arguments, read_settings, socket_path
-from pinfold.cli.settingstable import SETTINGS, format_reference
+from pinfold.cli.settingstable import SETTINGS
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import POLICIES, Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.presets import preset
 from pinfold.core.topology import Topology
 from pinfold.errors import ConfigError
-from pinfold.formats.kubeletconfig import FIELDS
 
 HOME = {"HOME": "/home/me"}
 HEAD = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
-REFERENCE = Path(__file__).parents[3] / "docs/reference/configuration.md"
 
 
 def parse(*flags: str) -> argparse.Namespace:
@@ -401,13 +399,3 @@ def test_without_a_home_directories_have_to_be_named() -> None:
         "name one with --socket or $PINFOLD_SOCKET",
     ]
     assert read("--state-dir", "/s", "--socket", "/p", environment={}).state_dir == Path("/s")
-
-
-def test_every_field_of_the_file_has_a_row_in_the_table() -> None:
-    assert sorted(setting.field for setting in SETTINGS.values() if setting.field) == sorted(FIELDS)
-
-
-def test_the_reference_page_is_current() -> None:
-    assert REFERENCE.read_text() == format_reference(), (
-        "python -m pinfold.cli.settingstable > docs/reference/configuration.md"
-    )

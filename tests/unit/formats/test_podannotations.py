@@ -20,6 +20,7 @@ def test_every_annotation_together() -> None:
             "pinfold.dev/cpus.log-shipper": "shared",
             "pinfold.dev/exclude": "false",
             "pinfold.dev/movable": "false",
+            "pinfold.dev/local-memory": "true",
             "pinfold.dev/init.setup": "true",
             "pinfold.dev/init.app": "false",
             "pinfold.dev/sidecar.proxy": "true",
@@ -28,6 +29,7 @@ def test_every_annotation_together() -> None:
     assert found == Overrides(
         cpus={"app": 12, "log-shipper": SHARED},
         movable=False,
+        local_memory=True,
         init=frozenset({"setup"}),
         sidecars=frozenset({"proxy"}),
     )
@@ -47,7 +49,7 @@ def test_cpus_are_a_whole_number_or_shared(value: str) -> None:
     assert len(str(error.value)) < 250
 
 
-@pytest.mark.parametrize("key", ["exclude", "movable", "init.app", "sidecar.app"])
+@pytest.mark.parametrize("key", ["exclude", "local-memory", "movable", "init.app", "sidecar.app"])
 @pytest.mark.parametrize("value", ["True", "yes", "1", "", "true "])
 def test_switches_are_true_or_false(key: str, value: str) -> None:
     with pytest.raises(ParseError, match="neither true nor false"):
@@ -56,7 +58,9 @@ def test_switches_are_true_or_false(key: str, value: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "cpu.app", "cpus", "exclude.app", "CPUS.app", "sidecars.app"])
 def test_unknown_keys_are_refused_with_those_that_are_known(key: str) -> None:
-    with pytest.raises(ParseError, match=r"exclude, movable, cpus\.CONTAINER, init\.CONTAINER, sidecar\.CONTAINER"):
+    with pytest.raises(
+        ParseError, match=r"exclude, local-memory, movable, cpus\.CONTAINER, init\.CONTAINER, sidecar\.CONTAINER"
+    ):
         parse_annotations({f"pinfold.dev/{key}": "true"})
 
 

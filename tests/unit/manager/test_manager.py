@@ -16,6 +16,7 @@ from pinfold.core.pods import ContainerRef, Pod, PodUID
 from pinfold.core.presets import from_shape
 from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.state import State
+from pinfold.core.topology import Topology
 from pinfold.errors import StateError
 from pinfold.manager.host import Host as Machine
 from pinfold.manager.host import PodExists, UnknownPod
@@ -76,7 +77,7 @@ class Node:
         self.notes: list[Note] = []
         self.store = MemoryStore(self.log)
         self.runtime = RecordingRuntime(self.log)
-        self.manager = Manager(ADMITTER, self.runtime, self.store, FIRST, self.notes.append)
+        self.manager = Manager(ADMITTER, self.runtime, self.store, FIRST, self.notes.append, MACHINE)
         self.manager.start()
 
     def check(self) -> None:
@@ -247,6 +248,27 @@ def test_another_configuration_keeps_what_it_allows_and_moves_the_rest(node: Nod
     assert state.cpus(ONE.uid, "app") == one
     assert not state.exclusive & CPUSet.of(0, 2)
     assert {len(cpus) for cpus in state.assignments[TWO.uid].values()} == {2}
+    node.check()
+
+
+def test_a_cpu_that_goes_offline_is_replaced_and_one_that_comes_is_shared(node: Node) -> None:
+    node.manager.admit(ONE)
+    node.manager.admit(TWO)
+    one, two = (node.manager.state.cpus(pod.uid, "app") for pod in (ONE, TWO))
+    assert two is not None
+    gone = max(two)
+    online = MACHINE.online - CPUSet.of(gone)
+    left = Topology(tuple(row for row in MACHINE.cpus if row.cpu != gone), offline=CPUSet.of(gone))
+    config = Config("static", reserved=Reservation.of(CPUSet.of(0)))
+    node.manager.reconfigure(config.build(left), node.store, {pod.uid: pod for pod in (ONE, TWO)}, left)
+    now = node.manager.state.cpus(TWO.uid, "app")
+    assert now is not None
+    assert (node.manager.state.cpus(ONE.uid, "app"), len(now), gone in now) == (one, 2, False)
+    assert node.manager.wanted.shared | node.manager.state.exclusive == online
+    assert [note.fields["cpus"] for note in node.told("assigned")][-1] == str(now)
+    node.manager.reconfigure(ADMITTER, node.store, {}, MACHINE)
+    assert node.manager.state.cpus(TWO.uid, "app") == now
+    assert gone in node.manager.state.shared
     node.check()
 
 

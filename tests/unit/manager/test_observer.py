@@ -60,6 +60,7 @@ class Node:
             self.store,
             state,
             lambda _: None,
+            MACHINE,
             watch=Watch(self.counters, lambda: float(next(ticks))),
         )
         self.manager.start()

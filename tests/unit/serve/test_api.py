@@ -41,7 +41,7 @@ from pinfold.serve.page import Page
 from tests.property.strategies import guaranteed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 
 MACHINE: Final = from_shape("cores:4,threads:2")
 RESERVED: Final = CPUSet.of(0)
@@ -90,7 +90,7 @@ class Node:
         self.manager.start()
         self.host = Host(self.manager, runtime, self.notes, KeptWorkloads(directory), Common(directory / "logs"))
         loop = Loop(self.manager, self.host, self.notes, 10.0)
-        self.views = Views(loop, MACHINE, ABOUT, self.journal)
+        self.views = Views(loop, ABOUT, self.journal)
         self.notes.keepers.append(self.views.take)
         metrics = Metrics(self._reading, Counters(ADMITTER, now=0.0), process=dict)
         self.api = API(loop, self.views, metrics, Page())
@@ -118,15 +118,19 @@ class Node:
 
     async def events(self, count: int, then: Callable[[], None] = lambda: None, **headers: str) -> list[dict[str, Any]]:
         """Return the next events of a stream; when it has begun, let something happen."""
-        stream = (await self.get("/events", None, **headers)).events
-        assert stream is not None
-        hello = await anext(stream)
-        assert (hello.name, hello.id) == ("hello", "")
+        stream = await self.stream(**headers)
         then()
-        found = [await asyncio.wait_for(anext(stream), LONGEST) for _ in range(count)]
-        assert [event.id for event in found] == [str(json.loads(event.data)["number"]) for event in found]
-        await stream.aclose()  # type: ignore[attr-defined] # it is a generator
-        return [json.loads(event.data) for event in found]
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            found += await changes(stream)
+        await stream.aclose()
+        return found
+
+    async def stream(self, **headers: str) -> AsyncGenerator[bytes]:
+        """Return a stream that has begun."""
+        stream: Any = (await self.get("/events", None, **headers)).events  # a generator of bytes, which are events too
+        assert await anext(stream) == b"event: hello\nretry: 1000\ndata: {}\n\n"
+        return stream  # type: ignore[no-any-return] # see above
 
     def tell(self, *kinds: str) -> None:
         for kind in kinds:
@@ -135,6 +139,16 @@ class Node:
     async def leave(self) -> None:
         await self.host.leave()
         self.journal.close()
+
+
+async def changes(stream: AsyncGenerator[bytes]) -> list[dict[str, Any]]:
+    """Return the events that come next, all at once."""
+    *texts, rest = (await asyncio.wait_for(anext(stream), LONGEST)).decode().split("\n\n")
+    assert rest == ""
+    fields = [dict(line.split(": ", 1) for line in text.split("\n")) for text in texts]
+    found = [json.loads(event["data"]) for event in fields]
+    assert [(event["event"], event["id"]) for event in fields] == [("change", str(data["number"])) for data in found]
+    return found
 
 
 def play(
@@ -346,5 +360,54 @@ def test_states_are_not_told_to_watchers() -> None:
             node.tell("one")
 
         assert [event["what"] for event in await node.events(1, happen)] == ["one"]
+
+    play(scenario)
+
+
+def test_what_all_watchers_get_is_written_once_and_comes_together() -> None:
+    async def scenario(node: Node) -> None:
+        streams = [await node.stream() for _ in range(20)]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await asyncio.sleep(0)  # now they wait
+        node.tell("one", "two")
+        pieces = await asyncio.gather(*waiting)
+        assert all(piece is pieces[0] for piece in pieces)
+        assert pieces[0].count(b"event: change\n") == 2
+        for stream in streams:
+            await stream.aclose()
+
+    play(scenario)
+
+
+def test_watchers_that_have_fallen_apart_all_get_everything() -> None:
+    async def scenario(node: Node) -> None:
+        streams = [await node.stream() for _ in range(10)]
+        seen: list[list[object]] = [[] for _ in streams]
+        for turn in range(10):
+            node.tell("happened", "happened")
+            for stream, mine in zip(streams[turn % 3 :: 3], seen[turn % 3 :: 3], strict=True):
+                mine += [event["number"] for event in await changes(stream)]
+        last = node.notes.number
+        for stream, mine in zip(streams, seen, strict=True):
+            while not mine or mine[-1] != last:
+                mine += [event["number"] for event in await changes(stream)]
+            assert mine == [entry.number for entry in node.notes.after(0) if entry.what == "happened"]
+            await stream.aclose()
+
+    play(scenario)
+
+
+def test_a_watcher_that_was_slow_gets_from_the_journal_what_memory_no_longer_has() -> None:
+    async def scenario(node: Node) -> None:
+        stream = await node.stream()
+        node.tell("first")
+        found = await changes(stream)
+        node.tell(*["happened"] * 5000)
+        while found[-1]["number"] != node.notes.number:
+            more = await changes(stream)
+            assert len(more) <= 100  # a piece is no larger, however much there is
+            found += more
+        kept = [entry.number for entry in node.journal.entries() if entry.what in {"first", "happened"}]
+        assert [event["number"] for event in found] == kept
 
     play(scenario)

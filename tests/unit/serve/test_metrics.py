@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
@@ -18,7 +20,7 @@ from pinfold.core.presets import preset
 from pinfold.core.reconcile import Drift, wanted
 from pinfold.core.state import State
 from pinfold.errors import ConfigError
-from pinfold.formats.openmetrics import Kind, Sample
+from pinfold.formats.openmetrics import Kind, Sample, choose
 from pinfold.serve import metricstable as rows
 from pinfold.serve.gauges import process_values
 from pinfold.serve.metrics import Counters, Metrics, Reading
@@ -512,3 +514,25 @@ def test_lost_connection_is_counted_once_however_often_it_is_tried_again() -> No
     for link in ("closed", "closed", "connected", "synchronized", "closed", "closed", "connected", "closed"):
         node.counters.heard("runtime", {"link": link, "detail": ""})
     assert node.count(rows.DISCONNECTS) == 2
+
+
+@given(st.lists(st.sampled_from(["admit", "refuse", "release", "save", "scrape", "drift"]), max_size=12))
+def test_what_is_kept_between_scrapes_is_what_would_be_written_anew(steps: list[str]) -> None:
+    node = Node()
+    pods = [pod_of(pinned(1), uid=f"p{number}") for number in range(12)]
+    for step, pod in zip(steps, pods, strict=False):
+        match step:
+            case "admit":
+                node.admit(pod)
+            case "refuse":
+                node.admit(pod, ok=False)
+            case "release":
+                node.release(pod)
+            case "save":
+                node.counters.saved(0.001)
+            case "drift":
+                node.counters.drift("pool")
+        for accept in ("text/plain", "application/openmetrics-text"):
+            anew = Metrics(node.reading, node.counters, process=dict)
+            assert node.metrics.scrape(accept) == anew.scrape(accept)
+            assert anew.scrape(accept)[1].decode() == choose(accept)[1](anew.families())
