@@ -55,6 +55,8 @@ class PodNode:
         self._notes = notes
         self._since: dict[str, float] = {}
         runtime.nodes_of = self._nodes_of
+        self._unreleased: set[ContainerRef] = set()
+        """Containers that are gone, and still have CPUs."""
         self._waiting: set[str] = set()
         """Containers that run, and should have CPUs of their own."""
 
@@ -98,6 +100,8 @@ class PodNode:
     def settle(self) -> None:
         """Take back what vanished pods had, and let in those that run without the CPUs they want."""
         self._sweep()
+        if self._unreleased:
+            self._release(set())
         for container_id in list(self._waiting):
             container = self.runtime.containers.get(container_id)
             ref = self.runtime.ref(container_id)
@@ -230,7 +234,20 @@ class PodNode:
             # Also those of containers that were removed before their pod.
             refs |= {ContainerRef(uid, name) for name in self.manager.state.assignments.get(uid, {})}
             if not self.read_only:
-                self.manager.release(sorted(refs))
+                self._release(refs)
+
+    def _release(self, refs: set[ContainerRef]) -> None:
+        """Take CPUs back; what cannot be done now is tried again at the next occasion."""
+        refs = {
+            ref for ref in refs | self._unreleased if not self.runtime.find_pods(ref.pod)
+        }  # unless it has come back
+        try:
+            self.manager.release(sorted(refs))
+        except PinfoldError as error:
+            self._unreleased = refs
+            self._notes.tell(Note("not-released", {"why": str(error)}))
+        else:
+            self._unreleased = set()
 
     # -- after a restart of either side
 
