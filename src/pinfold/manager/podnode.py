@@ -15,7 +15,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus
 from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase
+from pinfold.formats.kubepods import Phase, told_uid
 from pinfold.manager.manager import Note
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.kuberoster import LIVE
@@ -227,24 +227,22 @@ class PodNode:
 
     def pod_gone(self, pod_id: str) -> None:
         """Take back all CPUs of a pod whose containers are dead."""
-        uid = PodUID(self.runtime.pods[pod_id].uid) if pod_id in self.runtime.pods else None
+        pod = self.runtime.pods.get(pod_id)
         refs = set(self.runtime.refs(pod_id))
         self.runtime.forget_pod(pod_id)
-        if uid is not None and not any(pod.uid == uid for pod in self.runtime.pods.values()):
-            # Also those of containers that were removed before their pod.
-            refs |= {ContainerRef(uid, name) for name in self.manager.state.assignments.get(uid, {})}
-            if not self.read_only:
-                self._release(refs)
+        if pod is None or self.read_only:
+            return
+        # Also those of containers that were removed before their pod.
+        uid = PodUID(told_uid(pod))
+        self._release(refs | {ContainerRef(uid, name) for name in self.manager.state.assignments.get(uid, {})})
 
     def _release(self, refs: set[ContainerRef]) -> None:
-        """Take CPUs back; what cannot be done now is tried again at the next occasion."""
-        refs = {
-            ref for ref in refs | self._unreleased if not self.runtime.find_pods(ref.pod)
-        }  # unless it has come back
+        """Take CPUs back, unless the pod is here under another id; what cannot be done now is tried again later."""
+        gone = {ref for ref in refs | self._unreleased if not self.runtime.find_pods(ref.pod)}
         try:
-            self.manager.release(sorted(refs))
+            self.manager.release(sorted(gone))
         except PinfoldError as error:
-            self._unreleased = refs
+            self._unreleased = gone
             self._notes.tell(Note("not-released", {"why": str(error)}))
         else:
             self._unreleased = set()
