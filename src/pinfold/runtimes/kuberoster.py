@@ -49,12 +49,18 @@ class Roster:
 
     def know_pod(self, pod: RuntimePod) -> None:
         """Take note of a pod, or of what is new about it."""
+        before = self.pods.get(pod.id)
+        if before is not None and told_uid(before) != told_uid(pod):
+            self._drop(pod.id)
         self.pods[pod.id] = pod
         self._ids.setdefault(told_uid(pod), set()).add(pod.id)
         self._known.pop(pod.id, None)
 
     def know(self, container: RuntimeContainer) -> None:
         """Take note of a container, or of what is new about it."""
+        before = self.containers.get(container.id)
+        if before is not None and before.pod != container.pod:
+            self.forget(container.id)
         self.containers[container.id] = container
         self._of_pod.setdefault(container.pod, {})[container.id] = container
         self._known.pop(container.pod, None)
@@ -68,14 +74,18 @@ class Roster:
 
     def forget_pod(self, pod_id: str) -> None:
         """Forget a pod that is gone, and its containers."""
-        pod = self.pods.pop(pod_id, None)
-        if pod is not None:
-            self._ids[told_uid(pod)].discard(pod_id)
-            if not self._ids[told_uid(pod)]:
-                del self._ids[told_uid(pod)]
+        self._drop(pod_id)
         self._known.pop(pod_id, None)
         for container_id in self._of_pod.pop(pod_id, ()):
             self.containers.pop(container_id, None)
+
+    def _drop(self, pod_id: str) -> None:
+        pod = self.pods.pop(pod_id, None)
+        if pod is not None:
+            ids = self._ids[told_uid(pod)]
+            ids.discard(pod_id)
+            if not ids:
+                del self._ids[told_uid(pod)]
 
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these."""
