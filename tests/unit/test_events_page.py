@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TOLD = re.compile(r'(?:Note|_note)\(\s*"([a-z-]+)"')
+TOLD = re.compile(r'(?:Note|note|_note|_note_of)\(\s*"([a-z-]+)"')
 ROW = re.compile(r"^\| (`.*?) \|", re.MULTILINE)
 
 

@@ -117,7 +117,7 @@ class JournalReader:
                 yield from self._end(self._by_uid.get(PodUID(entry.text("uid"))))
             case "not-kept":
                 # Another configuration has taken its CPUs away; it is still there.
-                if life := self._by_uid.get(PodUID(entry.text("pod"))):
+                if life := self._by_uid.get(PodUID(entry.text("uid") or entry.text("pod"))):
                     life.owned.clear()
             case "reconfigured":
                 self.reconfigured += 1

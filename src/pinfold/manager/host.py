@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pinfold.core.admission import Admission
+    from pinfold.core.reconcile import Wanted
     from pinfold.manager.kept import KeptWorkloads
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
@@ -132,9 +133,10 @@ class Host:
 
     def views(self) -> list[ContainerView]:
         """Return every container: its CPUs as decided, and those that the kernel allows its process."""
-        return [self._view(workload, ref) for workload in self.workloads.values() for ref in workload.refs()]
+        want = self.manager.wanted
+        return [self._view(workload, ref, want) for workload in self.workloads.values() for ref in workload.refs()]
 
-    def _view(self, workload: Workload, ref: ContainerRef) -> ContainerView:
+    def _view(self, workload: Workload, ref: ContainerRef, want: Wanted) -> ContainerView:
         status = workload.status[ref.name]
         return ContainerView(
             namespace=workload.pod.namespace,
@@ -142,8 +144,8 @@ class Host:
             container=ref.name,
             kind=workload.kind,
             qos=workload.pod.qos,
-            exclusive=self.manager.state.cpus(ref.pod, ref.name) is not None,
-            cpus=self.manager.wanted.cpus_of(ref),
+            exclusive=ref in want.exclusive,
+            cpus=want.cpus_of(ref),
             allowed=self.runtime.allowed(ref),
             state=status.state,
             pid=status.pid,
@@ -238,7 +240,7 @@ class Host:
                 self.runtime.forget(ref)
                 gone.append(ref)
             except PinfoldError as error:
-                self._notes.tell(Note("not-ended", {"pod": ref.pod, "container": ref.name, "why": str(error)}))
+                self._notes.tell(self.manager.note("not-ended", ref, why=str(error)))
         try:
             self.manager.release(gone)
         except PinfoldError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from pinfold.core.admission import Admission, collect
 from pinfold.core.alignment import Ruler
 from pinfold.core.explain import advise
 from pinfold.core.explanation import decision_fields, fixes_of
@@ -24,7 +23,7 @@ from pinfold.runtimes.base import ApplyError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pinfold.core.admission import Admitter
+    from pinfold.core.admission import Admission, Admitter
     from pinfold.core.explain import Advice
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Decision, Policy
@@ -206,9 +205,21 @@ class Manager:
         last, text = self._advice
         return text if last is admission else ""
 
-    def know(self, pod: Pod) -> None:
-        """Take note of what a pod is called: a State has only UIDs."""
-        self._names[pod.uid] = f"{pod.namespace}/{pod.name}"
+    def know(self, *pods: Pod) -> None:
+        """Take note of what pods are called: a State has only UIDs. If somebody has CPUs, tell whose they are."""
+        new = [pod for pod in pods if self._names.get(pod.uid) != f"{pod.namespace}/{pod.name}"]
+        self._names.update((pod.uid, f"{pod.namespace}/{pod.name}") for pod in new)
+        if any(pod.uid in self.state.assignments for pod in new):
+            self.tell_state()
+
+    def note(self, what: str, about: ContainerRef, **fields: object) -> Note:
+        """Return a note about a container, by the name of its pod as far as it is known."""
+        namespace, _, name = self._names.get(about.pod, f"/{about.pod}").partition("/")
+        return Note(
+            what,
+            {"pod": name, "container": about.name, **fields},
+            {**({"namespace": namespace} if namespace else {}), "uid": about.pod},
+        )
 
     def release(self, containers: Collection[ContainerRef]) -> None:
         """Take back the CPUs of containers that are gone."""
@@ -218,9 +229,7 @@ class Manager:
         if state != before:
             self._change(state)
             for container in (ref for ref in containers if before.cpus(ref.pod, ref.name) is not None):
-                namespace, _, name = self._names.get(container.pod, f"/{container.pod}").partition("/")
-                detail = {"namespace": namespace, "uid": container.pod}
-                self._tell(Note("released", {"pod": name, "container": container.name}, detail))
+                self._tell(self.note("released", container))
         if containers:
             self._observer.released(containers)
         for pod in {container.pod for container in containers}:
@@ -230,9 +239,7 @@ class Manager:
 
     def keep_only(self, active: Collection[PodUID]) -> None:
         """Take back the CPUs of all pods but these."""
-        state = collect(self.admitter.policy, self.state, active)
-        if state != self.state:
-            self._change(state)
+        self.release([ref for ref in self.wanted.exclusive if ref.pod not in active])
 
     def reconfigure(
         self, admitter: Admitter, store: Store, pods: Mapping[PodUID, Pod], topology: Topology | None = None
@@ -248,7 +255,7 @@ class Manager:
             decision = _again(admitter.policy, state, pods.get(ref.pod), ref.name)
             if decision is not None:
                 state, replaced[ref] = decision.state, decision
-            self._tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
+            self._tell(self.note("not-kept", ref, cpus=str(cpus)))
         before = self.admitter, self._store, self.topology
         self.admitter, self._store, self.topology = admitter, store, topology or self.topology
         try:
@@ -275,14 +282,20 @@ class Manager:
         left: list[Drift] = []
         if found:
             for difference in found:
-                self._tell(Note("drift", {"found": str(difference)}))
+                self._tell(self._note_of("drift", difference))
             self.runtime.apply(want)
             left = list(drift(want, self.runtime.observe(closely=True)))
             self.drifts_repaired += max(len(found) - len(left), 0)
             for difference in left:
-                self._tell(Note("not-repaired", {"found": str(difference)}))
+                self._tell(self._note_of("not-repaired", difference))
         self._observer.looked(want, found, left, self._clock())
         return found
+
+    def _note_of(self, what: str, difference: Drift) -> Note:
+        found, cpus = str(difference.found) or "none", str(difference.wanted)
+        if difference.container is None:
+            return Note(what, {"pool": "shared", "found": found, "wanted": cpus})
+        return self.note(what, difference.container, found=found, wanted=cpus)
 
     def _change(self, state: State, *, anew: bool = False) -> None:
         """Save, apply and verify the next State; go back to the last one if it cannot be. The same one only *anew*."""
@@ -307,7 +320,13 @@ class Manager:
             for pod, containers in self.state.assignments.items()
             for name, cpus in containers.items()
         }
-        self._tell(Note("state", {}, {"shared": str(self.wanted.shared), "exclusive": exclusive, **(applied or {})}))
+        policy, offline = self.admitter.policy, str(self.topology.offline)
+        pools = {
+            "shared": str(self.wanted.shared),
+            "reserved": str(getattr(policy, "reserved", "")),
+            "offline": offline,
+        }
+        self._tell(Note("state", {}, {**pools, "exclusive": exclusive, **(applied or {})}))
 
     def _save(self, state: State) -> None:
         start = self._clock()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pinfold.manager.manager import Note
 
 _KEPT: Final = 2000
+_TOLD: Final = ("namespace", "container")
+"""What watchers are told besides: a line in the log does without."""
 _GATHER: Final = 0.1
 """For how many seconds what happens is gathered for those who only watch."""
 _AT_ONCE: Final = 4
@@ -45,7 +47,8 @@ class Notes:
         fields = {name: _plain(value) for name, value in note.fields.items()}
         entry = Entry(self.number, time.time(), note.what, fields)
         if note.what != STATE:  # everybody can see it; only the journal has to remember
-            self._entries.append(entry)
+            told = {name: note.detail[name] for name in _TOLD if name in note.detail}
+            self._entries.append(entry._replace(fields={**told, **fields}))
             self._gather()
             with suppress(OSError, ValueError):  # a log that nobody reads must not undo what it tells of
                 self._log.write(_line(entry, as_json=self._as_json))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from pinfold.core.pods import Pod
+    from pinfold.core.reconcile import Wanted
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
@@ -75,18 +76,18 @@ class PodNode:
 
     def views(self) -> list[ContainerView]:
         """Return every container: its CPUs as decided, and those that its cgroup has."""
-        pods = self.pods
-        return [self._view(pods[ref.pod], ref, container) for ref, container in self.runtime.live()]
+        pods, want = self.pods, self.manager.wanted
+        return [self._view(pods[ref.pod], ref, container, want) for ref, container in self.runtime.live()]
 
-    def _view(self, pod: Pod, ref: ContainerRef, container: RuntimeContainer) -> ContainerView:
+    def _view(self, pod: Pod, ref: ContainerRef, container: RuntimeContainer, want: Wanted) -> ContainerView:
         return ContainerView(
             namespace=pod.namespace,
             pod=pod.name,
             container=ref.name,
             kind=self.runtime.name,
             qos=pod.qos,
-            exclusive=self.manager.state.cpus(ref.pod, ref.name) is not None,
-            cpus=self.manager.wanted.cpus_of(ref),
+            exclusive=ref in want.exclusive,
+            cpus=want.cpus_of(ref),
             allowed=str(self.runtime.cpus(container)),
             state=container.phase,
             pid=container.pid or None,
@@ -187,14 +188,13 @@ class PodNode:
         if cpus is not None:
             self._check_others()
         if cpus is not None and container.phase is Phase.CREATED:  # it has not run yet
-            fields = {"pod": self._pod(ref).name, "container": ref.name, "cpus": str(cpus)}
-            self._notes.tell(Note("verified", fields, {"namespace": self._pod(ref).namespace, "uid": ref.pod}))
+            self._notes.tell(self.manager.note("verified", ref, cpus=str(cpus)))
 
     def _put_right(self, ref: ContainerRef, container: RuntimeContainer) -> None:
         if self.is_right(ref, container):
             return
         cpus, found = self.manager.wanted.cpus_of(ref), self.runtime.cpus(container)
-        self._notes.tell(Note("lost-update", {"pod": ref.pod, "container": ref.name, "found": found, "wanted": cpus}))
+        self._notes.tell(self.manager.note("lost-update", ref, found=str(found), wanted=str(cpus)))
         exclusive = self.manager.state.cpus(ref.pod, ref.name) is not None
         self.runtime.put_right(container, cpus, exclusive=exclusive)
         found = self.runtime.cpus(container)
@@ -257,8 +257,7 @@ class PodNode:
         self.runtime.replace_all(pods, containers)
         if self.read_only:
             return []
-        for pod in self.pods.values():
-            self.manager.know(pod)
+        self.manager.know(*self.pods.values())
         self.manager.keep_only(set(self.pods))
         strays = [self._take_in(ref, container) for ref, container in list(self.runtime.live())]
         self.runtime.apply(self.manager.wanted)
@@ -294,8 +293,7 @@ class PodNode:
     def ran_unpinned(self, ref: ContainerRef, seconds: float) -> None:
         """Take note for how long a container ran before it had its CPUs."""
         self.unpinned[ref] = seconds
-        name = self._pod(ref).name
-        self._notes.tell(Note("ran-unpinned", {"pod": name, "container": ref.name, "seconds": round(seconds, 3)}))
+        self._notes.tell(self.manager.note("ran-unpinned", ref, seconds=round(seconds, 3)))
 
 
 def is_live(container: RuntimeContainer) -> bool:
