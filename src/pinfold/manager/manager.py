@@ -306,12 +306,22 @@ class Manager:
             applied = self._apply(state)
         except PinfoldError as error:
             self._tell(Note("undone", {"why": str(error)}))
-            self._save(self.state)
-            self.runtime.apply(self.wanted)
+            self._go_back()
             raise
         changed, self.state = state != self.state, state
         if changed:
             self.tell_state(applied)
+
+    def _go_back(self) -> None:
+        """Have the last State again, on disk and in the kernel, as far as it can be: the next change tries anew."""
+        try:
+            self._save(self.state)
+        except PinfoldError as error:
+            self._tell(Note("not-saved", {"why": str(error)}))
+        try:
+            self.runtime.apply(self.wanted)
+        except PinfoldError as error:
+            self._tell(Note("not-repaired", {"found": str(error)}))
 
     def tell_state(self, applied: Mapping[str, object] | None = None) -> None:
         """Tell the whole State, and how it was *applied*, for whoever wants to know later how it was."""
