@@ -31,6 +31,7 @@ ROUNDS = 50
 SUITES = [
     "tests/contract/test_groups.py",
     "tests/contract/test_kubegroups.py",
+    "tests/contract/test_podnode.py",
     "tests/unit/node/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",
 ]

@@ -489,15 +489,21 @@ def test_it_only_watches_where_a_kubelet_manages_cpus(containerd: Containerd, no
     assert (allowed(owner), allowed(other)) == (ONLINE, ONLINE)
     assert node.events("read-only")
     assert node.find("db") is not None
+    before = (node.kubelet_dir / "cpu_manager_state").read_bytes()
+    refused = node.verb("hand-back", "--kubelet-dir", str(node.kubelet_dir))
+    assert "only watches" in refused.stderr
+    assert (node.kubelet_dir / "cpu_manager_state").read_bytes() == before
 
 
 def test_taking_over_keeps_the_cpus_that_the_kubelet_has_given(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
-    (node.state_dir / "cpu_manager_state").unlink()
     pod = containerd.run_pod("db")
     container, pid = containerd.run_container(pod, ALL)
     containerd.wait(containerd.update_async(container, cpuset_cpus=str(OWN)))
     kubelet_state(node, pod.uid)
+    node.start()
+    assert node.events("read-only")
+    node.kill()
     node.start("--take-over")
     other = shared_pod(containerd)
     assert (allowed(pid), allowed(other)) == (OWN, RESERVED)

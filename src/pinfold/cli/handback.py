@@ -33,6 +33,10 @@ def run(args: argparse.Namespace) -> int:
     node, text = client.get("/v1/node"), client.get("/v1/state")["checkpoint"]
     if node["policy"] != "static":
         raise PinfoldError(f"the daemon's policy is {node['policy']}; a kubelet can only go on with static")
+    if node["runtime"] not in {"nri", "cri"}:
+        raise PinfoldError(f"the daemon's runtime is {node['runtime']}; a kubelet can only go on with nri or cri")
+    if node["read_only"]:
+        raise PinfoldError("the daemon only watches: what the kubelet has in its own file is the truth")
     state = parse_checkpoint(text, policy="static")
     path = args.kubelet_dir / FILE
     write_atomically(path, text.encode())

@@ -43,7 +43,9 @@ def kube_parts(basis: Basis) -> Parts:
     nri = chosen.runtime == "nri"
     runtime = KubeRuntime(str(chosen.runtime), groups, known.find, systemd, read_only=read_only)
     manager = loaded_manager(basis, runtime, {})
-    manager.start()
+    runtime.gives_quotas = chosen.cfs_quota
+    if not read_only:
+        manager.start()
     node = PodNode(manager, runtime, basis.notes)
     connect = _over_nri if nri else _over_cri
     node.sources = [connect(basis, node), known.ask]
@@ -65,8 +67,10 @@ def _meet_kubelet(basis: Basis) -> bool:
     if kubelet.state is None:
         advice = "mend or remove the file, or start without --take-over"
         raise ConfigError(Problem(f"--take-over: {kubelet.path}: {kubelet.problem}", advice))
-    if not (basis.chosen.state_dir / FILE).exists():
-        write_atomically(basis.chosen.state_dir / FILE, kubelet.path.read_bytes())
+    own = basis.chosen.state_dir / FILE
+    # The kubelet's is the truth until we have taken over, and again if it has gone on since.
+    if not own.exists() or own.stat().st_mtime_ns < kubelet.path.stat().st_mtime_ns:
+        write_atomically(own, kubelet.path.read_bytes())
         basis.notes.tell(Note("taken-over", {"from": kubelet.path, "exclusive": kubelet.state.exclusive}))
     return False
 
@@ -94,14 +98,17 @@ def _over_nri(basis: Basis, node: PodNode) -> Source:
     identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
     plugin = nriplugin.Plugin(NRIHandler(node, notes), identity, node.linked, failed)
     if launch is not None:
+        node.is_told_all = False  # containerd 1.7 tells a plugin that it starts itself nothing of what runs already
         return lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin))
     return lambda: nriplugin.serve(settings.nri_socket, plugin)
 
 
 async def _until_it_ends(connection: Awaitable[None]) -> None:
     """Serve the runtime that has started us, and end with it: it starts another one."""
-    await connection
-    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        await connection
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _over_cri(basis: Basis, node: PodNode) -> Source:

@@ -85,6 +85,8 @@ class _Reader:
         kind, dot, container = name.partition(".")
         if not dot and kind in _ALONE:
             self.switches[kind.replace("-", "_")] = self.switch(key, value)
+        elif name in _FOR_THE_RUNTIME:
+            self.switch(key, value)
         elif dot and kind in _BY_CONTAINER:
             if _CONTAINER_FORM.fullmatch(container):
                 _BY_CONTAINER[kind](self, container, key, value)
@@ -123,6 +125,8 @@ class _Reader:
 
 
 _ALONE: Final = ("exclude", "local-memory", "movable")
+_FOR_THE_RUNTIME: Final = ("tolerate-missing",)
+"""What pods tell a container runtime that insists on this plugin; nothing to us."""
 _BY_CONTAINER: Final[Mapping[str, Callable[[_Reader, str, str, str], None]]] = {
     "cpus": _Reader.read_cpus,
     "init": _Reader.read_init,

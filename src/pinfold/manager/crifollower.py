@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _POLL: Final = 0.2
 _POLL_BESIDE_EVENTS: Final = 5.0
 _AUDIT: Final = 5.0
+_SOON: Final = 0.5
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 5.0
 _TRIES: Final = 5
@@ -46,6 +47,9 @@ class CRIFollower:
         self._something = asyncio.Event()
         self._every = _POLL
         self._first = True
+        self._missing: set[str] = set()
+        """What the last look has missed; NRI may know of pods and containers that were not listed yet."""
+        self._asking: dict[str, asyncio.Task[RuntimeContainer | None]] = {}
         self._updates: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_AT_ONCE)
 
@@ -72,10 +76,12 @@ class CRIFollower:
         """Beside NRI: look now and then for containers that nobody has told of; a runtime may forget to."""
         while True:
             await asyncio.sleep(_AUDIT)
-            self._first = False
+            # A runtime that has started us may never tell of what runs already.
+            begin = not self._node.is_told_all and not self._node.runtime.is_synchronized
+            self._first = begin
             with suppress(PinfoldError):
-                if self._node.link[0] == "synchronized":
-                    await self.look()
+                if self._node.link[0] == ("registered" if begin else "synchronized"):
+                    await self.look(patiently=True)
 
     async def _listen(self) -> None:
         """Look at once when the runtime says that something has happened; poll where it does not say."""
@@ -86,9 +92,11 @@ class CRIFollower:
                     self._something.set()
         except Unimplemented:
             self._every = _POLL
+            return
         except PinfoldError:
-            self._every = _POLL
-            self._something.set()
+            pass
+        self._every = _POLL
+        self._something.set()
 
     async def _look_again_and_again(self) -> None:
         while True:
@@ -98,22 +106,35 @@ class CRIFollower:
                 async with asyncio.timeout(self._every):
                     await self._something.wait()
 
-    async def look(self) -> None:
-        """Ask what there is, and take note of what is new and of what is gone."""
+    async def look(self, *, patiently: bool = False) -> None:
+        """Ask what there is, and take note of what is new and of what is gone; *patiently*: if it was missed twice."""
         pods, listed = await asyncio.gather(self._client.pods(), self._client.containers())
         containers = [container for container in listed if is_workload(container)]
         fresh = [container for container in containers if self._is_news(container)]
-        told = [found for found in await asyncio.gather(*map(self._ask, fresh)) if found is not None]
+        told = await self._ask_all(fresh, None if self._first else _SOON)
         if self._first:
             self._first = False
             self._begin(pods, told)
             return
-        self._forget_gone(pods, containers)
+        self._forget_gone(pods, containers, patiently=patiently)
         for pod in pods:
             if pod.ready and pod.id not in self._node.runtime.pods:
                 self._node.runtime.know_pod(pod)
+        listed_still = {container.id for container in containers}
         for container in told:
-            self._take_note(container)
+            if container.id in listed_still:
+                self._take_note(container)
+
+    async def _ask_all(self, fresh: Iterable[RuntimeContainer], within: float | None) -> list[RuntimeContainer]:
+        """Return what the runtime says of containers; one that it is slow to tell of holds up no other."""
+        for container in fresh:
+            if container.id not in self._asking:
+                self._asking[container.id] = asyncio.create_task(self._ask(container))
+        if self._asking:
+            await asyncio.wait(self._asking.values(), timeout=within)
+        done = [container_id for container_id, asking in self._asking.items() if asking.done()]
+        found = [self._asking.pop(container_id).result() for container_id in done]
+        return [container for container in found if container is not None]
 
     def _is_news(self, container: RuntimeContainer) -> bool:
         known = self._node.runtime.containers.get(container.id)
@@ -135,12 +156,16 @@ class CRIFollower:
         for container in self._node.resync(ready, containers):
             self._update(container)
 
-    def _forget_gone(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
-        there = {pod.id for pod in pods if pod.ready}
-        for pod_id in [pod_id for pod_id in self._node.runtime.pods if pod_id not in there]:
+    def _forget_gone(
+        self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer], *, patiently: bool
+    ) -> None:
+        runtime = self._node.runtime
+        there = {pod.id for pod in pods if pod.ready} | {container.id for container in containers}
+        missing = {*runtime.pods, *runtime.containers} - there
+        gone, self._missing = missing & self._missing if patiently else missing, missing
+        for pod_id in [pod_id for pod_id in runtime.pods if pod_id in gone]:
             self._node.pod_gone(pod_id)
-        left = {container.id for container in containers}
-        for container_id in [found for found in self._node.runtime.containers if found not in left]:
+        for container_id in [found for found in runtime.containers if found in gone]:
             self._node.removed(container_id)
 
     def _take_note(self, container: RuntimeContainer) -> None:

@@ -64,6 +64,7 @@ class NRIHandler:
             if found.id not in self._node.runtime.containers:  # it was created while nobody asked us
                 self._node.arrive(found)
             self._node.verify(found)
+            self._node.check_group(found)
 
     def post_start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
         """Verify once more: an update while a container is being started reaches its record, not its cgroup."""
@@ -158,6 +159,7 @@ def _container(container: nri.Container) -> RuntimeContainer:
         annotations=dict(container.annotations),
         pid=container.pid,
         cgroups_path=container.linux.cgroups_path,
+        cpus=container.linux.resources.cpu.cpus,
     )
     return _with_amounts(found, container.linux.resources)
 

@@ -21,7 +21,7 @@ from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.kuberoster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from pinfold.core.pods import Pod
     from pinfold.core.reconcile import Wanted
@@ -51,6 +51,8 @@ class PodNode:
         """What tells of containers, each for ever."""
         self.link = ("closed", "")
         """How far the connection to the runtime is, and what there is to say of it."""
+        self.is_told_all = True
+        """Whether the runtime tells of everything that runs as soon as it is connected."""
         self.unpinned: dict[ContainerRef, float] = {}
         """For how many seconds containers ran before they had their CPUs, where that was so."""
         self._notes = notes
@@ -121,12 +123,19 @@ class PodNode:
 
     def _fits(self, ref: ContainerRef) -> bool:
         """Whether a container would be let in now; asked again and again, so nobody is told."""
+        try:
+            for pod_id in self.runtime.find_pods(ref.pod):
+                self.runtime.check(pod_id)
+        except PinfoldError:
+            return False
         pod = self._as_far_as(self._pod(ref), ref.name)
         return self.manager.admitter.admit(self.manager.state, pod).refusal is None
 
     async def follow(self) -> None:
-        """Listen to the runtime, for ever."""
-        await asyncio.gather(*(source() for source in self.sources))
+        """Listen to the runtime, for ever; if one source fails, all end."""
+        async with asyncio.TaskGroup() as group:
+            for source in self.sources:
+                group.create_task(_listen(source))
 
     async def leave(self) -> None:
         """Do nothing: the runtime goes on by itself."""
@@ -135,7 +144,7 @@ class PodNode:
         """Take note of how the connection to the runtime is."""
         self.link = (str(link), detail)
         self._notes.tell(Note("runtime", {"link": str(link), "detail": detail}))
-        if link == "registered":
+        if link == "registered" and self.is_told_all:
             asyncio.get_running_loop().call_later(_STUCK_AFTER, self._tell_if_stuck, self.link)
 
     def _tell_if_stuck(self, link: tuple[str, str]) -> None:
@@ -150,9 +159,11 @@ class PodNode:
         """Let a container in, and return its CPUs, None if it shares; everyone else has left them. Or raise why not."""
         self.runtime.know(container)
         self._since.setdefault(container.id, time.time())
+        if self.read_only:
+            return None
         self.runtime.check(container.pod)
         ref = self.runtime.ref(container.id)
-        if ref is None or self.read_only:
+        if ref is None:
             return None
         pod = self._pod(ref)
         admission = self.manager.admit(self._as_far_as(pod, ref.name))
@@ -189,6 +200,13 @@ class PodNode:
             self._check_others()
         if cpus is not None and container.phase is Phase.CREATED:  # it has not run yet
             self._notes.tell(self.manager.note("verified", ref, cpus=str(cpus)))
+
+    def check_group(self, container: RuntimeContainer) -> None:
+        """Raise if an owner that is about to run is nowhere to be seen: then nothing was verified."""
+        ref = self.runtime.ref(container.id)
+        if not self.read_only and ref in self.manager.wanted.exclusive and self.runtime.group(container) is None:
+            why = f"container {container.name}: its cgroup cannot be found, so its CPUs cannot be verified"
+            raise ApplyError(f"{why}; is --cgroup-root right?")
 
     def _put_right(self, ref: ContainerRef, container: RuntimeContainer) -> None:
         if self.is_right(ref, container):
@@ -258,11 +276,25 @@ class PodNode:
         if self.read_only:
             return []
         self.manager.know(*self.pods.values())
-        self.manager.keep_only(set(self.pods))
-        strays = [self._take_in(ref, container) for ref, container in list(self.runtime.live())]
-        self.runtime.apply(self.manager.wanted)
-        self.manager.reconcile()
+        strays: list[RuntimeContainer | None] = []
+        try:
+            self.manager.keep_only(set(self.pods))
+            strays = [self._take_in(ref, container) for ref, container in list(self.runtime.live())]
+            self._tell_of_others([container for container in strays if container is not None])
+            self.runtime.apply(self.manager.wanted)
+            self.manager.reconcile()
+        except PinfoldError as error:  # it is tried again; without us at all, everybody would run unpinned
+            self._notes.tell(Note("reconcile-failed", {"why": str(error)}))
         return [container for container in strays if container is not None]
+
+    def _tell_of_others(self, told: Collection[RuntimeContainer]) -> None:
+        """Tell of owners besides that run elsewhere: nobody was there when they were started again."""
+        for ref, cpus in self.manager.wanted.exclusive.items():
+            container = self.runtime.find(ref)
+            if container is None or container.phase is not Phase.RUNNING or container in told:
+                continue
+            if not self.runtime.cpus(container) <= cpus:
+                self.ran_unpinned(ref, self.runtime.age(container))
 
     def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> RuntimeContainer | None:
         """Let in a container that runs already; whether it had to be."""
@@ -294,6 +326,10 @@ class PodNode:
         """Take note for how long a container ran before it had its CPUs."""
         self.unpinned[ref] = seconds
         self._notes.tell(self.manager.note("ran-unpinned", ref, seconds=round(seconds, 3)))
+
+
+async def _listen(source: Source) -> None:
+    await source()
 
 
 def is_live(container: RuntimeContainer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.policies.static import StaticPolicy
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pinfold.core.policies.base import Policy
 
 FILE: Final = "cpu_manager_state"
+_PATIENCE: Final = 1.5
+"""Seconds that a disk may take: a container runtime waits 2 s for an answer, then goes on without."""
+_WRITER: Final = ThreadPoolExecutor(1, "state")
 
 
 class Loaded(NamedTuple):
@@ -39,10 +43,22 @@ class StateStore:
         self.path = directory / FILE
         self._policy = policy
         self._pod_level = pod_level
+        self._last: str | None = None
 
     def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
         text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level)
+        writing = _WRITER.submit(self._write, text)
+        try:
+            writing.result(_PATIENCE)
+        except TimeoutError:
+            if not writing.cancel() and self._last is not None:
+                _WRITER.submit(self._write, self._last)  # after what may still be written one day
+            why = f"the disk has not taken it within {_PATIENCE:g} s"
+            raise StateError(f"{self.path}: {why}") from None
+        self._last = text
+
+    def _write(self, text: str) -> None:
         # A power failure ends all that runs: the State before it is as good a start.
         write_atomically(self.path, text.encode(), at_once=False)
 

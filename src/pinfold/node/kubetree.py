@@ -91,6 +91,11 @@ class KubeTree:
         groups = [] if top is None else [top / paths.qos_name(top.name, qos) for qos in paths.POOLED]
         return [group for group in groups if group.is_dir()]
 
+    def guaranteed(self) -> list[Path]:
+        """Return the groups of all Guaranteed pods."""
+        top = self.kubepods()
+        return [] if top is None else [group for group in files.groups_below(top) if paths.is_pod(top.name, group.name)]
+
     def pods_and_containers(self, above: Path) -> list[Path]:
         """Return the pods below the group of their class, each before its containers; of a pod, its containers."""
         groups = files.groups_below(above)

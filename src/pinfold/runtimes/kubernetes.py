@@ -7,12 +7,13 @@ lets us, so that moving everybody off some CPUs takes the same time for ten cont
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY
 from pinfold.core.reconcile import Observed, Wanted, steps
-from pinfold.formats.kubepods import Phase, ref_of
+from pinfold.formats.kubepods import Phase, parse_parent, ref_of, told_uid
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.kubesettings import Quota
@@ -61,7 +62,12 @@ class KubeRuntime(Roster):
         self._astray = False
         """Whether the last close look has found somebody elsewhere."""
         self._owners: dict[ContainerRef, CPUSet] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self.gives_quotas = True
+        """Whether containers without CPUs of their own are limited: a kubelet can do without."""
+        self.is_synchronized = False
+        """Whether the runtime has ever told of everything that runs."""
+        self._untold: dict[tuple[Path, str], Setting] = {}
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def kind(self) -> str:
@@ -81,6 +87,7 @@ class KubeRuntime(Roster):
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these."""
         super().replace_all(pods, containers)
+        self.is_synchronized = True
         self._alive &= self.pods.keys()
         for pod_id in self.pods:
             self.is_gone(pod_id)
@@ -207,7 +214,18 @@ class KubeRuntime(Roster):
                 continue
             owners = {self.group(found) for found in self.containers_of(pod_id) if self._is_owner(found, want)}
             singles += [path for path in tree.containers(group) if path not in owners]
-        return guaranteed, singles
+        return guaranteed + self._strangers(want), singles
+
+    def _strangers(self, want: Wanted) -> list[Path]:
+        """Return the Guaranteed pods that share and the runtime has not told of: some tell only of what comes."""
+        if self.is_synchronized or not self.pods:
+            return []
+        known = {*map(told_uid, self.pods.values()), *(ref.pod for ref in want.exclusive)}
+        places = {
+            group: parse_parent(f"/{group.relative_to(self._groups.tree.root)}")
+            for group in self._groups.tree.guaranteed()
+        }
+        return [group for group, place in places.items() if place is not None and place.uid not in known]
 
     def _is_owner(self, container: RuntimeContainer, want: Wanted) -> bool:
         return ref_of(self.pods[container.pod], container) in want.exclusive
@@ -247,6 +265,8 @@ class KubeRuntime(Roster):
         pod = self.pod(container.pod) if container is not None else None
         if container is None or group is None or pod is None:
             return ()
+        if not self.gives_quotas:
+            return ()
         period = container.period or Quota(None).period
         limits = {found.name: found.resources.limits.cpu or 0 for found in pod.all_containers}
         whole = Quota.of_millicpu(sum(limits.values()), period) if all(limits.values()) else Quota(None)
@@ -263,13 +283,13 @@ class KubeRuntime(Roster):
         wanted = [setting for setting in settings if setting.properties]
         if self._systemd is None or not wanted:
             return
-        task = asyncio.get_running_loop().create_task(self._keep(wanted))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._untold.update(((setting.group, setting.file), setting) for setting in wanted)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._keep(self._systemd))
 
-    async def _keep(self, settings: list[Setting]) -> None:
-        assert self._systemd is not None  # noqa: S101 - for mypy; the only caller has looked
-        try:
-            await self._systemd.keep(settings)
-        except GroupError:
-            return  # the next reconcile finds what came of it
+    async def _keep(self, systemd: Systemd) -> None:
+        """Tell one after the other, and of each only the last: what is old must not come after what is new."""
+        while self._untold:
+            settings, self._untold = list(self._untold.values()), {}
+            with suppress(GroupError):  # the next reconcile finds what came of it
+                await systemd.keep(settings)

@@ -1,0 +1,234 @@
+"""A node of Kubernetes on the kernel this runs on: what it does about what a runtime tells, or does not tell."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from pinfold.core.config import Config, Reservation
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.presets import from_shape
+from pinfold.core.state import State
+from pinfold.errors import PinfoldError
+from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
+from pinfold.manager.crifollower import CRIFollower
+from pinfold.manager.manager import Manager, Note
+from pinfold.manager.podnode import PodNode
+from pinfold.node.cgroupfiles import CgroupError
+from pinfold.node.grouperrors import GroupError, KindUnavailableError
+from pinfold.runtimes.base import ApplyError
+from pinfold.runtimes.kubernetes import KubeRuntime
+from tests.contract import workload
+from tests.contract.kubenode import BURSTABLE, GUARANTEED, Node
+from tests.contract.workload import Workload, allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pinfold.manager.notes import Notes
+    from pinfold.node.kubesettings import Setting
+    from pinfold.node.systemdslices import Systemd
+    from pinfold.runtimes.criclient import CRIClient
+
+ALL = workload.online()
+FIRST = CPUSet.of(ALL.lowest)
+
+pytestmark = pytest.mark.skipif(
+    len(ALL) < 2 or os.geteuid() != 0, reason="needs two CPUs, and to be root as a kubelet is"
+)
+
+
+class Told:
+    """Keeps what was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+
+    def tell(self, note: Note) -> None:
+        self.notes.append(note)
+
+    def whats(self) -> list[str]:
+        return [note.what for note in self.notes if note.what != "state"]
+
+
+class NoDisk:
+    """A State that is kept nowhere."""
+
+    def save(self, state: State) -> None:
+        """Forget it."""
+
+
+class Tried:
+    """A PodNode over real groups, told by whoever tests it."""
+
+    def __init__(self, groups: Node, systemd: Systemd | None = None) -> None:
+        self.groups = groups
+        self.told = Told()
+        machine = from_shape(f"cores:{max(ALL) + 1}")
+        admitter = Config("static", reserved=Reservation.of(FIRST)).build(machine)
+        self.runtime = KubeRuntime("nri", groups.groups, systemd=systemd)
+        state = admitter.policy.start(State.new())
+        self.manager = Manager(admitter, self.runtime, NoDisk(), state, self.told.tell, machine)
+        self.node = PodNode(self.manager, self.runtime, cast("Notes", self.told))
+
+    def pod(self, qos: str, uid: str) -> RuntimePod:
+        """Make a pod's group, and return what a runtime says of it."""
+        return RuntimePod(f"s-{uid}", uid, uid, "default", self._path(self.groups.pod(qos, uid)))
+
+    def container(self, pod: RuntimePod, milli: int, phase: Phase = Phase.RUNNING) -> RuntimeContainer:
+        """Return what a runtime says of a container, whether or not it is there."""
+        path = f"{pod.cgroup_parent}/app"
+        shares, quota = milli * 1024 // 1000, milli * 100
+        return RuntimeContainer(f"c-{pod.uid}", pod.id, "app", phase, cgroups_path=path, shares=shares, quota=quota)
+
+    def run(self, pod: RuntimePod) -> int:
+        """Start a process in its container's group."""
+        return self.groups.container(self.groups.groups.tree.pod(pod.cgroup_parent), "app")[1]
+
+    def _path(self, group: Path) -> str:
+        return "/" + "/".join(self.groups.groups.tree.parts(group))
+
+
+@pytest.fixture
+def groups() -> Iterator[Node]:
+    running = Workload()
+    try:
+        node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", "cgroupfs", running)
+    except (KindUnavailableError, CgroupError) as error:
+        running.end()
+        pytest.skip(str(error))
+    yield node
+    running.end()
+    node.end()
+
+
+@pytest.fixture
+def tried(groups: Node) -> Tried:
+    return Tried(groups)
+
+
+def test_an_owner_whose_group_cannot_be_found_does_not_start(tried: Tried) -> None:
+    pod = tried.pod(GUARANTEED, "db")
+    tried.node.resync([pod], [])
+    container = tried.container(pod, 1000, Phase.CREATED)
+    assert tried.node.arrive(container)
+    with pytest.raises(ApplyError, match="its cgroup cannot be found"):
+        tried.node.check_group(container)
+    tried.run(pod)
+    tried.node.check_group(container)
+
+
+def test_a_guaranteed_pod_that_nobody_has_told_of_leaves_an_owners_cpus_too(tried: Tried) -> None:
+    stranger = tried.run(tried.pod(GUARANTEED, "stranger"))
+    pod = tried.pod(GUARANTEED, "db")
+    tried.runtime.know_pod(pod)  # as a runtime does that never tells of what runs already
+    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    assert cpus is not None
+    assert allowed(stranger) == {str(ALL - cpus)}
+
+
+def test_what_cannot_be_applied_does_not_keep_a_runtime_from_connecting(tried: Tried) -> None:
+    def refuse(*_: object, **__: object) -> tuple[Setting, ...]:
+        raise GroupError("no")
+
+    tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
+    assert tried.node.resync([tried.pod(BURSTABLE, "web")], []) == []
+    assert "reconcile-failed" in tried.told.whats()
+
+
+def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
+    pod = tried.pod(GUARANTEED, "db")
+    tried.node.resync([pod], [])
+    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    assert cpus is not None
+    real = tried.groups.groups.set_pool
+
+    def refuse(*_: object, **__: object) -> tuple[Setting, ...]:
+        raise GroupError("no")
+
+    tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
+    tried.node.pod_gone(pod.id)
+    assert "not-released" in tried.told.whats()
+    assert tried.manager.state.exclusive == cpus
+    tried.groups.groups.set_pool = real  # type: ignore[method-assign]
+    tried.node.settle()
+    assert not tried.manager.state.exclusive
+
+
+class Listing:
+    """A CRI runtime that lists what it is given."""
+
+    def __init__(self) -> None:
+        self.known: tuple[list[RuntimePod], list[RuntimeContainer]] = ([], [])
+
+    async def pods(self) -> list[RuntimePod]:
+        return self.known[0]
+
+    async def containers(self) -> list[RuntimeContainer]:
+        return self.known[1]
+
+
+def test_a_pod_that_a_listing_has_missed_once_keeps_its_cpus(tried: Tried) -> None:
+    pod = tried.pod(GUARANTEED, "db")
+    tried.node.resync([pod], [])
+    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+
+    async def look(times: int) -> CPUSet:
+        follower = CRIFollower(tried.node, cast("CRIClient", Listing()), cast("Notes", tried.told), lambda *_: None)
+        follower._first = False  # noqa: SLF001 - as beside NRI
+        for _ in range(times):
+            await follower.look(patiently=True)
+        return tried.manager.state.exclusive
+
+    assert asyncio.run(look(1)) == cpus
+    assert not asyncio.run(look(2))
+
+
+class SlowSystemd:
+    """A systemd that takes its time."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    async def keep(self, settings: Iterable[Setting]) -> tuple[str, ...]:
+        found = list(settings)
+        await asyncio.sleep(0.02 / (1 + len(self.kept)))  # the first one longest
+        self.kept.update({f"{setting.group}/{setting.file}": setting.value for setting in found})
+        return ()
+
+
+def test_systemd_is_told_the_newest_last(groups: Node) -> None:
+    systemd = SlowSystemd()
+    tried = Tried(groups, cast("Systemd", systemd))
+
+    async def change() -> None:
+        pod = tried.pod(GUARANTEED, "db")
+        tried.runtime.know_pod(pod)
+        for _ in range(3):
+            tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+            await asyncio.sleep(0)
+            tried.node.pod_gone(pod.id)
+            tried.runtime.know_pod(pod)
+        if tried.runtime._telling is not None:  # noqa: SLF001 - the last one tells all that there is
+            await tried.runtime._telling  # noqa: SLF001
+
+    asyncio.run(change())
+    for name, value in systemd.kept.items():
+        if name.endswith("cpuset.cpus"):
+            assert value == str(tried.manager.state.shared)
+
+
+def test_a_read_only_node_refuses_nobody(groups: Node) -> None:
+    tried = Tried(groups)
+    tried.node.read_only = True
+    pod = tried.pod(GUARANTEED, "db")._replace(annotations={"pinfold.dev/movable": "perhaps"})
+    tried.runtime.know_pod(pod)
+    assert tried.node.arrive(tried.container(pod, 1000)) is None
+    tried.node.read_only = False
+    with pytest.raises(PinfoldError, match="neither true nor false"):
+        tried.node.arrive(tried.container(pod, 1000))
