@@ -1,4 +1,4 @@
-"""Whether a kubelet on this node manages CPUs itself: its state file says so, or it says so when asked (/configz).
+"""Whether a kubelet on this node manages CPUs itself: by its state file, its configuration, or its answer (/configz).
 
 Two managers of the same CPUs would undo each other, so whoever comes second only watches, or takes over.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import parse_checkpoint
+from pinfold.formats.kubeletconfig import parse_kubelet_config
 from pinfold.node.statefile import read_state_file
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
 
 FILE: Final = "cpu_manager_state"
+CONFIG: Final = "config.yaml"
 READ_ONLY_PORT: Final = 10_255
 _STATIC: Final = "static"
 _SLOWEST: Final = 1.0
@@ -40,11 +42,18 @@ def find_kubelet(directory: Path, port: int = READ_ONLY_PORT) -> KubeletState | 
     """Return the state of a kubelet whose own policy gives CPUs away; None if there is none."""
     path = directory / FILE
     found = _read(path)
-    if found is None and ask_policy(port) == _STATIC:
-        return KubeletState(
-            path, _STATIC, None, "the kubelet says that its policy is static, and there is no such file"
-        )
+    if found is None and _STATIC in {_configured(directory / CONFIG), ask_policy(port)}:
+        return KubeletState(path, _STATIC, None, "the kubelet is to have policy static, and there is no such file")
     return found
+
+
+def _configured(path: Path) -> str | None:
+    """Return the policy in the kubelet's configuration, where kubeadm and most others put it; None if it has none."""
+    try:
+        text = read_state_file(path)
+        return None if text is None else parse_kubelet_config(text).config.policy
+    except PinfoldError:
+        return None
 
 
 def ask_policy(port: int = READ_ONLY_PORT) -> str | None:

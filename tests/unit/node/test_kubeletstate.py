@@ -57,6 +57,15 @@ def test_a_static_kubelet_is_found_by_its_file(tmp_path: Path, version: Literal[
     assert (found.policy, found.state) == ("static", STATE)
 
 
+@pytest.mark.parametrize(("policy", "manages"), [("static", True), ("none", False), ("nonsense", False)])
+def test_a_kubelet_that_is_to_be_static_is_found_by_its_configuration(
+    tmp_path: Path, policy: str, *, manages: bool
+) -> None:
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    (tmp_path / "config.yaml").write_text(f"{head}cpuManagerPolicy: {policy}\n")
+    assert (find_kubelet(tmp_path, CLOSED) is not None) == manages
+
+
 def test_a_kubelet_with_policy_none_manages_nothing(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(format_checkpoint("none", State(CPUSet())))
     assert find_kubelet(tmp_path, CLOSED) is None
