@@ -22,6 +22,11 @@ FILES = (str(EXAMPLES / "fleet.yaml"), str(EXAMPLES / "fleet-pods.yaml"))
 TARGET = 60
 
 
+def all_cpus() -> int:
+    """Return how many processes can work at the same time here."""
+    return len(os.sched_getaffinity(0))
+
+
 def measure(jobs: int, seed: int) -> dict[str, object]:
     """Return the figures of one plan."""
     command = [sys.executable, "-m", "pinfold", "fleet", *FILES, "-o", "json"]
@@ -34,6 +39,7 @@ def measure(jobs: int, seed: int) -> dict[str, object]:
         sys.exit(done.stderr.decode())
     found = json.loads(done.stdout)
     return {
+        "name": f"fleet/nodes={found['nodes']}/jobs={jobs}",
         "jobs": jobs,
         "nodes": found["nodes"],
         "containers": found["containers"],
@@ -45,10 +51,19 @@ def measure(jobs: int, seed: int) -> dict[str, object]:
     }
 
 
+def line(figure: dict[str, object]) -> str:
+    """Return the figures of one plan as a line of text."""
+    return (
+        f"{figure['nodes']:,} nodes, {figure['containers']:,} containers, 2 schedulers, {figure['jobs']} processes: "
+        f"{figure['seconds']:.1f} s (target {TARGET}), {figure['cpu_seconds']:.1f} s of CPU, "
+        f"largest process {figure['largest_process_mib']:.0f} MiB"
+    )
+
+
 def main(arguments: list[str]) -> int:
     """Measure and print; the exit code does not depend on the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fleet", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--jobs", default=str(len(os.sched_getaffinity(0))), metavar="N,N…")
+    parser.add_argument("--jobs", default=str(all_cpus()), metavar="N,N…")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print machine-readable figures")
     wanted = parser.parse_args(arguments)
@@ -57,12 +72,7 @@ def main(arguments: list[str]) -> int:
         figure = measure(jobs, wanted.seed)
         figures.append(figure)
         if not wanted.json:
-            print(
-                f"{figure['nodes']:,} nodes, {figure['containers']:,} containers, 2 schedulers, {jobs} processes: "
-                f"{figure['seconds']:.1f} s (target {TARGET}), {figure['cpu_seconds']:.1f} s of CPU, "
-                f"largest process {figure['largest_process_mib']:.0f} MiB",
-                flush=True,
-            )
+            print(line(figure), flush=True)
     if wanted.json:
         print(json.dumps(figures, indent=1))
     return 0

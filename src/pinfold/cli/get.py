@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.cli.client import Client, add_socket
 from pinfold.core.cpuset import CPUSet
+from pinfold.formats.plancolumns import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -43,11 +44,17 @@ def show(client: Client, what: str, output: str) -> str:
         return json.dumps(data, indent=2)
     if isinstance(data, dict):
         return table(["", ""], [[name, _cell(value)] for name, value in data.items()])
-    return (
-        table([name.upper() for name in data[0]], [[_cell(value) for value in row.values()] for row in data])
-        if data
-        else f"no {what}"
-    )
+    if not data:
+        return f"no {what}"
+    rows = without_namespace(data)
+    return table([name.upper() for name in rows[0]], [[_cell(value) for value in row.values()] for row in rows])
+
+
+def without_namespace(rows: Rows) -> Rows:
+    """Return the rows as people want to see them: their namespace only if there is more than one."""
+    if len({row["namespace"] for row in rows if row["namespace"]}) > 1:
+        return rows
+    return [{name: value for name, value in row.items() if name != "namespace"} for row in rows]
 
 
 def _data(client: Client, what: str) -> Rows | dict[str, Any]:
@@ -63,6 +70,7 @@ def _data(client: Client, what: str) -> Rows | dict[str, Any]:
         return _pods(rows)
     return [
         {
+            "namespace": row["namespace"],
             "pod": row["pod"],
             "container": row["container"],
             "qos": row["qos"],
@@ -82,6 +90,7 @@ def _pods(rows: Rows) -> Rows:
         pods.setdefault((row["namespace"], row["pod"]), []).append(row)
     return [
         {
+            "namespace": namespace,
             "pod": pod,
             "qos": of[0]["qos"],
             "kind": of[0]["kind"],
@@ -89,28 +98,32 @@ def _pods(rows: Rows) -> Rows:
             "exclusive": str(_union(row["cpus"] for row in of if row["exclusive"])),
             "restarts": sum(row["restarts"] for row in of),
         }
-        for (_, pod), of in pods.items()
+        for (namespace, pod), of in pods.items()
     ]
 
 
 def _cpus(node: dict[str, Any], rows: Rows) -> Rows:
     owner = {
-        cpu: f"{row['pod']}/{row['container']}" for row in rows if row["exclusive"] for cpu in CPUSet.parse(row["cpus"])
+        cpu: (row["namespace"], f"{row['pod']}/{row['container']}")
+        for row in rows
+        if row["exclusive"]
+        for cpu in CPUSet.parse(row["cpus"])
     }
     reserved = CPUSet.parse(node["pools"]["reserved"])
     return [
         {
             "cpu": cpu,
             "pool": "exclusive" if cpu in owner else "reserved" if cpu in reserved else "shared",
-            "owner": owner.get(cpu, ""),
+            "namespace": owner.get(cpu, ("", ""))[0],
+            "owner": owner.get(cpu, ("", ""))[1],
         }
         for cpu in CPUSet.parse(node["pools"]["online"])
     ]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows under their heads, in columns."""
-    lines = [list(head), *map(list, rows)]
+    """Return rows under their heads, in columns; nothing in them can speak to the terminal."""
+    lines = [list(head), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -10,8 +10,8 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pinfold.cli.planarguments import add_arguments
-from pinfold.cli.planinputs import BadQuestion, read_inputs, read_text
+from pinfold.cli.planarguments import BadQuestion, add_arguments
+from pinfold.cli.planinputs import read_inputs, read_text
 from pinfold.cli.planjournal import JournalEvents, format_then, then_data
 from pinfold.cli.planprogress import shown
 from pinfold.cli.terminal import look

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.settingstable import CPU_MANAGER, SETTINGS, TOPOLOGY_MANAGER
 from pinfold.core.presets import SHAPES
+from pinfold.errors import PinfoldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,10 @@ _NOT_PLANNED: Final = ("reconcile_period", "cfs_quota", "cfs_period")
 _EXAMPLE: Final = SHAPES["epyc-7303-2s"]
 _MOST_ORDERS: Final = 1_000_000
 _SEED: Final = 1
+
+
+class BadQuestion(PinfoldError):  # noqa: N818 - the fact, as the others in this family
+    """Flags that do not go together, or say nothing that can be planned."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +60,8 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--as",
         dest="view",
         choices=("pinfold", "kubelet"),
-        default="pinfold",
-        help="whose decisions: always sound ones (the default), or the kubelet's, with a warning where they are not",
+        help="whose decisions: always sound ones (the default), or the kubelet's, with a warning where they are not; "
+        "with --live the daemon's",
     )
     group.add_argument("--config", dest="config_file", metavar="FILE", help=SETTINGS["config_file"].meaning)
 
@@ -80,7 +85,11 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
 def _add_questions(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what if")
     group.add_argument(
-        "--without", metavar="POD", action="append", default=[], help="without a pod, or all of a workload"
+        "--without",
+        metavar="POD",
+        action="append",
+        default=[],
+        help="without a pod that is there, else one of a file; or all of a workload",
     )
     group.add_argument("--replicas", metavar="POD=N", action="append", default=[], help="with so many of a pod")
     group.add_argument(

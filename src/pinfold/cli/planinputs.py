@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.cli.machine import machine_name, read_machine
-from pinfold.cli.planarguments import as_serve
+from pinfold.cli.planarguments import BadQuestion, as_serve
 from pinfold.cli.planlive import Live, read_live
+from pinfold.cli.planpods import Filed, make_scenario
 from pinfold.cli.settings import read_settings
 from pinfold.core.compare import Variant, name_of
 from pinfold.core.planner import EMPTY_NODE, Running
 from pinfold.core.policies.options import POD_LEVEL
-from pinfold.core.whatif import Scenario, UnknownPod
-from pinfold.errors import ConfigError, ParseError, PinfoldError, Problem, StateError, excerpt
+from pinfold.core.recover import recover
+from pinfold.core.whatif import Scenario
+from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
 from pinfold.formats.checkpoint import parse_checkpoint
 from pinfold.formats.kubeletflags import parse_key_values
-from pinfold.formats.podyaml import MAX_PODS, parse_pods
+from pinfold.formats.podyaml import parse_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pinfold.core.config import Config
     from pinfold.core.pods import Pod, PodUID
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
     from pinfold.core.topology import Topology
 
 _MAX_FILE: Final = 64 << 20
-_MOST_REPLICAS: Final = MAX_PODS
-_MOST_CPUS: Final = 65_536
+_LOST: Final = "cannot keep its CPUs under these settings; it comes again, before all others"
 
 
 class Inputs(NamedTuple):
@@ -44,54 +45,64 @@ class Inputs(NamedTuple):
     warnings: tuple[str, ...]
 
 
-class BadQuestion(PinfoldError):  # noqa: N818 - the fact, as the others in this family
-    """Flags that do not go together, or say nothing that can be planned."""
-
-
 def read_inputs(args: argparse.Namespace) -> Inputs:
     """Return what the flags ask for, or raise what is wrong with them."""
     live = read_live(args) if args.live else None
-    machines = _machines(args, live)
     warnings: list[str] = []
     given = as_serve(args)
     if live is not None:
         _fill_in(args, given, live, warnings)
+    machines = _machines(args, live, given.view)
     configs = [_config(given, topology, warnings) for _, topology in machines]
     variants = _variants(args, machines, configs)
     # Of a live node, what it has is kept only on its own machine; elsewhere its pods come anew, before all others.
     kept = live if live is not None and machines[0][1] is live.topology else None
-    state = _state(args, kept, configs[0], variants)
-    moved = live.pods if live is not None and kept is None else ()
-    pods = (*moved, *_pods(args.pods, warnings))
-    known = {pod.uid for pod in kept.pods} if kept is not None else set()
-    others = tuple(uid for uid in (state.assignments if state else ()) if uid not in known)
-    scenario = Scenario(pods, kept.pods if kept is not None else (), others=others)
-    scenario = _changed(args, scenario)
+    state, lost = _state(args, kept, configs[0], variants)
+    there = _there(live, kept, state, lost)
+    scenario = make_scenario(args, there, _pods(args.pods, warnings))
+    again = {pod.uid: pod for pod in there.arriving if pod.uid in lost}
+    warnings += (f"pod {_shown(pod)} {_LOST}" for pod in scenario.arriving if again.get(pod.uid) == pod)
     running = Running(state, scenario.running, scenario.gone) if state is not None else EMPTY_NODE
     return Inputs(variants, scenario.arriving, running, tuple(dict.fromkeys(warnings)))
 
 
-def _machines(args: argparse.Namespace, live: Live | None) -> list[tuple[str, Topology]]:
+def _there(live: Live | None, kept: Live | None, state: State | None, lost: Collection[PodUID]) -> Scenario:
+    """Return who is there: those who stay where they are, and those who have to come again, before all others."""
+    pods = live.pods if live is not None else ()
+    known = {pod.uid for pod in pods}
+    again = known if kept is None else lost
+    others = tuple(uid for uid in (state.assignments if state else ()) if uid not in known)
+    return Scenario(
+        arriving=tuple(pod for pod in pods if pod.uid in again),
+        running=tuple(pod for pod in pods if pod.uid not in again),
+        gone=tuple(lost),
+        others=others,
+    )
+
+
+def _machines(args: argparse.Namespace, live: Live | None, view: str | None) -> list[tuple[str, Topology]]:
     """Return the machines by name: those that are named, that of the daemon, or this one."""
     if live is not None and not (args.preset or args.file or args.sysroot):
         return [("", live.topology)]
     found = []
     for preset in args.preset or [None]:
-        one = argparse.Namespace(preset=preset, file=args.file, sysroot=args.sysroot, view=args.view)
+        one = argparse.Namespace(preset=preset, file=args.file, sysroot=args.sysroot, view=view)
         found.append((machine_name(one), read_machine(one)))
     return found
 
 
 def _fill_in(args: argparse.Namespace, given: argparse.Namespace, live: Live, warnings: list[str]) -> None:
     """Take the daemon's settings where no flag says otherwise; reserved CPUs mean something on its machine only."""
-    if given.config_file is not None:
-        return
-    elsewhere = args.preset or args.file or args.sysroot
-    told = {"policy": live.policy, **(live.settings or {})} | ({} if elsewhere else {"reserved_cpus": live.reserved})
+    told = {"policy": live.policy, **(live.settings or {})}
+    if given.config_file is not None:  # which says everything but whose decisions are asked for
+        told = {name: text for name, text in told.items() if name == "view"}
+    elif not (args.preset or args.file or args.sysroot or given.kube_reserved or given.system_reserved):
+        told["reserved_cpus"] = live.reserved
     for name, text in told.items():
         if getattr(given, name, "") is None and text:
             setattr(given, name, text)
-    if live.settings is None and given.policy_options is None and not args.options and live.policy != "none":
+    says_options = given.policy_options is not None or args.options or given.config_file is not None
+    if live.settings is None and not says_options and live.policy != "none":
         warnings.append("the daemon does not tell its options; none are taken, unless --policy-options says so")
 
 
@@ -131,22 +142,35 @@ def _option_sets(texts: Sequence[str], config: Config, topology: Topology) -> li
     return found
 
 
-def _state(args: argparse.Namespace, live: Live | None, config: Config, variants: Sequence[Variant]) -> State | None:
-    """Return the State that is there already, if it fits the machine; None of an empty node."""
+def _state(
+    args: argparse.Namespace, live: Live | None, config: Config, variants: Sequence[Variant]
+) -> tuple[State | None, Collection[PodUID]]:
+    """Return the State that is there already, None of an empty node; and whose CPUs a daemon could not keep."""
     if args.state is None and live is None:
-        return None
+        return None, ()
     where, text = ("the daemon", live.checkpoint) if live is not None else (args.state, read_text(args.state))
     try:
         state = parse_checkpoint(text, policy=config.policy, pod_level=POD_LEVEL.is_on(config.gates))
-        if len(variants) == 1:
-            variants[0].config.build(variants[0].topology).policy.start(state)
+        return _fitted(state, variants[0], live) if len(variants) == 1 else (state, ())
     except (ParseError, StateError) as error:
         raise BadQuestion(f"{where}: {error}") from error
-    return state
 
 
-def _pods(names: Sequence[str], warnings: list[str]) -> tuple[Pod, ...]:
-    pods: list[Pod] = []
+def _fitted(state: State, variant: Variant, live: Live | None) -> tuple[State, Collection[PodUID]]:
+    """Return the State if it fits the node; one of a daemon is made to: who cannot keep their CPUs comes again."""
+    policy = variant.config.build(variant.topology).policy
+    try:
+        policy.start(state)
+    except StateError:
+        if live is None:
+            raise
+        state, lost = recover(policy, state.assignments)
+        return state, dict.fromkeys(ref.pod for ref in lost)
+    return state, ()
+
+
+def _pods(names: Sequence[str], warnings: list[str]) -> list[Filed]:
+    pods: list[Filed] = []
     seen: dict[PodUID, str] = {}
     for name in names:
         shown = "stdin" if name == "-" else name
@@ -154,10 +178,14 @@ def _pods(names: Sequence[str], warnings: list[str]) -> tuple[Pod, ...]:
         warnings += (f"ignored: {note}" for note in documents.ignored)
         for pod in documents.pods:
             if pod.uid in seen:
-                raise BadQuestion(f"{shown}: pod {excerpt(f'{pod.namespace}/{pod.name}')} is in {seen[pod.uid]} too")
+                raise BadQuestion(f"{shown}: pod {_shown(pod)} is in {seen[pod.uid]} too")
         seen |= {pod.uid: shown for pod in documents.pods}
-        pods += documents.pods
-    return tuple(pods)
+        pods += (Filed(shown, pod) for pod in documents.pods)
+    return pods
+
+
+def _shown(pod: Pod) -> str:
+    return excerpt(f"{pod.namespace}/{pod.name}")
 
 
 def read_text(name: str) -> str:
@@ -174,41 +202,3 @@ def read_text(name: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise ParseError(f"is not text (byte {error.start + 1} is not UTF-8)", where=shown) from None
-
-
-def _changed(args: argparse.Namespace, scenario: Scenario) -> Scenario:
-    """Return the scenario with all what-ifs in it."""
-    for flag, texts, change in (
-        ("--without", args.without, Scenario.without),
-        ("--resize", args.resize, _resize),
-        ("--replicas", args.replicas, _replicate),
-    ):
-        for text in texts:
-            try:
-                scenario = change(scenario, text)
-            except ParseError as error:
-                raise error.within(flag) from None
-            except UnknownPod as error:
-                raise BadQuestion(f"{flag}: {error}") from None
-    return scenario
-
-
-def _resize(scenario: Scenario, text: str) -> Scenario:
-    who, cpus = _split(text, "POD/CONTAINER", 1, _MOST_CPUS)
-    pod, slash, container = who.rpartition("/")
-    if not slash:
-        raise ParseError(f"expected POD/CONTAINER=N, found {excerpt(text)}")
-    return scenario.resize(pod, container, cpus)
-
-
-def _replicate(scenario: Scenario, text: str) -> Scenario:
-    return scenario.replicas(*_split(text, "POD", 0, _MOST_REPLICAS))
-
-
-def _split(text: str, what: str, least: int, most: int) -> tuple[str, int]:
-    """Return the name and the number of NAME=N."""
-    name, equals, number = text.rpartition("=")
-    digits = number.strip()
-    if not (name and equals and digits.isdecimal() and len(digits) <= len(str(most)) and least <= int(digits) <= most):
-        raise ParseError(f"expected {what}=N with N from {least} to {most:,}, found {excerpt(text)}")
-    return name.strip(), int(digits)

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.places import check_path
-from pinfold.cli.planinputs import BadQuestion
+from pinfold.cli.planarguments import BadQuestion
 from pinfold.cli.when import parse_when, show_when
 from pinfold.formats.canvas import Canvas, wrap
 from pinfold.formats.journaltrace import JournalReader

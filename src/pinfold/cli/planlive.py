@@ -29,7 +29,7 @@ class Live(NamedTuple):
     reserved: str
     """The list of reserved CPUs."""
     settings: Mapping[str, str] | None
-    """Its further settings, as flags would say them; None if it does not tell."""
+    """Its further settings by their names in `settingstable`, as flags would say them; None if it does not tell."""
 
 
 def read_live(args: argparse.Namespace) -> Live:

@@ -110,7 +110,8 @@ def _in_order(events: Iterator[_Placed]) -> Iterator[Event]:
 
 def _json_events(text: str) -> Iterator[_Placed]:
     known = _Known()
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not splitlines: a string of JSON may have U+2028 and the like in it as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _Placed(number, _json_event(line, f"line {number}", known))
 

@@ -103,11 +103,12 @@ class Control:
         manager = self._loop.manager
         policy = manager.admitter.policy
         pod_level = isinstance(policy, StaticPolicy) and policy.pod_level
-        names = ("topology_policy", "topology_scope", "topology_options", "feature_gates")
+        told = {"policy_options": "options", "view": "fidelity"}
+        told |= {name: name for name in ("topology_policy", "topology_scope", "topology_options", "feature_gates")}
         return {
             "checkpoint": format_checkpoint(policy.name, manager.state, pod_level=pod_level),
             "pods": [pod_document(pod) for pod in self._loop.node.pods.values()],
-            "settings": {"policy_options": self._about["options"], **{name: self._about[name] for name in names}},
+            "settings": {setting: self._about[name] for setting, name in told.items()},
         }
 
     def _events(self, request: Request) -> Response:

@@ -6,9 +6,6 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
-from socketserver import UnixStreamServer
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +19,7 @@ from pinfold.formats.checkpoint import format_checkpoint
 from pinfold.formats.poddoc import pod_document
 from pinfold.formats.topologyjson import format_topology_json
 from tests.property.strategies import pinned
+from tests.unit.cli.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +81,50 @@ def test_a_pod_that_runs_is_left_out(socket: str, capsys: pytest.CaptureFixture[
     assert live(socket, capsys, new, "--without", "one") == {"two": "4-7,36-39", "new": "1-2,33-34"}
 
 
+@pytest.mark.parametrize("elsewhere", [(), ("--preset", "epyc-7303-2s")])
+def test_a_pod_that_runs_does_not_come_a_second_time(
+    socket: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, elsewhere: tuple[str, ...]
+) -> None:
+    again = tmp_path / "again.yaml"
+    again.write_text(POD.format(name="new", cpus=1) + POD.format(name="one", cpus=2))
+    assert main(["plan", "--live", "--socket", socket, str(again), *elsewhere]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f'{again}: pod "default/one" runs already; ' in told
+    assert told.endswith("add --without default/one\n")
+
+
+def test_a_pod_with_the_uid_of_one_that_runs_does_not_come_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(POD.format(name="other", cpus=1).replace("name: other", "name: other, uid: u"))
+    with answering(tmp_path / "s", answers()) as path:
+        assert main(["plan", "--live", "--socket", path, str(other)]) == 2
+        assert 'pod "default/other" runs already as "default/web"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "elsewhere"), [("one", ()), ("default/one", ()), ("one", ("--preset", "epyc-7303-2s"))]
+)
+def test_a_pod_comes_in_the_place_of_one_that_is_left_out(
+    socket: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, elsewhere: tuple[str, ...]
+) -> None:
+    again = tmp_path / "again.yaml"
+    again.write_text(POD.format(name="one", cpus=2))
+    found = live(socket, capsys, str(again), "--without", name, *elsewhere)
+    assert list(found) == ["two", "one"]
+    assert found["one"] == ("1,33" if not elsewhere else "5,37")
+
+
+def test_a_pod_of_a_file_is_left_out_if_nobody_who_runs_is_called_so(
+    socket: str, capsys: pytest.CaptureFixture[str], new: str
+) -> None:
+    assert list(live(socket, capsys, new, "--without", "new")) == ["one", "two"]
+    assert main(["plan", "--live", "--socket", socket, new, "--without", "nobody"]) == 2
+    assert 'no pod "nobody"; there are new, one, two' in capsys.readouterr().err
+
+
 def test_a_pod_that_runs_gets_replicas(socket: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = live(socket, capsys, "--replicas", "two=3")
     assert set(found) == {"one", "two", "two-0", "two-1"}
@@ -136,34 +178,6 @@ def test_a_plan_is_what_the_daemon_then_does(
     assert pools == data["pools"]
 
 
-@contextmanager
-def answering(path: Path, answers: dict[str, object]) -> Iterator[str]:
-    """Answer on a socket as a daemon of any kind would."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(answers[self.path.removeprefix("/v1/")]).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def address_string(self) -> str:
-            return ""
-
-    with UnixStreamServer(str(path), Handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield str(path)
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def answers(**changes: object) -> dict[str, object]:
     """Return what a daemon says that has one pod, and whole cores as its option."""
     pod = Pod(PodUID("u"), "web", containers=(pinned(2),))
@@ -191,6 +205,55 @@ def test_the_daemons_settings_are_taken_and_flags_override_them(
         main([*args, "--policy-options=strict-cpu-reservation=false", "--topology-manager-policy=none"])
         node = json.loads(capsys.readouterr().out)["node"]
         assert (node["options"], node["topology_policy"]) == ({"strict-cpu-reservation": "false"}, "none")
+
+
+def test_it_decides_as_the_daemon_does_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
+    )
+    with daemon(tmp_path, "--as", "kubelet") as socket:
+        args = ["plan", "--live", "--socket", socket, "-o", "json"]
+
+        def fidelity(*more: str) -> str:
+            assert main([*args, *more]) == 0
+            return str(json.loads(capsys.readouterr().out)["node"]["fidelity"])
+
+        assert fidelity() == fidelity("--preset", "cores:8") == fidelity("--config", str(config)) == "kubelet"
+        assert fidelity("--as", "pinfold") == "pinfold"
+
+
+def test_reserved_amounts_are_taken_instead_of_the_daemons_reserved_cpus(
+    socket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flag in ("--kube-reserved", "--system-reserved"):
+        assert main(["plan", "--live", "--socket", socket, "-o", "json", flag, "cpu=2"]) == 0
+        out, err = capsys.readouterr()
+        assert not err
+        assert json.loads(out)["pools"]["reserved"] == "0,32"
+
+
+def test_whoever_cannot_keep_their_cpus_under_other_settings_comes_again(
+    socket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["plan", "--live", "--socket", socket, "-o", "json", "--kube-reserved", "cpu=8"]
+    assert main(args) == 0
+    out, err = capsys.readouterr()
+    data = json.loads(out)
+    assert data["pools"]["reserved"] == "0-3,32-35"
+    assert {row["pod"]: (row["cpus"], row["running"]) for row in data["placements"]} == {
+        "one": ("8-10,40-42", False),
+        "two": ("4-7,36-39", True),
+    }
+    assert err == (
+        'pinfold: warning: pod "default/one" cannot keep its CPUs under these settings; '
+        "it comes again, before all others\n"
+    )
+    assert main([*args, "--without", "one"]) == 0
+    assert not capsys.readouterr().err
 
 
 def test_a_daemon_that_does_not_tell_its_options_is_warned_about(

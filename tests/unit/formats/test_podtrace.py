@@ -37,6 +37,18 @@ def test_rows_of_a_pod_stand_below_each_other() -> None:
     assert (db.qos, web.qos) == (QoS.GUARANTEED, QoS.BEST_EFFORT)
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_of_json_ends_only_where_json_lets_it(sign: str, end: str) -> None:
+    pod = POD | {"metadata": {"name": "web", "annotations": {"note": f"one{sign}two"}}}
+    lines = [{"time": 0, "event": "add", "pod": pod}, {"time": 1, "event": "remove", "pod": "web"}, {"time": 2}]
+    text = end.join(json.dumps(one, ensure_ascii=False) for one in lines[:2]) + end
+    assert sign in text
+    assert [event.comes for event in parse_trace(text)] == [True, False]
+    with pytest.raises(ParseError, match="line 3: "):
+        parse_trace(text + json.dumps(lines[2]) + end)
+
+
 def test_a_limit_that_is_left_out_is_the_request_and_a_dash_is_none() -> None:
     same, none, more = pods(f"{HEAD}0,add,a,,,2,,1Gi\n0,add,b,,,2,-,1Gi\n0,add,c,,,500m,2,1Gi\n")
     assert same.containers[0].resources.limits == Amounts(2000, 1 << 30)

@@ -1,0 +1,71 @@
+"""Tables of what a daemon has: what they show, and what they never do to a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.cli.get import WHAT, table
+from pinfold.cli.main import main
+from tests.unit.cli.answering import answering
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+POOLS = {"online": "0-3", "shared": "0", "reserved": "0", "assignable": "", "exclusive": "1-3"}
+
+
+def row(cpus: str, **changes: object) -> dict[str, object]:
+    """Return a container with CPUs of its own, as a daemon tells of it."""
+    told = {"namespace": "default", "pod": "web", "container": "app", "kind": "pod", "qos": "Guaranteed"}
+    rest = {"exclusive": True, "allowed": cpus, "state": "running", "pid": 7, "restarts": 0, "code": None, "since": 0.0}
+    return {**told, "cpus": cpus, **rest, **changes}
+
+
+def answers(*rows: dict[str, object]) -> dict[str, object]:
+    """Return what a daemon with these containers says."""
+    return {"node": {"policy": "static", "pools": POOLS}, "containers": list(rows)}
+
+
+@pytest.mark.parametrize("what", ["pods", "containers", "cpus"])
+def test_the_namespace_is_shown_if_there_are_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    with answering(tmp_path / "s", answers(row("1"), row("2-3", namespace="test"))) as path:
+        assert main(["get", what, "--socket", path]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert "NAMESPACE" in head.split()
+    assert any("default" in line.split() for line in lines)
+    assert any("test" in line.split() for line in lines)
+
+
+@pytest.mark.parametrize("what", ["pods", "containers", "cpus"])
+def test_a_single_namespace_takes_no_room_but_is_in_the_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    with answering(tmp_path / "s", answers(row("1-3", namespace="test"))) as path:
+        assert main(["get", what, "--socket", path]) == 0
+        out = capsys.readouterr().out
+        assert "NAMESPACE" not in out
+        assert "test" not in out
+        assert main(["get", what, "--socket", path, "-o", "json"]) == 0
+    assert "test" in {found["namespace"] for found in json.loads(capsys.readouterr().out)}
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_names_cannot_speak_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+    names = {"pod": "a\x1b[2J", "container": "b\nc", "namespace": "d\u202e"}
+    told = answers(row("1", **names), row("2"))
+    told["node"] = {"policy": "static", "socket": "/run/\x1b]0;x\x07", "pools": POOLS}
+    with answering(tmp_path / "s", told) as path:
+        assert main(["get", what, "--socket", path]) == 0
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    if what in {"pods", "containers", "cpus"}:
+        assert r"a\x1b[2J" in out
+
+
+def test_what_is_escaped_still_stands_in_its_column() -> None:
+    assert table(["POD", "CPUS"], [["a\tb", "1"], ["web", "2"]]).splitlines() == ["POD   CPUS", r"a\tb  1", "web   2"]

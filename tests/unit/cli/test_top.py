@@ -1,0 +1,135 @@
+"""The map of a daemon's node, drawn again and again, whatever becomes of the daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pinfold.cli.client import Client
+from pinfold.cli.main import main
+from pinfold.cli.top import glance
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.presets import preset
+from pinfold.formats.topologyjson import format_topology_json
+from tests.unit.cli.answering import answering
+from tests.unit.cli.test_get import answers, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pinfold.core.topology import Topology
+
+PATIENCE: Final = 30.0
+FOUR: Final = preset("cores:4")
+
+
+def node(topology: Topology, *rows: dict[str, object]) -> dict[str, object]:
+    """Return what a daemon on this machine says."""
+    return {**answers(*rows), "topology": json.loads(format_topology_json(topology))}
+
+
+def test_a_cpu_that_went_offline_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    client = Client(tmp_path / "s")
+    less = replace(FOUR, cpus=FOUR.cpus[:3], offline=CPUSet.of(3))
+    told = node(FOUR, row("1"))
+    with answering(client.path, told):
+        assert "offline" not in glance(client)
+        told |= node(less, row("1"))
+        pools, *_ = glance(client).splitlines()
+    assert pools == "shared 0  reserved 0  assignable -  exclusive 1-3  offline 3"
+
+
+def test_isolated_cpus_stand_beside_the_pools(tmp_path: Path) -> None:
+    client = Client(tmp_path / "s")
+    with answering(client.path, node(replace(FOUR, isolated=CPUSet.of(2, 3)))):
+        pools, *_ = glance(client).splitlines()
+    assert pools.endswith("  isolated 2-3")
+
+
+def test_a_daemon_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    client = Client(tmp_path / "s")
+    assert glance(client).startswith("no daemon; waiting\n\nno daemon answers at ")
+    for _ in range(2):
+        with answering(client.path, node(FOUR, row("1"))):
+            assert "web  app        1     running" in glance(client)
+        assert glance(client).startswith("no daemon; waiting\n")
+
+
+def test_once_without_a_daemon_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--once", "--socket", str(tmp_path / "s")]) == 3
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("pinfold: error: no daemon answers at ")
+
+
+def test_namespaces_are_shown_if_there_are_several_and_names_are_harmless(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(tmp_path / "s", node(FOUR, row("1"), row("2", namespace="test", pod="a\x1b[2J"))) as path:
+        assert main(["top", "--once", "--socket", path]) == 0
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    assert out.splitlines()[2:5] == [
+        "NAMESPACE  POD       CONTAINER  CPUS  STATE",
+        "default    web       app        1     running",
+        r"test       a\x1b[2J  app        2     running",
+    ]
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0", "-1", "1e300", "x", ""])
+def test_an_interval_that_makes_no_sense_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert main(["top", f"--interval={text}", "--socket", str(tmp_path / "s")]) == 2
+    assert f"{text!r} is no number of seconds from 0.1 to 86400" in capsys.readouterr().err
+
+
+class Screen:
+    """A terminal in which `pinfold top` runs."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+
+    def wait_for(self, text: str) -> None:
+        """Return when this is drawn after all that was waited for."""
+        seen = b""
+        until = time.monotonic() + PATIENCE
+        while text.encode() not in seen:
+            readable, _, _ = select.select([self._terminal], [], [], max(until - time.monotonic(), 0))
+            assert readable, f"{text!r} is not drawn: {seen[-500:]!r}"
+            seen += os.read(self._terminal, 65_536)
+
+
+@contextmanager
+def top(socket: Path) -> Iterator[Screen]:
+    """Run it."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "pinfold", "top", "--interval", "0.1", "--socket", str(socket)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        try:
+            yield Screen(master)
+            assert process.poll() is None
+        finally:
+            process.kill()
+            os.close(master)
+
+
+def test_it_goes_on_while_the_daemon_is_started_again(tmp_path: Path) -> None:
+    with top(tmp_path / "s") as screen:
+        screen.wait_for("no daemon; waiting")
+        for name in ("first", "second"):
+            with answering(tmp_path / "s", node(FOUR, row("1", pod=name))):
+                screen.wait_for(name)
+            screen.wait_for("no daemon; waiting")
