@@ -9,41 +9,53 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+import weakref
+from bisect import bisect_right
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.entries import STATE, Entry, Subject
 from pinfold.core.explain import advise
+from pinfold.core.explanation import alignment_counts, decision_fields, explain_entry, fixes_of, why_shared
 from pinfold.core.planner import Outcome, start
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, QoS, Resources
+from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.policies.base import trace_of
 from pinfold.core.presets import preset
 from pinfold.core.snapshot import pools
 from pinfold.formats.topologyjson import format_topology_json
+from pinfold.node.history import answer_at, answer_history, parse_question
+from pinfold.node.journal import Journal
 from pinfold.serve.http import Event, HTTPError, Request, Response, Server
 from pinfold.serve.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from pinfold.core.explanation import Explanation
     from pinfold.core.topology import Topology
+    from pinfold.errors import AdmissionError
 
 T = TypeVar("T")
 
 MEMORY: Final = 1 << 30
-FIELDS: Final = ("cores", "uncore_caches", "numa_nodes", "sockets")
+FOR_THE_JOURNAL: Final = ("steps", "defects", "alignment", "need", "room", "fixes")
+"""What only the journal is told of a decision."""
 
 
 class Known(NamedTuple):
-    """A pod that was let in, when, and how."""
+    """A pod that was let in, and when."""
 
     pod: Pod
     since: float
-    outcome: Outcome
 
 
 def pod(name: str, *cpus: float, namespace: str = "default", containers: Sequence[str] = ()) -> Pod:
@@ -55,7 +67,7 @@ def pod(name: str, *cpus: float, namespace: str = "default", containers: Sequenc
 
 
 class Node:
-    """Pods on a machine, decided as the daemon decides, with a history; the clock is given."""
+    """Pods on a machine, decided and written down as the daemon does; the clock is given."""
 
     def __init__(self, topology: Topology, config: Config, clock: Callable[[], float] = time.time) -> None:
         self.topology = topology
@@ -65,47 +77,83 @@ class Node:
         self.state = start(self.admitter, topology)
         self.ruler = Ruler(topology, topology.online)
         self.known: dict[PodUID, Known] = {}
-        self.refused: dict[str, Outcome] = {}
-        self.entries: list[dict[str, Any]] = []  # Any: JSON
+        self.last: dict[str, Explanation] = {}
+        """The last decision on each container."""
+        self.number = 0
+        self.told: list[Entry] = []
+        """What whoever watches is told: all but the States."""
         self.more = asyncio.Event()
-        self._tell_state()
+        self.journal = Journal(Path(mkdtemp(prefix="pinfold-page-")), clock=time.time, tell=print)
+        weakref.finalize(self, _remove, self.journal)
+        self.tell_state()
 
     def admit(self, pod: Pod) -> bool:
         """Let a pod in, or not."""
         outcome = Outcome(pod, self.state, self.admitter.admit(self.state, pod))
-        if (refusal := outcome.refusal) is not None:
-            culprit = outcome.admission.container or pod.containers[0].name
-            self.refused[f"{pod.namespace}/{pod.name}/{culprit}"] = outcome
-            fields = {"namespace": pod.namespace, "pod": pod.name, "container": culprit}
-            self.tell("refused", **fields, reason=refusal.reason, message=refusal.message)
+        if outcome.refusal is not None:
+            self._refused(outcome, outcome.refusal)
             return False
         self.state = outcome.admission.state
-        self.known[pod.uid] = Known(pod, self.clock(), outcome)
+        self.known[pod.uid] = Known(pod, self.clock())
+        self.tell_state()
         for container in pod.all_containers:
             if (cpus := self.state.cpus(pod.uid, container.name)) is not None:
-                fields = {"namespace": pod.namespace, "pod": pod.name, "container": container.name}
-                self.tell("assigned", **fields, cpus=str(cpus))
-        self._tell_state()
+                more = decision_fields(outcome.trace(container), self.ruler.measure(cpus))
+                self._decided("assigned", pod, container.name, cpus=str(cpus), **more)
         return True
+
+    def _refused(self, outcome: Outcome, refusal: AdmissionError) -> None:
+        names = {uid: known.pod.name for uid, known in self.known.items()}
+        advice = advise(self.admitter, self.ruler, outcome, names)
+        said = {"reason": refusal.reason, "message": refusal.message}
+        more = {**decision_fields(trace_of(refusal), None), "need": advice.need, "room": advice.room}
+        self._decided("refused", outcome.pod, outcome.admission.container, **said, **more, fixes=list(fixes_of(advice)))
 
     def release(self, name: str) -> None:
         """Take back all that a pod has."""
         known = next(known for known in self.known.values() if known.pod.name == name)
         for container in known.pod.all_containers:
             self.state = self.admitter.policy.release(self.state, ContainerRef(known.pod.uid, container.name)).state
-            fields = {"namespace": known.pod.namespace, "pod": name, "container": container.name}
-            self.tell("released", **fields)
         del self.known[known.pod.uid]
-        self._tell_state()
+        self.tell_state()
+        for container in known.pod.all_containers:
+            self._decided("released", known.pod, container.name)
 
-    def tell(self, what: str, **fields: object) -> None:
-        """Write down what happened."""
-        self.entries.append({"number": len(self.entries) + 1, "time": self.clock(), "what": what, **fields})
+    def change(self, topology: Topology, reserved: str) -> None:
+        """Have other CPUs online, and others reserved."""
+        self.topology = topology
+        self.config = replace(self.config, reserved=Reservation.of(CPUSet.parse(reserved)))
+        self.admitter = self.config.build(topology)
+        self.ruler = Ruler(topology, topology.online)
+        shared = topology.online
+        for uid in self.state.assignments:
+            shared -= self.state.cpus_of_pod(uid)
+        self.state = self.state._replace(shared=shared)
+        self.tell("hotplug", offline=str(topology.offline))
+        self.tell_state()
+
+    def _decided(self, what: str, pod: Pod, container: str | None, **fields: object) -> None:
+        subject = Subject(pod.namespace, pod.name, container)
+        named = {"namespace": pod.namespace, "pod": pod.name, **({} if container is None else {"container": container})}
+        self.last[str(subject)] = explain_entry(self.tell(what, **named, **fields), subject)
+
+    def tell(self, what: str, **fields: object) -> Entry:
+        """Write down what happened, and tell whoever watches."""
+        self.number += 1
+        entry = Entry(self.number, self.clock(), what, fields)
+        self.journal.append(entry)
+        if what != STATE:
+            told = {name: value for name, value in fields.items() if name not in FOR_THE_JOURNAL}
+            self.told.append(entry._replace(fields=told))
         self.more.set()
         self.more = asyncio.Event()
+        return entry
 
-    def _tell_state(self) -> None:
-        self.tell("state", shared=str(self.state.shared), exclusive=self._exclusive())
+    def tell_state(self) -> None:
+        """Write down who has which CPUs."""
+        found = self.pools()
+        pools = {name: found[name] for name in ("shared", "reserved", "offline")}
+        self.tell(STATE, **pools, exclusive=self._exclusive())
 
     def _exclusive(self) -> dict[str, str]:
         return {
@@ -157,17 +205,13 @@ class Node:
             "why": self._why(known, container, cpus),
         }
 
-    def _alignment(self, cpus: CPUSet | None) -> dict[str, int] | None:
-        if cpus is None:
-            return None
-        return {name: len(span.ids) for name, span in zip(FIELDS, self.ruler.measure(cpus), strict=True)}
+    def _alignment(self, cpus: CPUSet | None) -> dict[str, object] | None:
+        return None if cpus is None else alignment_counts(self.ruler.measure(cpus))
 
     def _why(self, known: Known, container: Container, cpus: CPUSet | None) -> str:
-        if cpus is not None:
-            return "; ".join(map(str, known.outcome.trace(container).steps))
-        if known.pod.qos is not QoS.GUARANTEED:
-            return f"in the shared pool because its pod is {known.pod.qos}"
-        return "in the shared pool because it asks for no whole number of CPUs"
+        if cpus is None:
+            return why_shared(self.admitter.policy, known.pod, container)
+        return self.last[f"{known.pod.namespace}/{known.pod.name}/{container.name}"].why
 
     def configuration(self) -> dict[str, object]:
         return {
@@ -187,50 +231,26 @@ class Node:
             "read_only": True,
         }
 
-    def history(self, query: Mapping[str, str]) -> dict[str, object]:
-        since, until = float(query.get("since", 0)), float(query.get("until", 1e18))
-        limit = int(query.get("limit", 1000))
-        found = [entry for entry in self.entries if since <= entry["time"] <= until]
-        return {"entries": found[-limit:], "first": self.entries[0]["time"], "more": len(found) > limit}
-
-    def at(self, moment: float) -> dict[str, object]:
-        states = [entry for entry in self.entries if entry["what"] == "state" and entry["time"] <= moment]
-        if not states:
-            return {"time": moment, "shared": "", "exclusive": {}, "known": False}
-        return {"time": moment, "shared": states[-1]["shared"], "exclusive": states[-1]["exclusive"], "known": True}
-
     def explain(self, container: str) -> dict[str, object]:
-        if (outcome := self.refused.get(container)) is not None and (refusal := outcome.refusal) is not None:
-            names = {uid: known.pod.name for uid, known in self.known.items()}
-            fixes = [str(advise(self.admitter, self.ruler, outcome, names))]
-            said = {"reason": refusal.reason, "message": refusal.message, "fixes": fixes}
-            steps = [str(step) for step in trace_of(refusal).steps]
-            return {"container": container, "cpus": None, "since": None, "steps": steps, "refusal": said}
-        for known in self.known.values():
-            for part in known.pod.all_containers:
-                if f"{known.pod.namespace}/{known.pod.name}/{part.name}" == container:
-                    steps = [str(step) for step in known.outcome.trace(part).steps]
-                    cpus = self.state.cpus(known.pod.uid, part.name)
-                    found = {"container": container, "cpus": None if cpus is None else str(cpus), "since": known.since}
-                    return {
-                        **found,
-                        "steps": steps,
-                        "passed_over": [],
-                        "alignment": self._alignment(cpus),
-                        "refusal": None,
-                    }
-        raise HTTPError(404, "NotFound", "there is no such container")
+        if container not in self.last:
+            raise HTTPError(404, "NotFound", "there is no such container")
+        return self.last[container].data()
 
     async def events(self, number: int) -> AsyncIterator[Event]:
-        """Yield what happens after an entry; numbers are places in the list."""
+        """Yield what happens after an entry."""
         yield Event("{}", name="hello", retry=1000)
+        place = bisect_right(self.told, number, key=lambda entry: entry.number)
         while True:
             more = self.more
-            while number < len(self.entries):
-                entry = self.entries[number]
-                number += 1
-                yield Event(json.dumps(entry), id=str(number), name="change")
+            for entry in self.told[place:]:
+                place += 1
+                yield Event(json.dumps(entry.data()), id=str(entry.number), name="change")
             await more.wait()
+
+
+def _remove(journal: Journal) -> None:
+    journal.close()
+    shutil.rmtree(journal.directory)
 
 
 class PageServer:
@@ -299,7 +319,8 @@ class PageServer:
         if self._page.serves(request.segments):
             return self._page.response(request.segments)
         if request.path == "/events":
-            return Response(200, events=self.node.events(int(request.headers.get("last-event-id", "0"))))
+            last = int(request.headers.get("last-event-id", self.node.number))
+            return Response(200, events=self.node.events(min(last, self.node.number)))
         if request.segments[:2] != ("api", "v1"):
             raise HTTPError(404, "NotFound", f"there is no {request.path}")
         return self._api("/".join(request.segments[2:]), request.query)
@@ -310,9 +331,9 @@ class PageServer:
             content = format_topology_json(node.topology).encode()
             return Response(200, content=content, kind="application/json")
         if name == "history":
-            return Response(200, node.history(query))
+            return Response(200, answer_history(node.journal, parse_question(query)))
         if name == "at":
-            return Response(200, node.at(float(query["time"])))
+            return Response(200, answer_at(node.journal, query))
         if name == "explain":
             return Response(200, node.explain(query["container"]))
         plain: dict[str, Callable[[], object]] = {

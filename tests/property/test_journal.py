@@ -130,6 +130,7 @@ def test_it_never_takes_more_room_than_it_may(entries: list[Entry], max_bytes: i
             journal.append(entry)
             assert sum(path.stat().st_size for path in journal.directory.iterdir()) == journal.bytes <= max_bytes
         found = list(journal.entries())
+        assert list(journal.newest()) == found[::-1]
         assert [entry.number for entry in found] == sorted({entry.number for entry in found})
         assert all(entry in entries for entry in found)
         if entries and not journal.lost:
@@ -194,3 +195,4 @@ def test_any_question_gets_what_a_look_through_all_entries_gives(entries: list[E
     with kept(entries, max_bytes=64 * 3000) as journal:
         found = list(journal.entries(since=since, until=until, number_after=after, limit=limit))
         assert found == wanted[:limit]
+        assert list(journal.newest(since=since, until=until, number_after=after)) == wanted[::-1]

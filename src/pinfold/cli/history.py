@@ -8,7 +8,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.records import add_records, find_records
 from pinfold.cli.terminal import look
@@ -69,6 +69,8 @@ def _query(args: argparse.Namespace) -> dict[str, str]:
         raise ParseError("--at is one time, --since and --until are two; use one or the other")
     if args.cpu is not None and (args.container or args.what):
         raise ParseError("--cpu asks for all owners of a CPU; leave out --container and --what")
+    if args.at is not None and args.cpu is None and (args.last is not None or args.what):
+        raise ParseError("--at asks how it was at one time; leave out -n and --what, or use --since and --until")
     if args.container is not None:
         Subject.parse(args.container)
     now = time.time()
@@ -102,12 +104,25 @@ def _print_entries(entries: Iterable[Data], output: str) -> None:
         print(json.dumps(entry) if output == "json" else format_entry(entry, show_when, shape))
 
 
+def all_hands(records: Records, query: dict[str, str]) -> Data:
+    """Return in whose hands a CPU was, however many answers that takes."""
+    answer, since = records.history(query), None
+    tenures: list[Data] = []
+    while True:
+        tenures += answer.get("tenures") or []
+        until = tenures[-1].get("until") if tenures else None
+        if not answer.get("more") or until in {None, since}:
+            return {**answer, "tenures": tenures, "more": False}
+        since = until
+        answer = records.history({**query, "since": repr(since)})
+
+
 def _print_hands(records: Records, query: dict[str, str], args: argparse.Namespace) -> None:
-    answer = records.history(query)
+    answer = all_hands(records, query)
     if args.output == "json":
         print(json.dumps(answer))
         return
-    tenures: list[dict[str, Any]] = answer.get("tenures") or []  # Any: JSON of the daemon
+    tenures: list[Data] = answer["tenures"]
     if args.last is not None:
         tenures = tenures[-args.last :]
     if not tenures:

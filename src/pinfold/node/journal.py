@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.entries import STATE
@@ -27,6 +28,8 @@ MAX_BYTES: Final = 64 << 20
 MAX_AGE: Final = 30 * 86400.0
 _PARTS: Final = 64
 _MOST_SEGMENTS: Final = 1024
+_LEAP: Final = 8
+"""The part of the greatest age by which the clock may be ahead of what is known, and for which it then has to go on."""
 _TOLD_EVERY: Final = 3600.0
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -216,12 +219,31 @@ class Journal(Archive):
             self._drop(oldest)
 
     def _drop_old(self) -> None:
-        """Drop the files in which everything is too old: something that came later is too old already."""
+        """Drop the files in which everything is too old: the next one begins too early already.
+
+        What a wrong clock has told does not count: neither what is yet to come, nor what is older than those before.
+        """
         kept = sorted(self._sizes)
-        oldest = self._clock() - self._max_age
-        late = [index for index, segment in enumerate(kept) if segment.second + 1 < oldest]
-        for segment in kept[: late[-1] if late else 0]:
+        now = self._believed([float(segment.second) for segment in kept])
+        right = [(index, segment.second) for index, segment in enumerate(kept) if segment.second <= now]
+        late = list(takewhile(lambda found: found[1] + 1 < now - self._max_age, right))
+        for segment in kept[: late[-1][0] if late else 0]:
             self._drop(segment)
+
+    def _believed(self, begun: list[float]) -> float:
+        """Return what time it is; of a clock that has leapt, the time before, until it has gone on from there.
+
+        A machine that starts with a wrong clock gets the right one before long. One that was off for a month does not,
+        and what has become too old meanwhile goes somewhat later.
+        """
+        now, leap = self._clock(), self._max_age / _LEAP
+        times = [time for time in begun if time <= now] + [now]
+        for earlier, later in reversed(list(pairwise(times))):
+            if now - later >= leap:
+                break
+            if later - earlier > leap:
+                return earlier
+        return now
 
     def _drop(self, segment: Segment) -> None:
         with suppress(FileNotFoundError):

@@ -119,6 +119,17 @@ class Archive:
                         if since <= entry.time <= until:
                             yield entry
 
+    def newest(
+        self, *, since: float | None = None, until: float | None = None, number_after: int = 0
+    ) -> Iterator[Entry]:
+        """Yield the same entries, the last one first; files are read as far back as somebody goes on asking."""
+        start, end = -inf if since is None else since, inf if until is None else until
+        found = find_segments(self.directory)
+        wanted = (index for index in reversed(range(len(found))) if _may_have(found, index, number_after, start, end))
+        for entry in _backwards(read_segment(found[index].path) for index in wanted):
+            if entry.number > number_after and start <= entry.time <= end:
+                yield entry
+
     def first(self) -> float | None:
         """Return the time of the first entry, None if there is none."""
         for segment in find_segments(self.directory):
@@ -139,14 +150,19 @@ class Archive:
 
     def state_at(self, time: float) -> Moment:
         """Return the State at a time; the same as that from all entries, but from few files."""
+        entry = self.entry_of_state(time)
+        return Moment(time) if entry is None else moment_of(entry, time)
+
+    def entry_of_state(self, time: float) -> Entry | None:
+        """Return the entry that tells the State at a time, None if there is none."""
         found = find_segments(self.directory)
         for index in range(len(found) - 1, -1, -1):
             if index and found[index].second - SLACK > time:
                 continue
             for entry in reversed(list(_with_base(self._read(found, index)))):
                 if entry.what == STATE and entry.time <= time:
-                    return moment_of(entry, time)
-        return Moment(time)
+                    return entry
+        return None
 
     def _read(self, found: Sequence[Segment], index: int) -> Parsed:
         """Return what is in a file; one that is complete is kept, for whoever goes through time asks again."""
@@ -173,6 +189,21 @@ def _with_base(parsed: Parsed) -> Iterator[Entry]:
     if parsed.base is not None:
         yield parsed.base
     yield from parsed.entries
+
+
+def _backwards(parts: Iterable[Parsed]) -> Iterator[Entry]:
+    """Yield all entries of some files, the last file first; the State before a file unless an earlier one has it."""
+    base: Entry | None = None
+    for parsed in parts:
+        last = parsed.entries[-1] if parsed.entries else parsed.base
+        if last is None:
+            continue
+        if base is not None and base.number > last.number:
+            yield base
+        yield from reversed(parsed.entries)
+        base = parsed.base
+    if base is not None:
+        yield base
 
 
 def _may_have(found: Sequence[Segment], index: int, number: int, since: float, until: float) -> bool:

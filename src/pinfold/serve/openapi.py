@@ -71,7 +71,7 @@ _CONFIG: Final = _object(
     read_only=_FLAG,
 )
 _HISTORY: Final = _object(
-    ("entries", "more", "cpu", "tenures"),
+    ("entries", "cpu", "tenures"),
     entries=_list(_ENTRY),
     first=_or_null(_TIME),
     more=_FLAG,
@@ -79,13 +79,16 @@ _HISTORY: Final = _object(
     tenures=_list({"type": "object"}),
 )
 _MOMENT: Final = _object(
+    ("reserved", "offline"),
     time=_TIME,
     shared=_CPUS,
     exclusive={"type": "object", "additionalProperties": _CPUS},
     known=_FLAG,
     since=_or_null(_TIME),
+    reserved=_CPUS,
+    offline=_CPUS,
 )
-_REFUSAL: Final = _object(reason=_TEXT, message=_TEXT, fixes=_list(_TEXT))
+_REFUSAL: Final = _object(reason=_TEXT, message=_TEXT, need=_TEXT, room=_TEXT, fixes=_list(_TEXT))
 _EXPLANATION: Final = _object(
     container=_TEXT,
     since=_or_null(_TIME),
@@ -146,12 +149,16 @@ _UNTIL: Final = _parameter("until", "seconds since the epoch", _SECONDS)
 _SUBJECT: Final[Schema] = {"type": "string", "pattern": "^[^/]+(/[^/]+){0,2}$"}
 _KINDS: Final[Schema] = {"type": "string", "pattern": "^!?[a-z][a-z0-9-]{0,62}(,!?[a-z][a-z0-9-]{0,62})*$"}
 _LIMIT: Final = _parameter(
-    "limit", "at most so many, the earliest", {"type": "integer", "minimum": 1, "maximum": 10_000}
+    "limit",
+    "at most so many, the earliest; an answer of 4 MiB may end before",
+    {"type": "integer", "minimum": 1, "maximum": 10_000},
 )
 _ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one with ! before it is left out", _KINDS)
 _AFTER: Final = _parameter(
     "after", "only entries with a higher number", {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 )
+_NEWEST: Final = _parameter("newest", "of too many, the last ones instead of the earliest", _FLAG)
+_BRIEF: Final = _parameter("brief", "without objects in entries, such as the owners of a State", _FLAG)
 _CPU: Final = _parameter(
     "cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}
 )
@@ -181,6 +188,8 @@ def document() -> Schema:
                 _LIMIT,
                 _ONLY,
                 _AFTER,
+                _NEWEST,
+                _BRIEF,
                 _CPU,
                 _parameter("container", _WHO, _SUBJECT),
             ),

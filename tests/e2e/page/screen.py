@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.config import Config, Reservation
@@ -11,6 +12,8 @@ from pinfold.core.presets import preset
 from tests.e2e.page_server import Node
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pinfold.core.topology import Topology
     from tests.e2e.chromium import Tab
 
@@ -18,11 +21,16 @@ LARGE: Final = "sockets:2,numa:4,l3:4,cores:8,threads:2"
 READY: Final = "!document.body.classList.contains('loading') && document.querySelector('#activity li, #no-activity')"
 
 
-def node(machine: str | Topology = "xeon-2s-64", reserved: str = "0", **options: str) -> Node:
+def node(
+    machine: str | Topology = "xeon-2s-64",
+    reserved: str = "0",
+    clock: Callable[[], float] = time.time,
+    **options: str,
+) -> Node:
     topology = preset(machine) if isinstance(machine, str) else machine
     policy = options.pop("topology_policy", "none")
     reservation = Reservation.of(CPUSet.parse(reserved))
-    return Node(topology, Config("static", options, reservation, topology_policy=policy))
+    return Node(topology, Config("static", options, reservation, topology_policy=policy), clock)
 
 
 def label(tab: Tab, cpu: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.e2e.chromium import Tab
+    from tests.e2e.page_server import Node
 
 pytestmark = pytest.mark.slow
 
@@ -22,17 +25,51 @@ pytestmark = pytest.mark.slow
 def test_change_is_seen_within_a_second(open_page: Callable[..., Tab]) -> None:
     with PageServer(node()) as server:
         tab = open_page(server)
-        seen, gone = [], []
-        for _ in range(3):
-            server.do(lambda node: node.admit(pod("fresh", 1)))
-            seen.append(tab.until("document.querySelector('[data-cpu=\"32\"]').ariaLabel.includes('/fresh/c0')"))
+        taken = []
+        for name in ("first", "second", "third"):
+            tab.watch('[data-cpu="32"]', "aria-label")
+            begun = time.time()
+            server.do(lambda node, name=name: node.admit(pod(name, 1)))  # type: ignore[misc]  # a default for each turn
+            taken.append(tab.seen(f"CPU 32, exclusive, default/{name}/c0") - begun)
             assert rows(tab) == ["c0"]
-            server.do(lambda node: node.release("fresh"))
-            gone.append(tab.until("document.querySelector('[data-cpu=\"32\"]').ariaLabel === 'CPU 32, shared pool'"))
+            begun = time.time()
+            server.do(lambda node, name=name: node.release(name))  # type: ignore[misc]  # the same
+            taken.append(tab.seen("CPU 32, shared pool") - begun)
             assert rows(tab) == []
-        # The best of three: a machine that is busy with something else says nothing of the page.
-        assert min(seen) < 1, seen
-        assert min(gone) < 1, gone
+        assert median(taken) < 1, taken
+
+
+def test_long_history_is_followed_from_its_end(open_page: Callable[..., Tab]) -> None:
+    with PageServer(node()) as server:
+        server.do(lambda node: [node.tell("drift", pool="shared", found=str(i), wanted="0-63") for i in range(6000)])
+        server.do(lambda node: node.admit(pod("before", 1)))
+        tab = open_page(server)
+        tab.until("document.getElementById('activity').innerText.includes('default/before/c0')")
+        last = server.node.number
+        asked = len(tab.requested())
+        server.do(lambda node: node.admit(pod("fresh", 1)))
+        tab.until("document.getElementById('activity').innerText.includes('default/fresh/c0')")
+        (events,) = [r for r in tab.events("Network.requestWillBeSent") if r["request"]["url"].endswith("/events")]
+        assert events["request"]["headers"]["last-event-id"] == str(last)
+        news = [url for url in tab.requested()[asked:] if "/history?" in url]
+        assert news
+        assert all(f"after={last}&" in url or f"after={server.node.number}&" in url for url in news), news
+        assert tab.run("document.querySelectorAll('#activity li').length") == 60
+
+
+def test_more_news_than_one_answer_holds_are_followed_too(open_page: Callable[..., Tab]) -> None:
+    with PageServer(node()) as server:
+        tab = open_page(server)
+        tab.until("document.getElementById('status').dataset.state === 'live'")
+
+        def much(node: Node) -> None:
+            for i in range(1500):
+                node.tell("drift", pool="shared", found=f"look-{i}", wanted="0-63")
+            node.admit(pod("fresh", 1))
+
+        server.do(much)
+        tab.until("document.getElementById('activity').innerText.includes('default/fresh/c0')")
+        tab.until("document.getElementById('activity').innerText.includes('look-1499')")
 
 
 def test_update_touches_only_what_changed(open_page: Callable[..., Tab]) -> None:

@@ -118,4 +118,4 @@ def test_512_cpus_take_less_than_300_ms_of_scripting(chromium: Chromium) -> None
             tab.until("document.querySelectorAll('.cpu.exclusive').length")
             taken.append(tab.metric("ScriptDuration"))
             tab.close()
-    assert min(taken) < 0.3, taken
+    assert max(taken) < 0.3, taken

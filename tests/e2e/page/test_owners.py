@@ -75,6 +75,18 @@ def test_refusal_is_shown_with_reason_message_and_nearest_fix(open_page: Callabl
             "default/greedy/c0",
             "UnexpectedAdmissionError",
             "requested=8, available=3",
+            "needs 8 CPUs; 3 can be given (1-3)",
             "would fit with 3 CPUs",
         ):
             assert part in said, said
+
+
+def test_refusal_that_nothing_helps_is_explained_too(open_page: Callable[..., Tab]) -> None:
+    with PageServer(node("cores:2")) as server:
+        tab = open_page(server)
+        server.do(lambda node: [node.admit(pod("a", 1)), node.admit(pod("greedy", 2))])
+        tab.until("document.querySelector('#refusals .fixes')")
+        said = text(tab, "#refusals")
+        assert "needs 2 CPUs; none can be given" in said
+        assert "neither fewer CPUs nor the end of one container helps" in said
+        assert "What would help" not in said

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pinfold.core.topology import Facts, Topology
 from tests.e2e.page.screen import label, node, slide, text
 from tests.e2e.page_server import PageServer, demo, pod
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+LABELS: Final = "JSON.stringify([0, 1, 2, 3].map(cpu => document.querySelector(`[data-cpu='${cpu}']`).ariaLabel))"
+
 
 def test_slider_replays_history_and_the_live_button_returns(open_page: Callable[..., Tab]) -> None:
     now = time.time()
-    history = node("laptop-4")
-    history.entries.clear()
+    history = node("laptop-4", clock=lambda: now - 600)
     for moment, change in (
         (now - 600, lambda: history.admit(pod("first", 1))),
         (now - 400, lambda: history.admit(pod("second", 1))),
@@ -54,6 +56,38 @@ def test_slider_replays_history_and_the_live_button_returns(open_page: Callable[
         tab.click("#live")
         tab.until("document.querySelector('[data-cpu=\"2\"]').ariaLabel === 'CPU 2, exclusive, default/third/c0'")
         assert not tab.run("document.body.classList.contains('past')")
+
+
+def without(offline: int) -> Topology:
+    """Return a machine of four cores, one of which is offline."""
+    rest = [cpu for cpu in range(4) if cpu != offline]
+    online = sum(1 << cpu for cpu in rest)
+    cores = [1 << cpu for cpu in rest]
+    return Topology.from_groups(
+        Facts(online=online, cores=cores, sockets={0: online}, numa_nodes={0: online}, offline=1 << offline)
+    )
+
+
+def test_past_has_the_cpus_that_were_reserved_and_offline_then(open_page: Callable[..., Tab]) -> None:
+    now = time.time()
+    history = node("cores:4", clock=lambda: now - 600)
+    history.admit(pod("early", 1))
+    for moment, offline, reserved in ((now - 400, 3, "0"), (now - 200, 2, "0,3")):
+        history.clock = lambda moment=moment: moment  # type: ignore[misc]  # a default for each turn
+        history.change(without(offline), reserved)
+    history.clock = time.time
+    with PageServer(history) as server:
+        tab = open_page(server)
+        tab.click("#back")
+        tab.until("document.body.classList.contains('past')")
+        for second, third in (("offline", "reserved"), ("shared pool", "offline"), ("shared pool", "shared pool")):
+            labels = ["reserved", "exclusive, default/early/c0", second, third]
+            expected = [f"CPU {cpu}, {words}" for cpu, words in enumerate(labels)]
+            tab.until(f"{LABELS} === {json.dumps(json.dumps(expected, separators=(',', ':')))}")
+            tab.click("#back")
+        tab.click("#live")
+        tab.until("!document.body.classList.contains('past')")
+        assert (label(tab, 2), label(tab, 3)) == ("CPU 2, offline", "CPU 3, reserved")
 
 
 def test_replay_goes_through_all_changes_and_ends_live(open_page: Callable[..., Tab]) -> None:

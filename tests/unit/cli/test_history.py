@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from pinfold.cli.history import all_hands
 from pinfold.cli.main import main
 from pinfold.cli.when import parse_when, show_when
 from pinfold.core.entries import Entry, Subject
@@ -24,7 +25,7 @@ from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import Archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     Run = Callable[..., tuple[int, str, str]]
@@ -134,6 +135,29 @@ def test_all_hands_of_a_cpu_are_listed(call: Run, state_dir: Path) -> None:
     assert out == "CPU 49: shared pool, since 2025-11-15 23:15:00, until now: released by default/web/app\n"
 
 
+def test_all_hands_of_a_cpu_come_also_in_several_answers() -> None:
+    """A daemon tells a part at a time, and goes on from where that ends."""
+    tenures: list[dict[str, Any]] = [
+        {"pool": "shared", "since": None, "until": START},
+        {"pool": "exclusive", "since": START, "until": START + 0.1234567},
+        {"pool": "shared", "since": START + 0.1234567, "until": None},
+    ]
+
+    class Slow:
+        def history(self, query: Mapping[str, str]) -> dict[str, Any]:
+            since = float(query.get("since", "-inf"))
+            left = [tenure for tenure in tenures if tenure["until"] is None or tenure["until"] > since]
+            return {"cpu": 1, "tenures": left[:1], "first": START, "more": len(left) > 1}
+
+        def at(self, time: float) -> dict[str, Any]:
+            raise NotImplementedError
+
+        def explain(self, container: str) -> dict[str, Any]:
+            raise NotImplementedError
+
+    assert all_hands(Slow(), {"cpu": "1"})["tenures"] == tenures
+
+
 def test_before_the_journal_begins_nothing_is_known(call: Run, tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     assert call("history", "--cpu", "1", "--state-dir", tmp_path)[1] == "CPU 1: not known; the journal is empty\n"
@@ -205,6 +229,8 @@ def test_without_a_daemon_the_files_answer_if_they_are_named(call: Run, state_di
         (("--cpu", "-1"), "--cpu: -1 is not within 0 to 65535"),
         (("--cpu", "1", "--container", "x"), "leave out --container"),
         (("--at", "1h", "--since", "2h"), "use one or the other"),
+        (("--at", "1h", "-n", "3"), "--at asks how it was at one time; leave out -n and --what"),
+        (("--at", "1h", "--what", "refused"), "--at asks how it was at one time; leave out -n and --what"),
         (("--since", "soon"), '--since: "soon" is no time; expected 03:12, 10m ago'),
         (("--container", "a/b/c/d"), '"a/b/c/d" names no container'),
         (("--what", "A B"), "is no kind of entry"),

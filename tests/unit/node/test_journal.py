@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.entries import Entry, Subject
+from pinfold.core.entries import Entry
 from pinfold.core.timeline import owners_of, state_at
-from pinfold.errors import ParseError
-from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import Archive, JournalError
 from pinfold.node.journalhands import hands
@@ -43,8 +41,8 @@ for number in range(journal.last + 1, 1_000_000):
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now
@@ -53,8 +51,10 @@ class Clock:
 class Opened:
     """A journal, and what it told."""
 
-    def __init__(self, directory: Path, *, max_bytes: int = 64 << 20, max_age: float = 30 * DAY) -> None:
-        self.clock = Clock()
+    def __init__(
+        self, directory: Path, *, max_bytes: int = 64 << 20, max_age: float = 30 * DAY, clock: Clock | None = None
+    ) -> None:
+        self.clock = clock or Clock()
         self.told: list[str] = []
         self.journal = Journal(directory, clock=self.clock, tell=self.told.append, max_bytes=max_bytes, max_age=max_age)
 
@@ -205,15 +205,42 @@ def test_what_is_too_old_is_dropped(directory: Path) -> None:
     assert 100 - 32 <= kept[0] <= 100 - 28
 
 
-def test_what_has_become_too_old_meanwhile_is_dropped_at_the_next_start(directory: Path) -> None:
+def test_what_has_become_too_old_meanwhile_is_dropped_once_the_clock_has_gone_on(directory: Path) -> None:
     opened = Opened(directory, max_bytes=5000)
     for number in range(1, 50):
         opened.journal.append(note(number))
     opened.journal.close()
-    later = Opened(directory, max_bytes=5000)
-    later.clock.now = NOW + 90 * DAY
-    later.journal.append(note(50, later.clock.now))
-    assert [entry.number for entry in later.journal.entries()] == [49, 50]
+    later = Opened(directory, max_bytes=5000, clock=Clock(NOW + 90 * DAY))
+    for number in range(50, 54):
+        later.journal.append(note(number, later.clock.now))
+        later.clock.now += DAY
+    assert next(entry.number for entry in later.journal.entries()) == 1
+    later.journal.append(note(54, later.clock.now))
+    assert [entry.number for entry in later.journal.entries()] == [49, 50, 51, 52, 53, 54]
+
+
+@pytest.mark.parametrize("wrong", [-15_000 * DAY, -40 * DAY, 40 * DAY, 3650 * DAY], ids=lambda by: f"{by / DAY:+.0f}d")
+def test_one_start_with_a_wrong_clock_drops_nothing(directory: Path, wrong: float) -> None:
+    opened = Opened(directory)
+    for number in range(1, 29):
+        opened.clock.now = NOW + number * DAY
+        opened.journal.append(note(number, opened.clock.now))
+    opened.journal.close()
+    for number, now in ((29, NOW + 28 * DAY + wrong), (30, NOW + 28 * DAY + wrong + 60), (31, NOW + 28 * DAY + 300)):
+        again = Opened(directory, clock=Clock(now))
+        again.journal.append(note(number, now))
+        again.journal.close()
+    assert [entry.number for entry in again.journal.entries()] == list(range(1, 32))
+
+
+def test_after_a_start_with_a_wrong_clock_the_right_one_drops_what_is_too_old(directory: Path) -> None:
+    opened = Opened(directory)
+    for number, day in enumerate([*range(20), 4000, *range(21, 60)], 1):
+        opened.clock.now = NOW + day * DAY
+        opened.journal.append(note(number, opened.clock.now))
+    kept = [entry.number for entry in opened.journal.entries()]
+    assert kept == list(range(kept[0], 61))
+    assert 28 <= kept[0] <= 32
 
 
 def test_a_clock_that_was_wrong_does_not_keep_files_for_ever(directory: Path) -> None:
@@ -422,85 +449,3 @@ def test_closing_twice_or_syncing_after_it_is_no_error(directory: Path) -> None:
     journal.close()
     journal.sync()
     journal.close()
-
-
-# -- questions
-
-
-@pytest.fixture
-def archive(directory: Path) -> Archive:
-    journal = Opened(directory).journal
-    names = {"namespace": "default", "pod": "web", "container": "app"}
-    journal.append(state(1))
-    journal.append(state(2, "web"))
-    journal.append(
-        Entry(3, NOW + 3, "assigned", {**names, "cpus": "1", "steps": [{"what": "took CPU 1", "took": "1"}]})
-    )
-    journal.append(Entry(4, NOW + 4, "refused", {"namespace": "prod", "pod": "big", "reason": "R", "message": "M"}))
-    journal.close()
-    return Archive(directory)
-
-
-def numbers(archive: Archive, **query: str) -> list[object]:
-    entries = answer_history(archive, parse_question(query))["entries"]
-    assert isinstance(entries, list)
-    return [entry["number"] for entry in entries]
-
-
-def test_entries_are_chosen_by_container_kind_time_and_number(archive: Archive) -> None:
-    assert numbers(archive) == [1, 2, 3, 4]
-    assert numbers(archive, container="web/app") == [3]
-    assert numbers(archive, container="prod/big/x") == [4]
-    assert numbers(archive, what="assigned,refused") == [3, 4]
-    assert numbers(archive, what="!state,!refused") == [3]
-    assert numbers(archive, since=str(NOW + 2), until=str(NOW + 3)) == [2, 3]
-    assert numbers(archive, after="3") == [4]
-
-
-def test_an_answer_says_whether_there_is_more_and_where_the_journal_begins(archive: Archive) -> None:
-    answer = answer_history(archive, parse_question({"limit": "2"}))
-    assert (answer["more"], answer["first"]) == (True, NOW + 1)
-    assert answer_history(archive, parse_question({"limit": "4"}))["more"] is False
-
-
-def test_the_hands_of_a_cpu_and_the_state_at_a_time_are_told(archive: Archive) -> None:
-    answer = answer_history(archive, parse_question({"cpu": "1", "since": str(NOW + 3), "until": str(NOW + 3)}))
-    assert answer["tenures"] == [
-        {"pool": "exclusive", "owner": "default/web/app", "since": NOW + 2, "until": None, "why": "took CPU 1"}
-    ]
-    assert answer_at(archive, {"time": str(NOW + 1.5)})["exclusive"] == {}
-
-
-def test_the_last_decision_on_a_container_is_explained(archive: Archive) -> None:
-    found = explain_kept(archive, Subject.parse("web/app"))
-    assert found is not None
-    assert (found.container, str(found.cpus), found.why) == ("default/web/app", "1", "took CPU 1")
-    refused = explain_kept(archive, Subject.parse("big"))
-    assert refused is not None
-    assert refused.why == "R: M"
-    assert explain_kept(archive, Subject.parse("nobody")) is None
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"since": "yesterday"},
-        {"until": "1e99"},
-        {"limit": "0"},
-        {"limit": "10001"},
-        {"after": "-1"},
-        {"cpu": "65536"},
-        {"what": "a b"},
-        {"container": "a/b/c/d"},
-        {"cpu": "٣"},
-    ],
-    ids=str,
-)
-def test_a_question_that_means_nothing_is_refused(query: dict[str, str]) -> None:
-    with pytest.raises(ParseError):
-        parse_question(query)
-
-
-def test_a_time_is_needed_for_a_state(archive: Archive) -> None:
-    with pytest.raises(ParseError, match="time: expected seconds"):
-        answer_at(archive, {})

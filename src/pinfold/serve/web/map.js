@@ -75,10 +75,10 @@ export class MachineMap {
     const found = [];
     const offline = [...parseCpus(topology.offline)].filter((cpu) => !this.#cells.has(cpu));
     if (offline.length) {
-      const cells = offline.map((cpu) => this.#cell(cpu, ["where it is, is not known while it is offline"], [cpu]));
-      const label = make("div", { class: "label", "aria-hidden": "true" }, "Offline");
+      const cells = offline.map((cpu) => this.#cell(cpu, ["offline now, so where it is, is not known"], [cpu]));
+      const label = make("div", { class: "label", "aria-hidden": "true" }, "Offline now");
       const inside = make("div", { class: "loose" }, ...cells);
-      found.push(make("div", { class: "box apart", role: "group", "aria-label": "Offline CPUs" }, label, inside));
+      found.push(make("div", { class: "box apart", role: "group", "aria-label": "CPUs that are offline now" }, label, inside));
     }
     const nodes = memoryOnly(topology);
     if (nodes.length) found.push(make("div", { class: "box apart memory" }, make("div", { class: "label" }, memoryText(nodes))));

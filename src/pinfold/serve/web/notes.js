@@ -7,13 +7,15 @@ import { clock, cut, make, moment, named } from "./text.js";
 const REFUSALS = 8;
 const ENTRIES = 60;
 const LONGEST = 600;
+const FIXES = 5;
+const NO_FIX = "neither fewer CPUs nor the end of one container helps";
 
 const who = (entry) => [entry.namespace, entry.pod, entry.container].filter(Boolean).join("/");
 
 /** Pods that were refused: why, and what would help. */
 export class Refusals {
   #rows = new Map();
-  #fixes = new Map();
+  #said = new Map();
 
   constructor({ section, list, count }) {
     Object.assign(this, { section, list, count });
@@ -53,26 +55,30 @@ export class Refusals {
   }
 
   async #explain(row, entry) {
-    const fixes = Array.isArray(entry.fixes) ? entry.fixes : await this.#ask(who(entry));
-    if (!fixes.length) return;
-    const items = fixes.slice(0, 5).map((fix) => make("li", {}, named(fix, "", LONGEST)));
-    row.append(make("p", { class: "soft" }, "What would help"), make("ul", { class: "fixes" }, ...items));
+    const said = Array.isArray(entry.fixes) ? entry : await this.#ask(entry);
+    const situation = [said?.need, said?.room].filter(Boolean).join("; ");
+    if (situation) row.append(make("p", { class: "need" }, named(situation, "", LONGEST)));
+    const fixes = Array.isArray(said?.fixes) ? said.fixes.slice(0, FIXES) : [];
+    if (fixes.length) row.append(make("p", { class: "soft" }, "What would help"));
+    else if (situation) fixes.push(NO_FIX);
+    if (fixes.length) row.append(make("ul", { class: "fixes" }, ...fixes.map((fix) => make("li", {}, named(fix, "", LONGEST)))));
   }
 
-  async #ask(container) {
-    if (!container) return [];
-    if (!this.#fixes.has(container)) {
-      if (this.#fixes.size > 100) this.#fixes.clear();
-      const asked = ask("explain", { container }).catch(() => null);
-      this.#fixes.set(container, asked);
+  /** What the daemon says of a refusal whose entry does not tell; a pod can be asked for by its name alone. */
+  async #ask(entry) {
+    const container = entry.container ? who(entry) : entry.pod;
+    if (!container) return null;
+    if (!this.#said.has(container)) {
+      if (this.#said.size > 100) this.#said.clear();
+      this.#said.set(container, ask("explain", { container }).catch(() => null));
     }
-    const said = await this.#fixes.get(container);
-    return Array.isArray(said?.refusal?.fixes) ? said.refusal.fixes : [];
+    const said = await this.#said.get(container);
+    return said?.container?.startsWith(who(entry)) ? said.refusal : null;
   }
 
   /** What helped before may not help now. */
   forget() {
-    this.#fixes.clear();
+    this.#said.clear();
   }
 }
 
@@ -114,7 +120,7 @@ export class Activity {
 
 const TOLD = new Set(["number", "time", "what", "namespace", "pod", "container", "steps", "passed_over", "uid"]);
 
-const PLAIN = new Set(["detail", "found", "message", "promise", "reason", "why"]); // these say themselves what they are
+const PLAIN = new Set(["detail", "found", "message", "need", "promise", "reason", "room", "why"]); // these say themselves what they are
 
 /** Who an entry is about, then its other fields. */
 function about(entry) {

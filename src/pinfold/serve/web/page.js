@@ -25,7 +25,7 @@ const data = { topology: null, pools: {}, containers: [], config: null };
 let entries = []; // oldest first
 const byNumber = new Map();
 let first = null; // the time of the first entry that the daemon keeps
-let whole = null; // the time up to which the history has been read
+let read = null; // the number of the last entry that the history has told; null until it was asked
 let view = null;
 let then = null; // the answer of /at, while another time is shown
 let pointed = null; // what the pointer or the focus is on: {cpu} or {key}
@@ -64,7 +64,7 @@ const stream = new Stream({
 
 function draw(flash = false) {
   if (!data.topology) return;
-  view = then && timeline.at !== null ? past(data, then, (key) => timeline.since(key, timeline.at)) : present(data);
+  view = then && timeline.at !== null ? past(data, then, (key, cpus) => timeline.since(key, cpus, timeline.at)) : present(data);
   const owners = [...view.containers.entries()].filter(([, container]) => container.exclusive);
   choose(owners.sort(([, a], [, b]) => a.since - b.since).map(([key]) => key));
   map.show(view, { flash });
@@ -144,7 +144,7 @@ function light() {
 // -- the present
 
 async function load(everything) {
-  const [found, containers] = await Promise.all([ask("pools"), ask("containers"), whole === null ? null : loadNews()]);
+  const [found, containers] = await Promise.all([ask("pools"), ask("containers"), read === null ? null : loadNews()]);
   const isSame = ["online", "offline", "isolated", "reserved"].every((name) => found[name] === data.pools[name]);
   if (everything || !isSame) {
     const [topology, config] = await Promise.all([ask("topology"), ask("config")]);
@@ -169,25 +169,24 @@ function loaded(topology, config) {
 
 /** The newest entries that are kept. */
 async function loadHistory() {
-  const said = await ask("history", { limit: KEPT });
+  const said = await ask("history", { newest: true, brief: true, limit: KEPT });
   byNumber.clear();
-  first = said.first ?? null;
-  keep(said.entries);
+  read = 0;
+  keep(said);
 }
 
 /** What the history says since the last look: more than the stream, which only tells that something happened. */
 async function loadNews() {
-  const said = await ask("history", { since: whole - ROUNDED, limit: PAGE });
-  if (said.more) return loadHistory();
-  first ??= said.first;
-  return keep(said.entries);
+  const said = await ask("history", { after: read, brief: true, limit: PAGE });
+  return said.more ? loadHistory() : keep(said);
 }
 
-function keep(found) {
-  for (const entry of found) {
+function keep(said) {
+  first = said.first ?? null;
+  for (const entry of said.entries) {
     const known = byNumber.get(entry.number);
     if (!known || Object.keys(known).length < Object.keys(entry).length) byNumber.set(entry.number, entry);
-    whole = entry.time;
+    read = Math.max(read, entry.number);
   }
   sort();
 }
@@ -231,7 +230,6 @@ async function lookNow() {
 
 function heard(entry) {
   if (!byNumber.has(entry.number)) byNumber.set(entry.number, entry);
-  whole ??= entry.time;
   if (entry.what === "refused") refusals.forget();
   look(RULES.has(entry.what));
 }
@@ -239,7 +237,7 @@ function heard(entry) {
 /** After a loss everything may be different, also when the stream resumes where it was cut off. */
 async function connected(again) {
   streaming = true;
-  if (again || whole === null) {
+  if (again || read === null) {
     try {
       await loadHistory();
       stream.reset(entries.at(-1)?.number ?? null);

@@ -2,15 +2,18 @@
 
 import { cut, moment, plural, put, span } from "./text.js";
 import { calm } from "./map.js";
+import { keyOf } from "./view.js";
 
 const STEPS = 10_000;
 const SHORTEST = 60;
 const PLAY_EVERY = 700;
+const TOLD_LATER = 0.5; // who got CPUs is told after the change
 const SVG = "http://www.w3.org/2000/svg";
 
 export class Timeline {
   #entries = [];
   #times = [];
+  #assigned = new Map(); // who was given CPUs, by name
   #first = null;
   #at = null; // null: live
   #range = Infinity;
@@ -51,6 +54,7 @@ export class Timeline {
     this.#entries = entries;
     this.#first = first ?? entries[0]?.time ?? null;
     this.#times = [...new Set(entries.filter(isChange).map((entry) => entry.time))];
+    this.#assigned = Map.groupBy(entries.filter((entry) => entry.what === "assigned"), keyOf);
     this.draw();
   }
 
@@ -156,18 +160,9 @@ export class Timeline {
   }
 
   /** Since when a container has the CPUs that it has at a time, as far as the entries go back. */
-  since(key, time) {
-    let since = NaN;
-    let cpus = null;
-    for (let at = this.#entries.length - 1; at >= 0; at -= 1) {
-      const entry = this.#entries[at];
-      if (entry.what !== "state" || entry.time > time) continue;
-      const had = entry.exclusive?.[key];
-      cpus ??= had;
-      if (had === undefined || had !== cpus) break;
-      since = entry.time;
-    }
-    return since;
+  since(key, cpus, time) {
+    const entry = this.#assigned.get(key)?.findLast((each) => each.time <= time + TOLD_LATER);
+    return entry?.cpus === cpus ? Math.min(entry.time, time) : NaN;
   }
 
   /** In one line, what is shown. */

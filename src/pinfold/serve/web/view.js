@@ -15,7 +15,7 @@ export const keyOf = (container) => `${container.namespace}/${container.pod}/${c
 /** The node as it is now. */
 export function present(data) {
   const owners = data.containers.filter((container) => container.exclusive).map((container) => [keyOf(container), container.cpus]);
-  return build(data, owners, data.pools.shared, new Map(data.containers.map((container) => [keyOf(container), container])));
+  return build(owners, pools(data), new Map(data.containers.map((container) => [keyOf(container), container])));
 }
 
 /** The node as it was: the answer of /at beside what is known of containers; `since` says since when each has its CPUs. */
@@ -24,9 +24,17 @@ export function past(data, then, since) {
   const containers = new Map();
   for (const [key, cpus] of Object.entries(then.exclusive ?? {})) {
     const why = known.get(key)?.cpus === cpus ? known.get(key).why : ""; // other CPUs then had another reason
-    containers.set(key, { ...remembered(key, known), exclusive: true, cpus, since: since(key), why });
+    containers.set(key, { ...remembered(key, known), exclusive: true, cpus, since: since(key, cpus), why });
   }
-  return build(data, Object.entries(then.exclusive ?? {}), then.shared, containers);
+  // An older journal does not tell what was reserved and offline; then that is taken to be as now.
+  const told = ["reserved", "offline"].filter((name) => then[name] !== undefined).map((name) => [name, parseCpus(then[name])]);
+  const asThen = { ...pools(data), shared: parseCpus(then.shared), ...Object.fromEntries(told) };
+  return build(Object.entries(then.exclusive ?? {}), asThen, containers);
+}
+
+function pools(data) {
+  const both = (name) => new Set([...parseCpus(data.topology[name]), ...parseCpus(data.pools[name])]);
+  return { shared: parseCpus(data.pools.shared), reserved: parseCpus(data.pools.reserved), offline: both("offline"), isolated: both("isolated") };
 }
 
 function remembered(key, known) {
@@ -35,17 +43,10 @@ function remembered(key, known) {
   return { namespace, pod: pod ?? "", container: rest.join("/"), qos, kind, state: "", alignment: null };
 }
 
-function build(data, exclusive, shared, containers) {
+function build(exclusive, pools, containers) {
   const owners = new Map();
   for (const [key, cpus] of exclusive) for (const cpu of parseCpus(cpus)) owners.set(cpu, key);
-  return {
-    owners,
-    containers,
-    shared: parseCpus(shared),
-    reserved: parseCpus(data.pools.reserved),
-    offline: new Set([...parseCpus(data.topology.offline), ...parseCpus(data.pools.offline)]),
-    isolated: new Set([...parseCpus(data.topology.isolated), ...parseCpus(data.pools.isolated)]),
-  };
+  return { owners, containers, ...pools };
 }
 
 /** The pool that a CPU is in. */
