@@ -52,8 +52,8 @@ class Seen(NamedTuple):
 class _Stream:
     """One who watches."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), WITHIN)
+    def __init__(self, host: str, port: int, source: str) -> None:
+        self.socket = socket.create_connection((host, port), WITHIN, (source, 0))
         self.socket.sendall(_ASK % b"/events")
         self._pieces: list[tuple[float, bytes]] = []
         self._tail = b""
@@ -126,7 +126,8 @@ class _Scraper:
 
 def watch(told: Connection, host: str, port: int, load: Load) -> None:
     """Say when all streams are there, at the end of the scrapes how many a second, and of the streams what was seen."""
-    streams = [_Stream(host, port) for _ in range(load.watchers)]
+    # An address may have 32.
+    streams = [_Stream(host, port, f"127.0.0.{1 + number // 32}") for number in range(load.watchers)]
     scraper = _Scraper(host, port, load)
     told.send("ready")
     with selectors.DefaultSelector() as selector:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -259,6 +260,96 @@ def test_children_forked_meanwhile_are_not_lost(groups: Groups, running: Workloa
     deadline = time.monotonic() + 60
     while not set(workload.session(pid)) <= set(groups.members(APP)):
         assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
+def test_what_is_given_back_is_where_it_was_and_may_use_what_it_might(
+    groups: Groups, running: Workload, *, exclusive: bool
+) -> None:
+    pid, _ = running.start(THREADS)
+    first, second, *_ = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+    os.sched_setaffinity(second, FIRST)
+    before, origin = Path(f"/proc/{pid}/cgroup").read_text(), groups.origin(pid)
+    groups.set_shared(LAST)
+    groups.make(APP, LAST if exclusive else None, NONE)
+    groups.attach(APP, pid)
+    assert allowed(pid) == {str(LAST)}
+    assert groups.give_back(APP, origin) == [pid]
+    assert Path(f"/proc/{pid}/cgroup").read_text() == before
+    assert [os.sched_getaffinity(thread) for thread in (first, second)] == [set(ALL), set(FIRST)]
+    assert groups.members(APP) == []
+    groups.set_shared(FIRST)
+    groups.remove(APP)
+    assert os.sched_getaffinity(first) == set(ALL)
+
+
+@pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
+def test_children_forked_meanwhile_are_given_back_too(groups: Groups, running: Workload, *, exclusive: bool) -> None:
+    pid, _ = running.start(FORK_STORM)
+    before, origin = Path(f"/proc/{pid}/cgroup").read_text(), groups.origin(pid)
+    groups.set_shared(LAST)
+    groups.make(APP, LAST if exclusive else None, NONE)
+    groups.attach(APP, pid)
+    assert pid in groups.give_back(APP, origin)
+    assert groups.members(APP) == []
+    for member in workload.session(pid):
+        with suppress(OSError):  # its children end soon
+            assert Path(f"/proc/{member}/cgroup").read_text() == before
+    assert allowed(pid) == {str(ALL)}
+
+
+def test_what_was_in_a_group_that_is_gone_is_given_back_to_the_one_above(
+    groups: Groups, running: Workload, kind: str, name: str
+) -> None:
+    if kind == "affinity":
+        pytest.skip("affinity has no groups")
+    above = [ROOT / path for path in (("cpuset", "cpu") if kind == "cgroup-v1" else ("",))]
+    pid, _ = running.start(IDLE)
+    for path in above:
+        (path / f"{name}-own" / "below").mkdir(parents=True)
+        for group in (path / f"{name}-own", path / f"{name}-own" / "below"):
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                if kind == "cgroup-v1" and (group / file).exists():
+                    (group / file).write_text((group.parent / file).read_text())
+        (path / f"{name}-own" / "below" / "cgroup.procs").write_text(str(pid))
+    try:
+        origin = groups.origin(pid)
+        groups.make(APP, LAST, NONE)
+        groups.attach(APP, pid)
+        for path in above:
+            (path / f"{name}-own" / "below").rmdir()
+        groups.give_back(APP, origin)
+        assert {(path / f"{name}-own" / "cgroup.procs").read_text() for path in above} == {f"{pid}\n"}
+    finally:
+        running.end()
+        for path in above:
+            for group in (path / f"{name}-own" / "below", path / f"{name}-own"):
+                if group.is_dir():
+                    group.rmdir()
+
+
+def test_a_process_whose_cpuset_lacks_a_cpu_does_not_get_the_rest_instead(
+    groups: Groups, running: Workload, kind: str, name: str
+) -> None:
+    group = ROOT / "cpuset" / f"{name}-small"
+    if kind != "affinity" or not os.access(group.parent / "cgroup.procs", os.W_OK):
+        pytest.skip("needs affinity, and a cpuset of cgroup v1")
+    group.mkdir()
+    try:
+        (group / "cpuset.mems").write_text((group.parent / "cpuset.mems").read_text())
+        (group / "cpuset.cpus").write_text(str(FIRST))
+        pid, _ = running.start(THREADS)
+        (group / "cgroup.procs").write_text(str(pid))
+        groups.make(APP, ALL, NONE)
+        with pytest.raises(GroupError, match=f"it has only {FIRST}; the others are offline, or not in its cpuset"):
+            groups.attach(APP, pid)
+        assert groups.members(APP) == []
+        groups.make(OTHER, None, NONE)
+        groups.attach(OTHER, pid)  # who shares has what it can have
+        assert allowed(pid) == {str(FIRST)}
+    finally:
+        running.end()
+        group.rmdir()
 
 
 def test_a_cpu_that_does_not_exist_is_refused_and_changes_nothing(groups: Groups, running: Workload) -> None:

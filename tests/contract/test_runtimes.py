@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,13 +21,13 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.reconcile import Wanted, drift
 from pinfold.errors import PinfoldError
-from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.node.groups import KINDS, Groups, Limit, choose
-from pinfold.runtimes.base import CannotStart, Ended, Launcher, Main
+from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Launcher, Main
 from pinfold.runtimes.processes import ProcessesRuntime
 from pinfold.runtimes.simulated import SimulatedRuntime
 from tests.contract import workload
-from tests.contract.workload import THREADS, Workload, allowed
+from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -52,6 +53,10 @@ class Watched:
         self.groups = groups
         self.overlaps: list[str] = []
         self.states: list[str] = []
+        self.broken: dict[str, Exception] = {}
+        """What cannot be asked of them, and why."""
+        self.deadly = False
+        """Whether the first change is the last thing that this process does."""
         self._pid = 0
 
     def watch(self, pid: int) -> None:
@@ -59,12 +64,16 @@ class Watched:
         self._pid = pid
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the groups have
+        if name in self.broken:
+            raise self.broken[name]
         found = getattr(self.groups, name)
         return self._then_look(name, found) if name in {"set_shared", "make", "set_cpus"} else found
 
     def _then_look(self, name: str, change: Callable[..., None]) -> Callable[..., None]:
         def changed(*arguments: object) -> None:
             change(*arguments)
+            if self.deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
             if self._pid:
                 self.states.append(state_of(self._pid))
             for ref, exclusive in self.groups.found().items():
@@ -83,6 +92,7 @@ class Stand:
         self.watched: Watched | None = None
         self.out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the fixture
         self.runtime: Any = None  # Launcher, and what the simulated one has beside
+        self.directory = Path(tempfile.mkdtemp())
 
     @property
     def real(self) -> bool:
@@ -93,7 +103,7 @@ class Stand:
         if not self.real:
             return SimulatedRuntime()
         self.watched = Watched(choose(self.kind, name=self.name))
-        return ProcessesRuntime(self.watched)
+        return ProcessesRuntime(self.watched, self.directory)
 
     def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
         pid = self.runtime.spawn(ref, list(command), ENVIRONMENT, directory, self.out)
@@ -123,6 +133,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
     stand = Stand(kind)
     yield stand
     stand.out.close()
+    shutil.rmtree(stand.directory)
     for pid in started():
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not started())
@@ -156,6 +167,11 @@ def started() -> list[int]:
 def state_of(pid: int) -> str:
     """Return what a process does: S it waits, T it is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def exit_code(child: int) -> int:
+    """Wait for a child of this process, and return how it has ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def wait_until(found: Callable[[], bool]) -> None:
@@ -246,6 +262,36 @@ def test_containers_that_exchange_cpus_with_the_pool_do_not_run_meanwhile(real: 
     play(real, scenario)
 
 
+def test_who_was_stopped_by_a_daemon_that_was_killed_goes_on_with_the_next(real: Stand) -> None:
+    now, then = Wanted(FIRST, {APP: LAST}), Wanted(LAST, {APP: FIRST})
+
+    async def scenario() -> None:
+        real.see(now)
+        pid = real.spawn(APP, *SLEEP)
+        real.runtime.make_shared(WORKER, Limit())
+        users_own = real.spawn(WORKER, *SLEEP)
+        os.kill(users_own, signal.SIGSTOP)
+        wait_until(lambda: state_of(users_own) == "T")
+        killed = os.fork()
+        if not killed:
+            assert real.watched is not None
+            real.watched.deadly = True
+            real.runtime.apply(then)
+            os._exit(0)
+        assert exit_code(killed) == -signal.SIGKILL
+        assert state_of(pid) == "T"
+        real.runtime = real.make()
+        real.runtime.find()
+        assert state_of(pid) == "T"
+        real.runtime.prepare(FIRST)
+        real.see(now)
+        wait_until(lambda: state_of(pid) == "S")
+        assert state_of(users_own) == "T"
+        assert list(real.directory.iterdir()) == []
+
+    play(real, scenario)
+
+
 def test_shared_containers_follow_the_pool(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(SHARED_ONLY)
@@ -290,6 +336,19 @@ def test_what_cannot_be_applied_is_an_error_of_ours_and_can_be_undone(stand: Sta
         stand.see(EXCLUSIVE)
 
     play(stand, scenario)
+
+
+def test_of_what_could_not_be_applied_nothing_is_left_when_it_is_forgotten(real: Stand) -> None:
+    async def scenario() -> None:
+        real.see(EXCLUSIVE)
+        with pytest.raises(PinfoldError):
+            real.runtime.apply(Wanted(FIRST, {APP: LAST, OTHER: CPUSet.of(60_000)}))
+        real.see(EXCLUSIVE)
+        real.runtime.forget(OTHER)
+        assert real.watched is not None
+        assert real.watched.groups.found() == {APP: True}
+
+    play(real, scenario)
 
 
 def test_a_main_process_is_known_until_it_ends(stand: Stand) -> None:
@@ -416,6 +475,131 @@ def test_an_attached_process_is_moved_with_all_its_threads(real: Stand) -> None:
             assert real.runtime.mains[APP].pid == pid
             running.end(pid)
             assert (await real.end_of(APP)).container == APP
+        finally:
+            running.end()
+
+    play(real, scenario)
+
+
+def threads_of(pid: int) -> list[int]:
+    return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def where(pid: int) -> tuple[str, set[str]]:
+    """Return the groups of a process, and the CPUs that its threads may use."""
+    return Path(f"/proc/{pid}/cgroup").read_text(), allowed(pid)
+
+
+def test_a_thread_is_no_process_and_neither_is_moved(real: Stand) -> None:
+    async def scenario() -> None:
+        running = Workload()
+        try:
+            pid, _ = running.start(THREADS)
+            before = where(pid)
+            real.see(EXCLUSIVE)
+            thread = max(threads_of(pid))
+            with pytest.raises(ApplyError, match=f"{thread} is no process, but a thread of process {pid}"):
+                real.runtime.attach(APP, thread, lent=True)
+            assert where(pid) == before
+            assert real.runtime.mains == {}
+        finally:
+            running.end()
+
+    play(real, scenario)
+
+
+@pytest.mark.parametrize("error", [GroupError("no"), OSError("unheard of")], ids=["ours", "any other"])
+@pytest.mark.parametrize("lent", [True, False])
+def test_what_could_not_be_attached_is_as_it_was(real: Stand, error: Exception, *, lent: bool) -> None:
+    async def scenario() -> None:
+        running = Workload()
+        try:
+            pid, _ = running.start(THREADS)
+            before = where(pid)
+            real.see(EXCLUSIVE)
+            assert real.watched is not None
+            real.watched.broken["cpus"] = error  # which is asked when it has been moved
+            with pytest.raises(type(error)):
+                real.runtime.attach(APP, pid, lent=lent)
+            real.watched.broken.clear()
+            assert where(pid) == before
+            assert real.runtime.mains == {}
+            real.runtime.forget(APP)
+            assert where(pid) == before
+            assert state_of(pid) == "S"
+        finally:
+            running.end()
+
+    play(real, scenario)
+
+
+def test_a_lent_process_that_cannot_be_moved_back_at_once_is_moved_back_later_and_never_ended(real: Stand) -> None:
+    async def scenario() -> None:
+        running = Workload()
+        try:
+            pid, _ = running.start(THREADS)
+            before = where(pid)
+            real.see(EXCLUSIVE)
+            assert real.watched is not None
+            real.watched.broken |= {"cpus": GroupError("no"), "give_back": GroupError("not now")}
+            with pytest.raises(GroupError):
+                real.runtime.attach(APP, pid, lent=True)
+            with pytest.raises(GroupError, match="not now"):
+                real.runtime.forget(APP)
+            real.watched.broken.clear()
+            assert real.runtime.forget(APP) == [pid]
+            assert where(pid) == before
+        finally:
+            running.end()
+
+    play(real, scenario)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "after a restart"])
+def test_to_forget_a_container_whose_process_is_lent_gives_that_back(real: Stand, *, restart: bool) -> None:
+    async def scenario() -> None:
+        running = Workload()
+        try:
+            pid, _ = running.start(THREADS)
+            before = where(pid)
+            real.see(EXCLUSIVE)
+            real.runtime.attach(APP, pid, lent=True)
+            assert allowed(pid) == {str(LAST)}
+            if restart:
+                main, origin = real.runtime.mains[APP], real.runtime.lent[APP]
+                real.runtime = real.make()
+                real.runtime.find()
+                real.runtime.prepare(REST)
+                real.see(EXCLUSIVE)
+                real.runtime.lend(APP, origin)
+                assert real.runtime.find_again(APP, main)
+            assert real.runtime.forget(APP) == [pid]
+            assert real.runtime.mains == {}
+            assert real.runtime.lent == {}
+            assert where(pid) == before
+            assert await real.runtime.gone([APP], 0.01)
+            real.see(SHARED_ONLY)
+        finally:
+            running.end()
+
+    play(real, scenario)
+
+
+def test_what_a_lent_process_leaves_behind_goes_on(real: Stand) -> None:
+    async def scenario() -> None:
+        running = Workload()
+        try:
+            pid, _ = running.start(FORKS_WHEN_TOLD)
+            before = where(pid)
+            real.see(EXCLUSIVE)
+            real.runtime.attach(APP, pid, lent=True)
+            child = int(running.tell(pid))
+            assert allowed(child) == {str(LAST)}
+            real.runtime.observe(closely=True)  # affinity knows whose it is as long as its parent is there
+            os.kill(pid, signal.SIGKILL)
+            assert (await real.end_of(APP)).container == APP
+            assert real.runtime.forget(APP) == [child]
+            assert where(child) == before
         finally:
             running.end()
 

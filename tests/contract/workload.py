@@ -56,6 +56,18 @@ while True:
     time.sleep(.001)
 """,
 ]
+# Forks for every line that it reads, and says the number of its child.
+FORKS_WHEN_TOLD: Final = [
+    *PYTHON,
+    """
+import os, sys, time
+print("ready", flush=True)
+for _ in sys.stdin:
+    child = os.fork()
+    if not child: time.sleep(1000)
+    print(child, flush=True)
+""",
+]
 # Both say the number of their child; a shell gives what it starts with & an empty input, unless told otherwise.
 PARENT: Final = ["sh", "-c", "exec 3<&0; sh -c 'echo $$; read line' <&3 & read line; wait"]
 ORPHAN: Final = ["sh", "-c", "exec 3<&0; sh -c 'echo $$; read line' <&3 & exit"]
@@ -90,6 +102,15 @@ class Workload:
             joiner.close()
         assert process.stdout is not None
         return process.pid, process.stdout.readline().strip()
+
+    def tell(self, pid: int) -> str:
+        """Write a line to the process, and return what it answers."""
+        (process,) = (process for process in self._started if process.pid == pid)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        return process.stdout.readline().strip()
 
     def end(self, pid: int | None = None) -> None:
         """End the process, or all, with every process of its session."""

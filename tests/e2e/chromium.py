@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import pytest
+from tests.tools import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +48,7 @@ def find() -> str:
     """Return the browser's path; a test that has none is skipped, but fails where everything is to be tested."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        missing = pytest.fail if os.environ.get("CI") else pytest.skip
-        missing("there is no Chromium; on Debian: apt-get install chromium")
+        lacking("there is no Chromium; on Debian: apt-get install chromium")
     return found
 
 

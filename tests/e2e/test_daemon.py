@@ -7,12 +7,14 @@ import json
 import os
 import pty
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import termios
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from pinfold.formats.checkpoint import format_checkpoint
 from tests.e2e.daemon import (
     CGROUPS,
     ONLINE,
+    PATIENCE,
     RESERVED,
     SPARE,
     Daemon,
@@ -40,6 +43,7 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
+from tests.e2e.test_unprivileged import needs_root, nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,6 +92,10 @@ def quota(pid: int) -> int | None:
                     said = place.read_text().split() if place.exists() else []
                     found += [int(word) for word in said[: min(words, 1)] if word not in {"max", "-1"}]
     return min(found, default=None)
+
+
+def has_quota(pid: int, expected: int | None) -> bool:
+    return quota(pid) == expected
 
 
 # -- the KEP's scenarios
@@ -210,6 +218,25 @@ def test_the_settings_of_the_quota_are_used(daemon: Daemon, option: str, expecte
     assert quota(daemon.running("few")) == expected
 
 
+@needs_cgroups
+def test_other_settings_of_the_quota_are_taken_over_while_everything_runs(daemon: Daemon) -> None:
+    config = daemon.place.directory / "kubelet.yaml"
+    text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+    text += f'reservedSystemCPUs: "{RESERVED}"\n'
+    config.write_text(text)
+    daemon.options = ["--config", str(config)]
+    daemon.start()
+    daemon.apply(pod("few", container(resources="{limits: {cpu: 200m}}")))
+    pid = daemon.running("few")
+    assert quota(pid) == 20_000
+    for line, expected in (("cpuCFSQuotaPeriod: 20ms", 4_000), ("cpuCFSQuota: false", None), ("", 20_000)):
+        config.write_text(f"{text}{line}\n")
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_for(partial(has_quota, pid, expected), f"the quota is {expected}")
+    assert daemon.running("few") == pid
+    assert daemon.events("reload-refused") == []
+
+
 # -- pinfold run
 
 
@@ -244,6 +271,27 @@ def test_run_passes_signals_on(host: Daemon) -> None:
         assert process.stdout.readline() == f"{number.name}\n"
     os.kill(host.running("signals"), signal.SIGKILL)
     assert process.wait() == 128 + signal.SIGKILL
+    host.idle()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGALRM, signal.SIGPIPE, signal.SIGXCPU, signal.SIGWINCH, signal.SIGURG, signal.SIGRTMIN, signal.SIGRTMAX],
+    ids=lambda number: number.name,
+)
+def test_run_passes_every_signal_on_that_can_be(host: Daemon, number: signal.Signals) -> None:
+    script = (
+        "import signal\n"
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\n"
+        "print('ready', flush=True)\n"
+        f"print(signal.sigwait([{int(number)}]).value, flush=True)"
+    )
+    process = host.run("signals", sys.executable, "-ISc", script, options=["--qos", "besteffort"])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 0
+    assert process.stdout.readline() == f"{int(number)}\n"
     host.idle()
 
 
@@ -381,6 +429,68 @@ def test_a_process_that_cannot_be_adopted_is_left_alone(host: Daemon) -> None:
         assert too_many.returncode == 4
         assert process.poll() is None
     host.idle()
+
+
+def where(pid: int) -> tuple[str, set[str]]:
+    """Return the groups of a process, and the CPUs that its threads may use."""
+    return Path(f"/proc/{pid}/cgroup").read_text(), allowed(pid)
+
+
+def test_a_thread_cannot_be_adopted_and_its_process_is_left_alone(host: Daemon) -> None:
+    with process_of(sys.executable, "-ISc", f"{MAKE_THREADS}\ntime.sleep(1000)") as process:
+        wait_for(lambda: threads(process.pid) == 5, "all threads are there")
+        before = where(process.pid)
+        thread = max(int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir())
+        result = host.verb("adopt", str(thread))
+        assert result.returncode == 2
+        assert f"{thread} is no process, but a thread of process {process.pid}" in result.stderr
+        host.idle()
+        assert process.poll() is None
+        assert where(process.pid) == before
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "after a restart"])
+def test_an_adopted_process_that_is_deleted_goes_on_where_it_was(any_daemon: Daemon, *, restart: bool) -> None:
+    daemon = any_daemon.start()
+    with process_of(sys.executable, "-ISc", f"{MAKE_THREADS}\ntime.sleep(1000)") as process:
+        wait_for(lambda: threads(process.pid) == 5, "all threads are there")
+        before = where(process.pid)
+        assert daemon.verb("adopt", str(process.pid), "--name", "mine").returncode == 0
+        assert allowed(process.pid) == {str(daemon.state().exclusive)}
+        if restart:
+            daemon.restart()
+            assert daemon.running("mine") == process.pid
+        assert daemon.verb("delete", "mine").returncode == 0
+        daemon.idle()
+        assert process.poll() is None
+        assert where(process.pid) == before
+        assert [event["pids"] for event in daemon.events("given-back")] == [str(process.pid)]
+
+
+@needs_cgroups
+def test_an_adopted_process_goes_on_even_if_nobody_remembers_that_it_was(daemon: Daemon) -> None:
+    daemon.start()
+    with process_of("sleep", "1000") as process:
+        daemon.verb("adopt", str(process.pid), "--name", "mine")
+        daemon.kill()
+        (daemon.state_dir / "workloads.json").unlink()
+        daemon.start()
+        (name,) = (row["pod"] for row in daemon.containers())
+        daemon.delete(name)
+        daemon.idle()
+        assert process.poll() is None
+        assert allowed(process.pid) == {str(ONLINE)}
+
+
+def test_to_end_workloads_gives_adopted_processes_back(any_daemon: Daemon) -> None:
+    daemon = any_daemon.start("--end-workloads")
+    with process_of("sleep", "1000") as process:
+        before = where(process.pid)
+        daemon.verb("adopt", str(process.pid))
+        assert daemon.kill(signal.SIGTERM) == 0
+        assert process.poll() is None
+        assert where(process.pid) == before
+    assert daemon.place.groups() == set()
 
 
 def test_a_process_is_adopted_only_once(host: Daemon) -> None:
@@ -651,6 +761,38 @@ def test_a_pod_that_ended_while_there_was_no_daemon_is_started_again(any_daemon:
     daemon.idle()
 
 
+def test_a_pod_whose_cpus_nobody_remembers_gets_some_of_its_own_again(any_daemon: Daemon) -> None:
+    daemon = any_daemon.start()
+    daemon.apply(pod("app", container(cpus=SPARE)))
+    pid = daemon.running("app")
+    daemon.kill()
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), "it is gone")
+    (daemon.state_dir / "cpu_manager_state").unlink()
+    daemon.start()
+    again = wait_for(lambda: daemon.running("app"), "a new one runs")
+    assert allowed(again) == {str(ONLINE - RESERVED)}
+    assert [event["cpus"] for event in daemon.events("assigned")] == [str(ONLINE - RESERVED)]
+    daemon.check()
+    daemon.delete("app")
+    daemon.idle()
+
+
+def test_who_was_stopped_when_the_daemon_was_killed_goes_on(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("app", container(cpus=1)))
+    pid = daemon.running("app")
+    daemon.kill()
+    os.kill(pid, signal.SIGSTOP)
+    start = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (daemon.state_dir / "stopped.json").write_text(json.dumps({"boot": boot, "processes": [[pid, start]]}))
+    daemon.start()
+    assert daemon.running("app") == pid
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S", "it goes on")
+    assert not (daemon.state_dir / "stopped.json").exists()
+
+
 def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -> None:
     daemon.start()
     daemon.apply(
@@ -779,11 +921,23 @@ def test_a_state_that_is_no_file_is_put_aside(daemon: Daemon) -> None:
     daemon.check()
 
 
-def test_containers_that_may_not_keep_their_cpus_share(daemon: Daemon) -> None:
+def test_containers_that_may_not_keep_their_cpus_get_others(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("app", container(cpus=1)))
+    pid, before = daemon.running("app"), daemon.state().exclusive
+    daemon.restart("--reserved-cpus", str(before))
+    assert daemon.running("app") == pid
+    assert len(daemon.state().exclusive - before) == 1
+    assert allowed(pid) == {str(daemon.state().exclusive)}
+    daemon.check()
+
+
+def test_containers_that_may_not_keep_their_cpus_and_get_no_others_share(daemon: Daemon) -> None:
     daemon.start("--cpu-manager-reconcile-period", "100ms")
     daemon.apply(pod("app", container(cpus=SPARE)))
     pid = daemon.running("app")
-    daemon.restart("--reserved-cpus", str(ONLINE - RESERVED), "--cpu-manager-reconcile-period", "100ms")
+    daemon.restart("--reserved-cpus", str(ONLINE), "--cpu-manager-reconcile-period", "100ms")
+    assert daemon.events("not-kept")[-1]["pod"] == "app"
     assert daemon.running("app") == pid
     assert allowed(pid) == {str(ONLINE)}
     daemon.check()
@@ -956,6 +1110,82 @@ def test_stubborn_workloads_are_ended_side_by_side(daemon: Daemon) -> None:
     assert daemon.place.processes() == []
 
 
+# -- what the daemon may not do
+
+
+@pytest.fixture
+def small_cpuset() -> Iterator[Path]:
+    """A cpuset with one CPU, in which nothing runs."""
+    if best_kind() != "cgroup-v1":
+        pytest.skip("makes a cpuset of cgroup v1")
+    group = CGROUPS / "cpuset" / f"pinfold-e2e-small-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpuset.mems").write_text((group.parent / "cpuset.mems").read_text())
+        (group / "cpuset.cpus").write_text(str(RESERVED))
+        yield group
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), "it is empty")
+        group.rmdir()
+
+
+def test_cpus_that_the_daemons_cpuset_does_not_have_are_not_given_away(small_cpuset: Path) -> None:
+    join = f'echo $$ > {small_cpuset}/cgroup.procs; exec "$@"'
+    missing = ONLINE - RESERVED
+    with Daemon(kind="affinity") as daemon:
+        daemon.command = ["sh", "-c", join, "sh", *daemon.command]
+        daemon.start()
+        assert any(f"does not have CPUs {missing}" in text for text in daemon.client.get("/v1/node")["weaker"])
+        refused = daemon.verb("run", "--cpus", "1", "--", "echo", "started")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"the daemon's cpuset does not have {missing}" in refused.stderr
+        shared = daemon.verb("run", "--qos", "besteffort", "--", "grep", "Cpus_allowed_list", "/proc/self/status")
+        assert cpus_of(shared.stdout) == RESERVED
+        daemon.idle()
+        daemon.kill()
+
+
+def test_a_process_whose_cpuset_lacks_a_cpu_is_not_said_to_have_it(small_cpuset: Path) -> None:
+    join = f"echo $$ > {small_cpuset}/cgroup.procs; exec sleep 1000"
+    with Daemon(kind="affinity") as daemon, process_of("sh", "-c", join) as process:
+        wait_for(lambda: allowed(process.pid) == {str(RESERVED)}, "it is confined")
+        daemon.start("--reserved-cpus", str(max(ONLINE)))
+        if len(ONLINE) > 2:
+            refused = daemon.verb("adopt", str(process.pid), "--cpus", "2", "--name", "two")
+            assert refused.returncode == 2
+            assert "not in its cpuset" in refused.stderr
+        assert daemon.verb("adopt", str(process.pid), "--cpus", "1").returncode == 0
+        assert allowed(process.pid) == {str(RESERVED)}
+
+
+@needs_root
+def test_a_process_of_another_user_holds_up_nobody_else() -> None:
+    user, setpriv = nobody(), shutil.which("setpriv")
+    if user is None or setpriv is None:
+        pytest.skip("needs an interpreter for an unprivileged user, and setpriv")
+    with Daemon("--cpu-manager-reconcile-period", "200ms", kind="affinity", user=user) as daemon:
+        become = daemon.place.directory / "become"
+        shutil.copy(setpriv, become)
+        become.chmod(0o4755)
+        daemon.start()
+        daemon.apply(pod("owner", container(cpus=SPARE)))
+        daemon.running("owner")
+        foreign = f"exec {become} --reuid=65533 --regid=65533 --clear-groups sleep 1000"
+        daemon.apply(pod("foreign", container(foreign)))
+        pid = daemon.running("foreign")
+        wait_for(lambda: "sleep" in Path(f"/proc/{pid}/comm").read_text(), "it has become another user's")
+        with pytest.raises(PinfoldError, match=f"process {pid} belongs to another user"):
+            daemon.delete("foreign")
+        daemon.delete("owner")
+        wait_for(lambda: daemon.pools()["shared"] == ONLINE, "its CPUs are shared again")
+        assert daemon.verb("run", "--qos", "besteffort", "--", "true").returncode == 0
+        assert is_alive(pid)
+        assert len(daemon.events("not-ended")) == 1
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: daemon.verb("apply", "-", text=pod("foreign")).returncode == 0, "its name is free again")
+        assert daemon.events("failed") == []
+
+
 # -- outside interference
 
 
@@ -973,7 +1203,8 @@ def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, gro
     path.write_text(str(RESERVED if group == "exclusive" else ONLINE))
     wait_for(lambda: path.read_text() == right, "it is put right", within=5)
     event = wait_for(lambda: daemon.events("drift"), "it is said")[0]
-    assert ("the shared pool" if group == "shared" else "app") in event["found"]
+    assert event.get("pool") == ("shared" if group == "shared" else None)
+    assert event.get("container") == (None if group == "shared" else "app")
     assert daemon.client.get("/v1/node")["drifts_repaired"] >= 1
     daemon.check()
     before = len(daemon.events("drift"))
@@ -1019,8 +1250,9 @@ def test_a_state_that_cannot_be_saved_is_refused_and_the_daemon_goes_on(daemon: 
     path.mkdir()  # as root, a directory is what cannot be written to; a full disk is much the same
     before = daemon.containers()
     if SPARE > 1:  # what shares changes nothing in the State
-        with pytest.raises(PinfoldError, match="cpu_manager_state"):
-            daemon.apply(pod("late", container(cpus=1)))
+        result = daemon.verb("apply", "-", text=pod("late", container(cpus=1)))
+        assert result.returncode != 0
+        assert "cpu_manager_state" in result.stdout + result.stderr
     run.terminate()
     run.wait()
     assert daemon.containers() in (before, [])

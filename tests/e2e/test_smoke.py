@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from pinfold.core.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one CPU there is none to give away")
 
@@ -31,6 +31,8 @@ spec:
     - name: c
       command: [sleep, "600"]
 """
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / ".venv" / "bin" / "pinfold"
 PINFOLD = [sys.executable, "-m", "pinfold"]
 STATUS = "grep Cpus_allowed_list /proc/self/status; exit 7"
 
@@ -135,3 +137,30 @@ def test_more_cpus_than_there_are_are_refused_and_nothing_changes(host: Host) ->
     assert "requested=999" in done.stderr
     assert host.pools() == before
     stop(daemon)
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="the demonstration uses the environment that make has made")
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_the_demonstration_leaves_nothing_behind_however_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    name = f"pinfold-smoke-{uuid.uuid4().hex[:8]}"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    demo = subprocess.Popen(
+        [sys.executable, ROOT / "tools" / "demo", "--group-name", name, "--listen", "127.0.0.1:0"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with demo:
+        assert demo.stdout is not None
+        assert any(line.startswith("Ctrl-C ends it") for line in demo.stdout)
+        demo.send_signal(number)
+        assert demo.wait(60) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if bytes(tmp_path) in environment_of(pid)]
+
+
+def environment_of(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""

@@ -42,9 +42,11 @@ class Quiet:
         return [nri.ContainerUpdate(container_id=container.id) for container in containers] if pods else []
 
     def create(
-        self, pod: nri.PodSandbox, container: nri.Container
+        self,
+        pod: nri.PodSandbox,  # noqa: ARG002 - as a handler has it
+        container: nri.Container,
     ) -> tuple[nri.ContainerAdjustment, list[nri.ContainerUpdate]]:
-        made = nri.ContainerAdjustment(annotations=pod.annotations)
+        made = nri.ContainerAdjustment()
         made.linux.resources.CopyFrom(container.linux.resources)
         return made, []
 
@@ -117,7 +119,7 @@ def raise_error(method: str, error: Exception) -> None:
 def seeds() -> list[bytes]:
     """Return a good conversation, and each of its requests alone."""
     pod = nri.PodSandbox(id="p", name="web", labels={"a": "b"}, linux=nri.LinuxPodSandbox(cgroup_parent="/kubepods/p"))
-    container = nri.Container(id="c", pod_sandbox_id="p", name="main", args=["/bin/true"], pid=7)
+    container = nri.Container(id="c", pod_sandbox_id="p", name="main", labels=pod.labels, pid=7)
     container.linux.resources.cpu.shares.value = 2048
     container.linux.resources.cpu.cpus = "0-3"
     about = nri.ContainerRequest(pod=pod, container=container)

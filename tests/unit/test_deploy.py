@@ -19,6 +19,7 @@ from pinfold.core.presets import preset
 from pinfold.core.state import State
 from pinfold.serve.metrics import Counters, Metrics, Reading
 from pinfold.serve.metricstable import OURS, REASONS, TABLE, names
+from tests.tools import lacking
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = DEPLOY / "prometheus/alerts.yaml"
@@ -139,14 +140,14 @@ def test_reasons_of_refusals_are_those_that_the_core_has() -> None:
 
 
 def promtool() -> str:
-    """Return the tool: the system's, or that of Debian's package, unpacked once and not installed; or skip."""
+    """Return the tool: the system's, or that of Debian's package, unpacked once and not installed."""
     if found := shutil.which("promtool"):
         return found
     tool = CACHE / "usr/bin/promtool"
     if not tool.exists():
         _unpack("prometheus", CACHE)
     if not tool.exists():
-        pytest.skip("there is no promtool here, and none can be had")
+        lacking("there is no promtool here, and none can be had")
     return str(tool)
 
 

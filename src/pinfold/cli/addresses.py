@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _FORM: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]*)):([0-9]{1,5})")
 _PREFIX: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*|")
+_HOST: Final = re.compile(r"\[[0-9a-f:.]{2,45}\]|[a-z0-9_]([a-z0-9._-]{0,251}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _MOST_PORT: Final = 65_535
 
@@ -30,6 +31,15 @@ class Address(NamedTuple):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @property
+    def name(self) -> str:
+        """The host as a client names whom it asks.
+
+        >>> Address("::1", 9440).name, Address("Node-7", 9440).name
+        ('[::1]', 'node-7')
+        """
+        return f"[{self.host}]" if ":" in self.host else self.host.lower()
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -50,6 +60,20 @@ def parse_address(text: str) -> Address | None:
     if found is None or int(found[3]) > _MOST_PORT:
         raise ParseError(f"{excerpt(text)} is no address; expected HOST:PORT such as 127.0.0.1:9440, [::1]:0, or none")
     return Address(found[1] or found[2] or "0.0.0.0", int(found[3]))  # noqa: S104 - refused without --allow-remote-read
+
+
+def parse_hosts(text: str) -> frozenset[str]:
+    """Return the names of hosts in a list, in lower case.
+
+    >>> sorted(parse_hosts("node-7.example,PINFOLD.monitoring.svc"))
+    ['node-7.example', 'pinfold.monitoring.svc']
+    """
+    names = text.lower().split(",")
+    for name in names:
+        if not _HOST.fullmatch(name):
+            said = "is no name of a host; expected one such as node-7.example, without a port"
+            raise ParseError(f"{excerpt(name)} {said}")
+    return frozenset(names)
 
 
 def parse_prefix(text: str) -> str:

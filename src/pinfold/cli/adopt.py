@@ -1,4 +1,4 @@
-"""`pinfold adopt`: CPUs of their own for a process that runs already, with all its threads."""
+"""`pinfold adopt`: CPUs of their own for a process that runs already, with all its threads, until it is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pinfold delete`: end pods, and give their CPUs back."""
+"""`pinfold delete`: end pods, and give their CPUs back; an adopted process goes on where it was before."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Ask the daemon to end each."""
     client = Client.of(args)
     for pod in args.pods:
-        client.delete(f"/v1/pods/{quote(args.namespace, safe='')}/{quote(pod, safe='')}")
-        print(f"pod {pod}: deleted")
+        answer = client.delete(f"/v1/pods/{quote(args.namespace, safe='')}/{quote(pod, safe='')}")
+        lent = answer.get("given_back", [])
+        print(f"pod {pod}: {f'given back; process {lent[0]} goes on' if lent else 'deleted'}")
     return 0

@@ -83,4 +83,5 @@ def host_parts(basis: Basis) -> Parts:
 def _launcher(chosen: Settings) -> Launcher:
     if chosen.runtime == "simulated":
         return SimulatedRuntime()
-    return ProcessesRuntime(choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name))
+    groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
+    return ProcessesRuntime(groups, chosen.state_dir)

@@ -10,6 +10,7 @@ from pinfold.cli.parts import store_of
 from pinfold.core.layout import summary
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import PinfoldError
+from pinfold.manager.host import Host
 from pinfold.manager.manager import Note
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Reloader:
         manager = self._loop.manager
         manager.reconfigure(admitter, store_of(chosen, admitter), self._loop.node.pods, topology)
         self._loop.period = chosen.reconcile_period
+        if isinstance(self._loop.node, Host):
+            self._loop.node.limit_anew(quota=chosen.cfs_quota, period=chosen.cfs_period)
         self._about.update(rules(chosen, manager))
 
 

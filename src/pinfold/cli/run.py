@@ -16,16 +16,16 @@ from pinfold.errors import ParseError
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _FROM_THE_KERNEL: Final = 0x80
-_PASSED_ON: Final = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGWINCH,
-    signal.SIGCONT,
+_OUR_OWN: Final = frozenset(
+    {
+        *(signal.SIGKILL, signal.SIGSTOP),  # nobody can pass these on
+        *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),  # the terminal's, for all in the foreground
+        *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
+        signal.SIGCHLD,
+    }
 )
+_PASSED_ON: Final = frozenset(signal.valid_signals()) - _OUR_OWN
+_AWAITED: Final = _PASSED_ON | {signal.SIGCHLD}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     body = amount_body(args)
     body["name"] = args.name or f"{_plain(command[0])}-{os.getpid()}"
     reserved = client.post("/v1/run", body)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGCHLD))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     gate, go = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -87,8 +87,9 @@ def _follow(pid: int) -> int:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return status
-        arrived = signal.sigwaitinfo((*_PASSED_ON, signal.SIGCHLD))
-        if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _FROM_THE_KERNEL:
+        arrived = signal.sigwaitinfo(_AWAITED)
+        from_outside = arrived.si_code != _FROM_THE_KERNEL and arrived.si_pid != os.getpid()  # SIGPIPE: our own write
+        if arrived.si_signo != signal.SIGCHLD and from_outside:
             with suppress(ProcessLookupError):
                 os.kill(pid, arrived.si_signo)
 

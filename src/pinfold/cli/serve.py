@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import gc
 import os
 import signal
-import socket
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pinfold
 from pinfold.cli import machine, settings
+from pinfold.cli.listeners import bind_unix
 from pinfold.cli.parts import Basis, Parts, host_parts
 from pinfold.cli.reload import Reloader, rules
 from pinfold.cli.settingstable import RuntimeName
 from pinfold.cli.viewparts import Opened, keep_record, open_views
 from pinfold.core.policies.static import StaticPolicy
-from pinfold.errors import ConfigError, PinfoldError
+from pinfold.errors import PinfoldError
 from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Note
 from pinfold.manager.notes import Notes
@@ -33,7 +31,6 @@ from pinfold.serve.http import Server
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-    from pathlib import Path
 
     from pinfold.cli.settings import Settings
     from pinfold.core.topology import Topology
@@ -101,7 +98,7 @@ class _Owned:
 async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology) -> None:
     notes = Notes(sys.stderr, as_json=chosen.log_format == "json")
     admitter = chosen.config.build(topology)
-    listener = _listen(chosen.socket)
+    bound = bind_unix(chosen.socket, "--socket")
     record = keep_record(chosen, admitter, notes)
     for warning in chosen.warnings:
         notes.tell(Note("warning", {"text": warning}))
@@ -118,9 +115,9 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         opened = await open_views(basis, loop, views, record, report)
         control = Control(loop, parts.host, about, views)
         server = Server(control.handle, frozenset({0, os.geteuid()}), report=report)
-        await server.start(listener)
+        await server.start(bound.listener)
     except BaseException:
-        chosen.socket.unlink(missing_ok=True)
+        bound.remove()
         raise
     syncing = asyncio.create_task(record.sync(notes))
     try:
@@ -132,9 +129,11 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         await opened.close()
         if chosen.end_workloads and parts.host is not None:
             await parts.host.end_all()
-            parts.host.runtime.clean_up()
-        with suppress(OSError):
-            chosen.socket.unlink()
+            try:
+                parts.host.runtime.clean_up()
+            except PinfoldError as error:
+                notes.tell(Note("not-ended", {"why": str(error)}))
+        bound.remove()
         notes.tell(Note("stopped", {"pods": len(parts.node.pods)}))
         syncing.cancel()
         record.close()
@@ -179,29 +178,3 @@ def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
     page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
     socket_ = f"socket {basis.chosen.socket}"
     print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; {socket_}{page}", flush=True)
-
-
-def _listen(path: Path) -> socket.socket:
-    """Return a socket that listens at *path*; one that a dead daemon has left behind is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.path.lexists(path) and not path.is_socket():
-        raise ConfigError(f"--socket: {path} is there already, and is no socket")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    if path.is_socket():
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            probe.connect(str(path))
-        except OSError as error:
-            if error.errno == errno.ECONNREFUSED:
-                path.unlink()
-        else:
-            raise AlreadyRunning(f"a daemon answers at {path}")
-        finally:
-            probe.close()
-    mask = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(mask)
-    listener.listen()
-    return listener

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pinfold.cli.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_prefix, whole_number
+from pinfold.cli.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_hosts, parse_prefix, whole_number
 from pinfold.cli.places import DEFAULT, Place, bindable, check_path, find_socket, find_state, socket_path
 from pinfold.cli.settingsflags import add_arguments
 from pinfold.cli.settingstable import SETTINGS, Groups, LogFormat, RuntimeName
@@ -73,6 +73,8 @@ class Views:
     listen: Address | None
     """None: nothing is served over TCP."""
     listen_is_default: bool
+    hosts: frozenset[str]
+    """Names, besides its own, under which it may be asked."""
     metrics_prefix: str
     pod_resources: Path
     journal_bytes: int
@@ -150,6 +152,7 @@ def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> Vi
     return Views(
         listen=listen,
         listen_is_default=not reader.is_given("listen"),
+        hosts=reader.take("allow_host", parse_hosts, frozenset()),
         metrics_prefix=reader.take("metrics_prefix", parse_prefix, "kubelet_"),
         pod_resources=_read_pod_resources(reader, environment, uid),
         journal_bytes=reader.take("journal_size", whole_number(0, 1 << 20), 64) << 20,

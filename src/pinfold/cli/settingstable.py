@@ -294,6 +294,15 @@ VIEWS: Final = (
         form="BOOL",
     ),
     Setting(
+        "allow_host",
+        "a name under which --listen may be asked besides the host's own name and address, such as that of a Service; "
+        "can be given again; requests for other names are refused",
+        "",
+        "--allow-host",
+        form="NAME",
+        adds_up=True,
+    ),
+    Setting(
         "metrics_prefix",
         "what the names of the kubelet's metrics begin with",
         "kubelet_",

@@ -7,10 +7,11 @@ import errno
 import os
 import socket
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.cli.addresses import Address
+from pinfold.cli.listeners import bind_unix
+from pinfold.cli.settingstable import RuntimeName
 from pinfold.core.cpuset import EMPTY
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import ConfigError, Problem
@@ -28,8 +29,8 @@ from pinfold.serve.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
+    from pinfold.cli import settings
     from pinfold.cli.parts import Basis
     from pinfold.cli.settings import Settings
     from pinfold.core.admission import Admitter
@@ -67,7 +68,7 @@ class Record(NamedTuple):
 
 def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:
     """Return the journal and the counters, which from now on hear of everything."""
-    counters = Counters(admitter, now=time.perf_counter())
+    counters = Counters(admitter, now=time.perf_counter(), links=_links(chosen))
     archive: Archive = Archive(chosen.state_dir / DIRECTORY)
     if chosen.views.journal_bytes:
         journal = Journal(
@@ -108,15 +109,23 @@ async def open_views(basis: Basis, loop: Loop, views: Views, record: Record, rep
         )
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
-        gate = (
-            Gate() if pages.is_loopback else Gate(hosts=LOOPBACK | {host, socket.gethostname().lower()}, addresses=True)
-        )
+        gate = _gate(basis.chosen.views, pages)
         server = Server(API(loop, views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
         await server.start(listener)
         ends.append(server.close)
     if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
         ends.append(await _open_pod_resources(basis, loop, report))
     return Opened(pages, tuple(ends))
+
+
+def _gate(views: settings.Views, pages: Address) -> Gate:
+    """Return a gate that knows the address as it was given and as it is, and whatever else may be asked for."""
+    hosts = LOOPBACK | {pages.name} | views.hosts
+    if views.listen is not None:
+        hosts |= {views.listen.name}
+    if pages.is_loopback:
+        return Gate(hosts)
+    return Gate(hosts | {socket.gethostname().lower()}, addresses=True)
 
 
 def _listener(basis: Basis) -> socket.socket | None:
@@ -139,6 +148,16 @@ def _listener(basis: Basis) -> socket.socket | None:
     return listener
 
 
+def _links(chosen: Settings) -> frozenset[str]:
+    """Return in which states of the connection a runtime can be reached: over NRI when it has told what runs.
+
+    One that starts us itself may tell nothing of that (containerd 1.7 does not).
+    """
+    if chosen.runtime is not RuntimeName.NRI:
+        return frozenset({"connected"})
+    return frozenset({"synchronized", "registered"} if "NRI_PLUGIN_SOCKET" in os.environ else {"synchronized"})
+
+
 def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
     policy = loop.manager.admitter.policy
     return Reading(
@@ -147,7 +166,8 @@ def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
         policy.reserved if isinstance(policy, StaticPolicy) else EMPTY,
         policy=policy.name,
         runtime=str(basis.chosen.runtime),
-        connected=loop.node.link[0] != "closed",
+        connected=loop.node.link[0] in _links(basis.chosen),
+        waiting=loop.node.waiting,
         journal_drops=record.archive.lost if isinstance(record.archive, Journal) else 0,
     )
 
@@ -164,31 +184,12 @@ async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Calla
     def read() -> Held:
         return Held(loop.node.pods.values(), loop.manager.state, loop.manager.topology.online - _reserved(loop))
 
-    path = basis.chosen.views.pod_resources
+    bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
     server = GRPCServer(PodResources(read).methods, report=report)
-    await server.start(_unix_listener(path))
+    await server.start(bound.listener)
 
     async def end() -> None:
         await server.close()
-        with suppress(OSError):
-            path.unlink()
+        bound.remove()
 
     return end
-
-
-def _unix_listener(path: Path) -> socket.socket:
-    """Return a socket that listens at *path*; as the state directory is ours, so is what is left there."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.is_socket():
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"--pod-resources-socket: {path}: {error.strerror}") from error
-    finally:
-        os.umask(mask)
-    listener.listen()
-    return listener

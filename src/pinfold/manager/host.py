@@ -6,21 +6,22 @@ Every request comes in here, one after the other.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
 from pinfold.manager.kept import Kept
 from pinfold.manager.manager import Note
 from pinfold.manager.workloads import Kind, Workload
+from pinfold.node.origin import Origin
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pinfold.core.admission import Admission
-    from pinfold.core.reconcile import Wanted
+    from pinfold.core.snapshot import ContainerView
     from pinfold.manager.kept import KeptWorkloads
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
@@ -51,8 +52,8 @@ class Host:
         self._common = common
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
         self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
-        self._leaving: dict[ContainerRef, None] = {}
-        """Containers that have ended, and still have CPUs."""
+        self._leaving: dict[ContainerRef, str] = {}
+        """Containers that have ended and still have CPUs, and why the last attempt to take these back has failed."""
 
     # -- what clients ask for
 
@@ -93,10 +94,9 @@ class Host:
         if uid not in self._deadlines:
             raise PodExists(f"pod {workload.pod.name} has its process already")
         try:
-            if any(main.pid == pid for main in self.runtime.mains.values()):
-                raise ApplyError(f"process {pid} is the main process of another container")
-            self.runtime.attach(workload.refs()[0], pid)
-        except PinfoldError:
+            self._check_free(pid)
+            self.runtime.attach(workload.refs()[0], pid, lent=workload.kind is Kind.ADOPTED)
+        except Exception:  # whatever it was: nobody must be left on CPUs that nobody gives back
             self._finish(workload)
             raise
         self._deadlines.pop(uid).cancel()
@@ -104,20 +104,40 @@ class Host:
         self._notes.tell(Note("started", {"pod": workload.pod.name, "container": "main", "pid": pid}))
         self._save()
 
-    async def delete(self, name: str, namespace: str = "default") -> None:
-        """End a pod and give its CPUs back."""
+    def _check_free(self, pid: int) -> None:
+        if any(main.pid == pid for main in self.runtime.mains.values()):
+            raise ApplyError(f"process {pid} is the main process of another container")
+
+    async def delete(self, name: str, namespace: str = "default") -> list[int]:
+        """End a pod and give its CPUs back; return the processes that go on, because they were only lent."""
         for workload in list(self.workloads.values()):
             if (workload.pod.name, workload.pod.namespace) == (name, namespace):
-                await self._end(workload)
-                return
+                return await self._end(workload)
         raise UnknownPod(f"there is no pod {name} in namespace {namespace}")
 
     async def end_all(self) -> None:
         """End all workloads, side by side."""
         events = asyncio.create_task(self.follow())
-        await asyncio.gather(*map(self._end, list(self.workloads.values())))
+        await asyncio.gather(*map(self._end, list(self.workloads.values())), return_exceptions=True)
         events.cancel()
         self.settle()
+
+    def limit_anew(self, *, quota: bool, period: int) -> None:
+        """Give shared containers the CPU limits that they have under other settings; raise what cannot be done."""
+        common = self._common._replace(quota=quota, period=period)
+        if common == self._common:
+            return
+        self._common = common
+        errors = []
+        for workload in self.workloads.values():
+            workload.common = common
+            try:
+                if workload.kind is not Kind.FOUND:  # of those nobody knows the limits
+                    self._make_shared(workload)
+            except PinfoldError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     # -- what there is to see
 
@@ -131,28 +151,15 @@ class Host:
         """There is nobody to be connected to: the kernel runs processes."""
         return "connected", self.runtime.kind
 
+    @property
+    def waiting(self) -> int:
+        """None: what cannot have its CPUs is not started."""
+        return 0
+
     def views(self) -> list[ContainerView]:
         """Return every container: its CPUs as decided, and those that the kernel allows its process."""
         want = self.manager.wanted
-        return [self._view(workload, ref, want) for workload in self.workloads.values() for ref in workload.refs()]
-
-    def _view(self, workload: Workload, ref: ContainerRef, want: Wanted) -> ContainerView:
-        status = workload.status[ref.name]
-        return ContainerView(
-            namespace=workload.pod.namespace,
-            pod=workload.pod.name,
-            container=ref.name,
-            kind=workload.kind,
-            qos=workload.pod.qos,
-            exclusive=ref in want.exclusive,
-            cpus=want.cpus_of(ref),
-            allowed=self.runtime.allowed(ref),
-            state=status.state,
-            pid=status.pid,
-            restarts=status.restarts,
-            code=status.code,
-            since=status.since,
-        )
+        return [workload.view(ref, want) for workload in self.workloads.values() for ref in workload.refs()]
 
     # -- what happens by itself
 
@@ -182,7 +189,11 @@ class Host:
         """Let a pod in, make room for its shared containers, and write it down; or nothing of that."""
         self.settle()
         self._check_new(workload.pod)
-        admission = self.manager.admit(workload.pod)
+        try:
+            admission = self.manager.admit(workload.pod)
+        except PinfoldError:
+            self._sweep(workload)
+            raise
         if admission.refusal is None:
             self.workloads[workload.pod.uid] = workload
             try:
@@ -192,6 +203,12 @@ class Host:
                 self._finish(workload)
                 raise
         return admission
+
+    def _sweep(self, workload: Workload) -> None:
+        """Remove what there is of a workload that could not be let in, as far as that can be done."""
+        for ref in workload.refs():
+            with suppress(PinfoldError):
+                self.runtime.forget(ref)
 
     def _make_shared(self, workload: Workload) -> None:
         """Make the groups of containers in the shared pool; those of exclusive ones exist since their admission."""
@@ -210,16 +227,24 @@ class Host:
             self._save()
 
         await workload.run(tell)
-        await workload.end()
+        with suppress(PinfoldError):  # then it is among those that leave, and told
+            await workload.end()
         self._tasks.pop(workload.pod.uid, None)
         self._finish(workload)
 
-    async def _end(self, workload: Workload) -> None:
+    async def _end(self, workload: Workload) -> list[int]:
+        """End a workload, or give it back if it is only lent; return the main processes that go on."""
         task = self._tasks.pop(workload.pod.uid, None)
         if task is not None:
             task.cancel()
-        await workload.end()
-        self._finish(workload)
+        lent = [main.pid for ref, main in self.runtime.mains.items() if ref.pod == workload.pod.uid]
+        try:
+            if workload.kind is not Kind.ADOPTED:
+                lent = []
+                await workload.end()
+        finally:
+            self._finish(workload)
+        return lent
 
     def _finish(self, workload: Workload) -> None:
         """Give the CPUs back: first nobody is left on them, then the shared pool grows."""
@@ -228,19 +253,13 @@ class Host:
             deadline.cancel()
         if self.workloads.pop(workload.pod.uid, None) is None:
             return  # it has ended by itself meanwhile
-        self._leaving.update(dict.fromkeys(workload.refs()))
+        self._leaving.update(dict.fromkeys(workload.refs(), ""))
         self.settle()
         self._save()
 
     def settle(self) -> None:
         """Give back the CPUs of what has ended; what cannot be done now is tried again at the next occasion."""
-        gone = []
-        for ref in self._leaving:
-            try:
-                self.runtime.forget(ref)
-                gone.append(ref)
-            except PinfoldError as error:
-                self._notes.tell(self.manager.note("not-ended", ref, why=str(error)))
+        gone = [ref for ref in list(self._leaving) if self._forget(ref)]
         try:
             self.manager.release(gone)
         except PinfoldError as error:
@@ -248,6 +267,19 @@ class Host:
             return
         for ref in gone:
             del self._leaving[ref]
+
+    def _forget(self, ref: ContainerRef) -> bool:
+        """End what is left of a container, or give it back; whether nothing is. The same trouble is told once."""
+        try:
+            given = self.runtime.forget(ref)
+        except PinfoldError as error:
+            if self._leaving[ref] != str(error):
+                self._leaving[ref] = str(error)
+                self._notes.tell(self.manager.note("not-ended", ref, why=str(error)))
+            return False
+        if given:
+            self._notes.tell(self.manager.note("given-back", ref, pids=" ".join(map(str, given))))
+        return True
 
     def _check_new(self, pod: Pod) -> None:
         for workload in self.workloads.values():
@@ -273,7 +305,8 @@ class Host:
     def _as_kept(self, workload: Workload) -> Kept:
         running = {ref.name: self.runtime.mains[ref] for ref in workload.refs() if ref in self.runtime.mains}
         done = {name: status.code for name, status in workload.status.items() if status.done}
-        return Kept(workload.kind, workload.pod, running, done)
+        origins = {ref.name: self.runtime.lent[ref] for ref in workload.refs() if ref in self.runtime.lent}
+        return Kept(workload.kind, workload.pod, running, done, origins)
 
     def resume(self) -> None:
         """Find the workloads of an earlier daemon again, and go on with them; nobody who runs loses anything."""
@@ -284,15 +317,37 @@ class Host:
             workload = Workload(kept.pod, kept.kind, self.runtime, self._common)
             self.manager.know(kept.pod)
             self._make_shared(workload)
+            self._lend(workload, kept.origins)
             alive = [self._find_again(workload, container, kept) for container in kept.pod.all_containers]
             if workload.kind is Kind.POD:
                 self._begin(workload)
             elif any(alive):
                 self.workloads[kept.pod.uid] = workload
+            elif workload.kind is Kind.ADOPTED:  # what it has started is not ours to end
+                self._leaving.update(dict.fromkeys(workload.refs(), ""))
         self._take_in_strangers()
         self.manager.keep_only({*self.workloads, *(ref.pod for ref in self._leaving)})
         self.settle()
+        self._admit_again()
         self._save()
+
+    def _lend(self, workload: Workload, origins: Mapping[str, Origin]) -> None:
+        """Remember whence adopted processes come, as far as it is known."""
+        if workload.kind is Kind.ADOPTED:
+            for ref in workload.refs():
+                self.runtime.lend(ref, origins.get(ref.name, Origin()))
+
+    def _admit_again(self) -> None:
+        """Give CPUs of their own to those who should have some, and were found with none; or tell that they share."""
+        for workload in self.workloads.values():
+            without = workload.without_cpus(self.manager.admitter.policy, self.manager.state)
+            refusal: PinfoldError | None = None
+            try:
+                refusal = self.manager.admit(workload.pod).refusal if without else None
+            except PinfoldError as error:
+                refusal = error
+            for ref in without if refusal is not None else ():
+                self._notes.tell(self.manager.note("not-kept", ref, cpus="", why=str(refusal)))
 
     def _find_again(self, workload: Workload, container: Container, kept: Kept) -> bool:
         """Watch a container's main process again, if it is still the same; whether it is."""
@@ -321,14 +376,17 @@ class Host:
         """Show what runs in a group of ours and was written down nowhere, until it ends; remove the empty groups."""
         mine = {ref for workload in self.workloads.values() for ref in workload.refs()}
         found: dict[PodUID, list[ContainerRef]] = {}
-        for ref in sorted(set(self.runtime.known) - mine):
+        for ref in sorted(set(self.runtime.known) - mine - self._leaving.keys()):
             if ref.pod not in self.workloads and self.runtime.find_again(ref, None):
                 found.setdefault(ref.pod, []).append(ref)
             else:
-                self._leaving[ref] = None
+                self._leaving[ref] = ""
         for uid, refs in found.items():
             pod = Pod(uid, uid, containers=tuple(Container(ref.name) for ref in refs), restart_policy="Never")
-            self.workloads[uid] = workload = Workload(pod, Kind.FOUND, self.runtime, self._common)
+            # Of a process that we have not started the worst is to be assumed: that somebody needs it.
+            kind = Kind.ADOPTED if uid.startswith(f"{Kind.ADOPTED}-") else Kind.FOUND
+            self.workloads[uid] = workload = Workload(pod, kind, self.runtime, self._common)
+            self._lend(workload, {})
             for ref in refs:
                 workload.status[ref.name].now("running", self.runtime.mains[ref].pid)
                 self._notes.tell(Note("found", {"pod": uid, "container": ref.name}))

@@ -38,6 +38,11 @@ class Node(Protocol):
         """How the connection to what runs containers is, and what there is to say of it."""
         ...
 
+    @property
+    def waiting(self) -> int:
+        """How many containers run without the CPUs they should have."""
+        ...
+
     def views(self) -> list[ContainerView]:
         """Return what there is to say of every container."""
         ...

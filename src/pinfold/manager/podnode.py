@@ -53,14 +53,12 @@ class PodNode:
         """How far the connection to the runtime is, and what there is to say of it."""
         self.is_told_all = True
         """Whether the runtime tells of everything that runs as soon as it is connected."""
-        self.unpinned: dict[ContainerRef, float] = {}
-        """For how many seconds containers ran before they had their CPUs, where that was so."""
         self._notes = notes
         self._since: dict[str, float] = {}
         runtime.nodes_of = self._nodes_of
         self._unreleased: set[ContainerRef] = set()
         """Containers that are gone, and still have CPUs."""
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, ContainerRef | None] = {}
         """Containers that run, and should have CPUs of their own."""
 
     # -- what there is to see
@@ -109,7 +107,7 @@ class PodNode:
             container = self.runtime.containers.get(container_id)
             ref = self.runtime.ref(container_id)
             if container is None or ref is None or not is_live(container):
-                self._waiting.discard(container_id)
+                self._waited_in_vain(container_id)
             elif self._fits(ref):
                 self._take_in(ref, container)
 
@@ -241,6 +239,8 @@ class PodNode:
     def removed(self, container_id: str) -> None:
         """Forget a container."""
         self.runtime.forget(container_id)
+        if container_id in self._waiting:
+            self._waited_in_vain(container_id)
         self._since.pop(container_id, None)
 
     def pod_gone(self, pod_id: str) -> None:
@@ -273,6 +273,9 @@ class PodNode:
         Return the containers that have got CPUs only now.
         """
         self.runtime.replace_all(pods, containers)
+        now = time.time()
+        for container in self.runtime.containers.values():
+            self._since.setdefault(container.id, now - self.runtime.age(container))
         if self.read_only:
             return []
         self.manager.know(*self.pods.values())
@@ -308,9 +311,20 @@ class PodNode:
         except PinfoldError as error:
             self.wait_for_cpus(container, error)
             return None
-        self._waiting.discard(container.id)
+        self._waiting.pop(container.id, None)
         self.ran_unpinned(ref, self.runtime.age(container))
         return container
+
+    @property
+    def waiting(self) -> int:
+        """How many containers run without the CPUs they should have."""
+        return len(self._waiting)
+
+    def _waited_in_vain(self, container_id: str) -> None:
+        """Take note of a container that has ended, and has never had its CPUs."""
+        ref, since = self._waiting.pop(container_id), self._since.get(container_id)
+        if ref is not None and since is not None:
+            self.ran_unpinned(ref, time.time() - since)
 
     def is_waiting(self, container: RuntimeContainer) -> bool:
         """Whether a container runs without the CPUs it should have."""
@@ -318,13 +332,12 @@ class PodNode:
 
     def wait_for_cpus(self, container: RuntimeContainer, why: PinfoldError) -> None:
         """Take note that a container runs without the CPUs it should have; it gets them when there are some."""
-        self._waiting.add(container.id)
+        self._waiting[container.id] = self.runtime.ref(container.id)
         pod = self.runtime.pods[container.pod].name if container.pod in self.runtime.pods else ""
         self._notes.tell(Note("runs-unpinned", {"pod": pod, "container": container.name, "why": str(why)}))
 
     def ran_unpinned(self, ref: ContainerRef, seconds: float) -> None:
         """Take note for how long a container ran before it had its CPUs."""
-        self.unpinned[ref] = seconds
         self._notes.tell(self.manager.note("ran-unpinned", ref, seconds=round(seconds, 3)))
 
 

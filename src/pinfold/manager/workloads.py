@@ -11,6 +11,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from pinfold.core.pods import exclusive_cpus
+from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
 from pinfold.node.groups import Limit
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.pods import Container, ContainerRef, Pod
+    from pinfold.core.policies.base import Policy
+    from pinfold.core.reconcile import Wanted
+    from pinfold.core.state import State
     from pinfold.runtimes.base import Launcher
 
 _GRACE: Final = 5.0
@@ -28,6 +34,8 @@ _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
 _LONGEST_NAME: Final = 200
 _NOT_STARTED: Final = 126
+_GOOD_RUN: Final = 600.0
+"""After so many seconds a container counts as one that works, as with the kubelet."""
 
 
 class Kind(StrEnum):
@@ -77,8 +85,8 @@ class Workload:
         self.pod = pod
         self.kind = kind
         self.status = {container.name: Status() for container in pod.all_containers}
+        self.common = common
         self._runtime = runtime
-        self._common = common
         self._ends: dict[str, asyncio.Future[int | None]] = {}
 
     def refs(self) -> list[ContainerRef]:
@@ -97,7 +105,38 @@ class Workload:
     def limit(self, container: Container) -> Limit:
         """Return the weight and quota that a container has in the shared pool."""
         amounts = container.resources
-        return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if self._common.quota else None, self._common.period)
+        return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if self.common.quota else None, self.common.period)
+
+    def without_cpus(self, policy: Policy, state: State) -> list[ContainerRef]:
+        """Return the containers that go on, should have CPUs of their own under the policy, and have none."""
+        if not isinstance(policy, StaticPolicy):
+            return []
+        return [
+            self.pod.ref(container)
+            for container in self.pod.all_containers
+            if exclusive_cpus(self.pod, container, pod_level=policy.pod_level)
+            and state.cpus(self.pod.uid, container.name) is None
+            and not self.status[container.name].done
+        ]
+
+    def view(self, ref: ContainerRef, want: Wanted) -> ContainerView:
+        """Return what there is to see of a container: its CPUs as decided, and as the kernel allows its process."""
+        status = self.status[ref.name]
+        return ContainerView(
+            namespace=self.pod.namespace,
+            pod=self.pod.name,
+            container=ref.name,
+            kind=self.kind,
+            qos=self.pod.qos,
+            exclusive=ref in want.exclusive,
+            cpus=want.cpus_of(ref),
+            allowed=self._runtime.allowed(ref),
+            state=status.state,
+            pid=status.pid,
+            restarts=status.restarts,
+            code=status.code,
+            since=status.since,
+        )
 
     async def run(self, tell: Callable[[Note], None]) -> None:
         """Run init containers one after the other, then all others; return when the pod is done."""
@@ -125,13 +164,16 @@ class Workload:
         self, container: Container, policy: str, tell: Callable[[Note], None], begun: asyncio.Event | None = None
     ) -> int | None:
         status = self.status[container.name]
-        delay = _FIRST_DELAY
+        delay, clock = _FIRST_DELAY, asyncio.get_running_loop().time
         while not status.done:
+            start = clock()
             note = await self._once(container, tell, begun)
             status.done = policy == "Never" or (policy == "OnFailure" and status.code == 0)
             tell(note)
             if not status.done:
                 status.now("backing off")
+                if clock() - start >= _GOOD_RUN:
+                    delay = _FIRST_DELAY
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
                 status.restarts += 1
@@ -166,9 +208,9 @@ class Workload:
         main = self._runtime.mains.get(ref)
         if main is not None:  # since before we started
             return main.pid
-        log = self._common.logs / _log_name(self.pod, container)
+        log = self.common.logs / _log_name(self.pod, container)
         try:
-            self._common.logs.mkdir(parents=True, exist_ok=True)
+            self.common.logs.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as out:
                 command = [*container.command, *container.args]
                 environment = {**os.environ, **dict(container.env)}

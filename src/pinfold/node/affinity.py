@@ -9,6 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
+from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +28,7 @@ from pinfold.node.grouperrors import (
 )
 from pinfold.node.groupnames import checked_name, marks, show
 from pinfold.node.membership import Membership
+from pinfold.node.origin import origin_of, restore_affinity
 from pinfold.node.procfs import Procfs
 from pinfold.node.sysfs import SYSTEM
 from pinfold.node.tree import Tree
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods import ContainerRef
     from pinfold.node.groups import Limit
     from pinfold.node.joiner import Joiner
+    from pinfold.node.origin import Origin
 
 KIND: Final = "affinity"
 _ROUNDS: Final = 1000
@@ -45,6 +50,32 @@ _MEANINGS: Final = {
     errno.EPERM: "not permitted; it belongs to another user",
     errno.EINVAL: "its cpuset allows none of these CPUs, or it is a kernel thread bound to its CPU",
 }
+
+
+class _Mode(Enum):
+    """How close a thread comes to the CPUs that it is put on."""
+
+    WITHIN = auto()
+    """One that has fewer is left alone: what a process has chosen is its own business."""
+    ALL = auto()
+    """It gets as many of them as its cpuset has."""
+    EXACTLY = auto()
+    """It gets all of them: they were promised."""
+
+
+def _mode(*, force: bool, exact: bool) -> _Mode:
+    return (_Mode.EXACTLY if exact else _Mode.ALL) if force else _Mode.WITHIN
+
+
+class BarredError(GroupError):
+    """CPUs that the daemon may not use itself, nor give to what it starts."""
+
+    def __init__(self, group: str, cpus: CPUSet, barred: CPUSet) -> None:
+        advice = f"with --reserved-cpus {barred} nobody is promised them"
+        super().__init__(f"{group}: CPUs {cpus} → the daemon's cpuset does not have {cpus & barred}; {advice}")
+        self.group = group
+        self.cpus = cpus
+        self.barred = barred
 
 
 class AffinityError(GroupError):
@@ -73,7 +104,8 @@ class Affinity:
         self._name = checked_name(name)
         self._procfs = Procfs(root / "proc")
         self._membership = Membership(name, self._procfs)
-        self._possible = CPUSet(Tree(root, SYSTEM).mask(["cpu/possible", "cpu/present"], []) or 0)
+        self._system = Tree(root, SYSTEM)
+        self._possible = CPUSet(self._system.mask(["cpu/possible", "cpu/present"], []) or 0)
         self._pool = EMPTY
         self._made: dict[ContainerRef, CPUSet | None] = {}
         self._held: socket.socket | None = None
@@ -90,6 +122,11 @@ class Affinity:
         ]
         if os.geteuid() != 0:
             reasons.append("processes of other users are not moved")
+        if barred := self._barred():
+            reasons.append(
+                f"the daemon's cpuset does not have CPUs {barred}, so nobody gets them; "
+                f"with --reserved-cpus {barred} nobody is promised them either"
+            )
         return tuple(reasons)
 
     def hold(self) -> None:
@@ -113,14 +150,14 @@ class Affinity:
         """Make *cpus* the shared pool, and move every process in it."""
         self._check(_POOL, cpus)
         changed, self._pool = cpus != self._pool, cpus
-        self._confine(lambda ref: not self._is_exclusive(ref), cpus, force=changed)
+        self._confine(lambda ref: not self._is_exclusive(ref), cpus, _mode(force=changed, exact=False))
 
     def make(self, ref: ContainerRef, cpus: CPUSet | None, limit: Limit) -> None:  # noqa: ARG002 - cannot be applied
         """Remember the container, and move the processes that it has already."""
         self._check(_POOL if cpus is None else f"container {show(ref)}", self._pool if cpus is None else cpus)
         changed = ref not in self._made or self._made[ref] != cpus
         self._made[ref] = cpus
-        self._confine(lambda other: other == ref, self._target(ref), force=changed)
+        self._confine(lambda other: other == ref, self._target(ref), _mode(force=changed, exact=cpus is not None))
 
     def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Change the CPUs of an exclusive container."""
@@ -129,7 +166,7 @@ class Affinity:
             raise NoGroupError(ref)
         self._check(f"container {show(ref)}", cpus)
         changed, self._made[ref] = cpus != self._made[ref], cpus
-        self._confine(lambda other: other == ref, cpus, force=changed)
+        self._confine(lambda other: other == ref, cpus, _mode(force=changed, exact=True))
 
     def attach(self, ref: ContainerRef, pid: int) -> None:
         """Put a running process with all its threads into the container."""
@@ -137,11 +174,29 @@ class Affinity:
         process = self._membership.add(ref, pid)
         cpus = self._target(ref)
         try:
-            self._confine_process(pid, cpus, force=True)
+            self._confine_process(pid, cpus, _mode(force=True, exact=self._is_exclusive(ref)))
         except GroupError:
             self._membership.drop(process)
             raise
-        self._confine(lambda other: other == ref, cpus, force=False)  # children it has forked meanwhile
+        self._confine(lambda other: other == ref, cpus, _Mode.WITHIN)  # children it has forked meanwhile
+
+    def origin(self, pid: int) -> Origin:
+        """Return which CPUs the threads of a process may use."""
+        return origin_of(self._procfs, pid)
+
+    def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
+        """Let all processes of the container use the CPUs that its own could before, and forget them."""
+        before = origin if origin.cpus else origin._replace(cpus=self._possible)
+        given = set[int]()
+        for _ in range(_ROUNDS):
+            pids = self.members(ref)
+            if not pids:
+                return sorted(given)
+            given.update(pids)
+            for process in filter(None, map(self._procfs.process, pids)):
+                restore_affinity(self._procfs, process[0].pid, before)
+                self._membership.drop(process[0])
+        raise GroupError(f"container {show(ref)} forks faster than its processes can be given back")
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""
@@ -218,6 +273,15 @@ class Affinity:
             raise NoCPUsError(group)
         if self._possible and not cpus <= self._possible:
             raise GroupError(f"{group}: CPUs {cpus} → no such CPU: {cpus - self._possible}")
+        barred = self._barred()
+        if cpus & barred and (group != _POOL or cpus <= barred):
+            raise BarredError(group, cpus, barred)
+
+    def _barred(self) -> CPUSet:
+        """Return the CPUs that the daemon's cpuset keeps from it, and from all that it starts."""
+        online = CPUSet(self._system.mask(["cpu/online"], []) or 0)
+        usable = _usable(self._possible)
+        return online - usable if usable else EMPTY
 
     def _used(self, pids: list[int]) -> CPUSet:
         used = EMPTY
@@ -226,8 +290,8 @@ class Affinity:
                 used |= self._procfs.allowed(thread)
         return used
 
-    def _confine(self, chosen: Callable[[ContainerRef], bool], cpus: CPUSet, *, force: bool) -> None:
-        """Put the processes of the chosen containers on *cpus*; with *force* also those that have fewer.
+    def _confine(self, chosen: Callable[[ContainerRef], bool], cpus: CPUSet, mode: _Mode) -> None:
+        """Put the processes of the chosen containers on *cpus*.
 
         One that cannot be moved does not keep the others: it is reported when all have been tried.
         """
@@ -238,7 +302,7 @@ class Affinity:
             moved = False
             for pid in members - done:
                 try:
-                    moved |= self._confine_process(pid, cpus, force=force)
+                    moved |= self._confine_process(pid, cpus, mode)
                 except GroupError as error:
                     errors.append(error)
             done |= members
@@ -249,13 +313,13 @@ class Affinity:
         if errors:
             raise errors[0]
 
-    def _confine_process(self, pid: int, cpus: CPUSet, *, force: bool) -> bool:
+    def _confine_process(self, pid: int, cpus: CPUSet, mode: _Mode) -> bool:
         """Put every thread on *cpus*; whether there was one to move."""
         done: set[int] = set()
         any_moved, clean = False, 0
         for _ in range(_ROUNDS):
             new = set(self._procfs.threads(pid)) - done
-            moved = True in {_confine_thread(thread, cpus, force=force) for thread in new}
+            moved = True in {_confine_thread(thread, cpus, mode) for thread in new}
             any_moved |= moved
             clean = 0 if moved else clean + 1
             if clean == _CLEAN_ROUNDS:
@@ -264,21 +328,43 @@ class Affinity:
         raise GroupError(f"process {pid} starts threads faster than they can be moved to CPUs {cpus}")
 
 
-def _confine_thread(thread: int, cpus: CPUSet, *, force: bool) -> bool:
+def _confine_thread(thread: int, cpus: CPUSet, mode: _Mode) -> bool:
     """Put the thread on *cpus*; whether that was needed. One that is on *cpus* now starts its own threads there."""
+    before = EMPTY
     try:
-        now = _allowed(thread)
-        if now == cpus or (now <= cpus and not force):
+        before = now = _allowed(thread)
+        if now == cpus or (now <= cpus and mode is _Mode.WITHIN):
             return False
         os.sched_setaffinity(thread, cpus)
         now = _allowed(thread)
     except ProcessLookupError:
         return False
+    except PermissionError as error:
+        if before and before <= cpus and mode is not _Mode.EXACTLY:
+            return False  # another user's, but it is in nobody's way
+        raise AffinityError(thread, cpus, _MEANINGS[errno.EPERM]) from error
     except OSError as error:
         raise AffinityError(thread, cpus, _MEANINGS.get(error.errno or 0, str(error))) from error
     if not now <= cpus:
         raise AffinityError(thread, cpus, f"it has {now} all the same")
+    if now != cpus and mode is _Mode.EXACTLY:
+        raise AffinityError(thread, cpus, f"it has only {now}; the others are offline, or not in its cpuset")
     return True
+
+
+def _usable(possible: CPUSet) -> CPUSet:
+    """Return the CPUs that this process may give itself: a thread asks for all, and the kernel cuts that down."""
+    found: list[CPUSet] = []
+
+    def ask() -> None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, possible)
+            found.append(_allowed(0))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asking.join()
+    return found[0] if found else EMPTY
 
 
 def _allowed(thread: int) -> CPUSet:

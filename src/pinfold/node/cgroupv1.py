@@ -31,6 +31,7 @@ from pinfold.node.grouperrors import (
 )
 from pinfold.node.groupnames import marks, read_marks, show
 from pinfold.node.joiner import Joiner
+from pinfold.node.origin import move_back, origin_of, restore_affinity
 from pinfold.node.procfs import Procfs
 from pinfold.node.subtree import Subtree
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.node.groups import Limit
+    from pinfold.node.origin import Origin
 
 KIND: Final = "cgroup v1"
 _CPUS: Final = "cpuset.cpus"
@@ -151,15 +153,36 @@ class CgroupV1:
         """Move a running process with all its threads into the container's group."""
         if pid < 1:
             raise NoProcessError(pid)
-        place = self._find(ref)
-        root = (self._cpusets if place.exclusive else self._cpu).root
-        before = self._procfs.group(pid, root.name)
+        place, before = self._find(ref), self.origin(pid)
         try:
             _attach(place, pid)
-        except CgroupError:
+        except GroupError:
             with suppress(CgroupError):  # not in one hierarchy and out of the other
-                files.add_process(root / before.lstrip("/"), pid)
+                self._move_back(pid, before)
             raise
+
+    def origin(self, pid: int) -> Origin:
+        """Return where a process is."""
+        return origin_of(self._procfs, pid, self._cpusets.root.name, self._cpu.root.name)
+
+    def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
+        """Move all processes of the container to where its own came from."""
+        given = set[int]()
+        for _ in range(_ROUNDS):
+            pids = self.members(ref)
+            if not pids:
+                return sorted(given)
+            given.update(pids)
+            for pid in pids:
+                self._move_back(pid, origin, own_last=self._find(ref).exclusive)
+        raise GroupError(f"container {show(ref)} forks faster than its processes can be given back")
+
+    def _move_back(self, pid: int, origin: Origin, *, own_last: bool = True) -> None:
+        """Move a process out of both hierarchies; last out of the one that tells whose it is, and its children's."""
+        ways = ((self._cpu.root, origin.group(1)), (self._cpusets.root, origin.group(0)))
+        for root, group in ways if own_last else ways[::-1]:
+            move_back(root, group, pid)
+        restore_affinity(self._procfs, pid, origin)
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""

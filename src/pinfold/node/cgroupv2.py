@@ -12,21 +12,31 @@ Processes are in the leaves alone: a group that hands controllers down takes non
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import OFFLINE, OUTSIDERS, KindUnavailableError, NoCPUsError, NoGroupError, NoProcessError
+from pinfold.node.grouperrors import (
+    OFFLINE,
+    OUTSIDERS,
+    GroupError,
+    KindUnavailableError,
+    NoCPUsError,
+    NoGroupError,
+    NoProcessError,
+)
 from pinfold.node.groupnames import marks
 from pinfold.node.joiner import Joiner
+from pinfold.node.origin import move_back, origin_of, restore_affinity
+from pinfold.node.procfs import Procfs
 from pinfold.node.subtree import Subtree
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.node.groups import Limit
+    from pinfold.node.origin import Origin
 
 KIND: Final = "cgroup v2"
 _CPUS: Final = "cpuset.cpus"
@@ -36,6 +46,7 @@ _AVAILABLE: Final = "cgroup.controllers"
 _WEIGHT: Final = "cpu.weight"
 _MAX: Final = "cpu.max"
 _MAX_WEIGHT: Final = 10_000
+_ROUNDS: Final = 1000
 
 
 def discover(cgroup_root: Path, name: str) -> CgroupV2:
@@ -61,6 +72,7 @@ class CgroupV2:
 
     def __init__(self, tree: Subtree) -> None:
         self._tree = tree
+        self._procfs = Procfs(Path("/proc"))
         self._has_cpu = "cpu" in _words(tree.root / _HANDED_DOWN)
 
     @property
@@ -118,6 +130,23 @@ class CgroupV2:
         if pid < 1:
             raise NoProcessError(pid)
         files.add_process(self._group(ref), pid)
+
+    def origin(self, pid: int) -> Origin:
+        """Return where a process is."""
+        return origin_of(self._procfs, pid, "")
+
+    def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
+        """Move all processes of the container to where its own came from."""
+        group, given = self._group(ref), set[int]()
+        for _ in range(_ROUNDS):
+            pids = files.read_pids(group)
+            if not pids:
+                return sorted(given)
+            given.update(pids)
+            for pid in pids:
+                move_back(self._tree.root, origin.group(0), pid)
+                restore_affinity(self._procfs, pid, origin)
+        raise GroupError(f"{group}: forks faster than its processes can be given back")
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.node.joiner import Joiner
+    from pinfold.node.origin import Origin
 
 _MILLI: Final = 1000
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
@@ -88,6 +89,12 @@ class Groups(Protocol):
 
     def attach(self, ref: ContainerRef, pid: int) -> None:
         """Move a running process with all its threads, and nothing else, into the container's group."""
+
+    def origin(self, pid: int) -> Origin:
+        """Return where a process is, before it is attached."""
+
+    def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
+        """Move all processes of the container to where the one that was attached came from, and return them."""
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec, to be in the group from its first instruction on."""

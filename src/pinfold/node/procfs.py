@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 1 << 16
 _ALLOWED: Final = b"Cpus_allowed_list:"
+_LEADER: Final = b"Tgid:"
 _DEAD: Final = (b"Z", b"X")
 _STOPPED: Final = b"T"
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
@@ -45,6 +46,17 @@ class Procfs:
             return None
         return Process(pid, int(fields[_START])), int(fields[_PARENT])
 
+    def leader(self, thread: int) -> int | None:
+        """Return the process that a thread belongs to; None if it is not there."""
+        for line in self._read(f"{thread}/status").splitlines():
+            if line.startswith(_LEADER):
+                return int(line[len(_LEADER) :])
+        return None
+
+    def boot(self) -> str:
+        """Return what tells this run of the machine from all others; "" if nothing does."""
+        return self._read("sys/kernel/random/boot_id").decode("ascii", "replace").strip()
+
     def age(self, pid: int) -> float:
         """Return for how many seconds the process has been there; 0 if it is not."""
         found, uptime = self.process(pid), self._read("uptime").split()
@@ -68,7 +80,7 @@ class Procfs:
         return EMPTY
 
     def group(self, pid: int, controllers: str) -> str:
-        """Return the process's group in the hierarchy of cgroup v1 that has one of the *controllers*; "" is the top."""
+        """Return the process's group in the hierarchy that has one of the *controllers*, "" is v2; "" is the top."""
         wanted = set(controllers.split(","))
         for line in self._read(f"{pid}/cgroup").decode("utf-8", "surrogateescape").splitlines():
             _, names, path = (line + "::").split(":", 2)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods import ContainerRef
     from pinfold.core.reconcile import Observed, Wanted
     from pinfold.node.groups import Limit
+    from pinfold.node.origin import Origin
 
 
 class ApplyError(PinfoldError):
@@ -119,8 +120,20 @@ class Launcher(Runtime, Protocol):
         """Return what a process belongs to already, in words; None if it can be attached."""
         ...
 
-    def attach(self, ref: ContainerRef, pid: int) -> None:
-        """Make a running process the container's main process."""
+    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
+        """Make a running process the container's main process; if that fails it is as before.
+
+        One that is *lent* goes on when the container is forgotten, where it was before.
+        """
+        ...
+
+    @property
+    def lent(self) -> Mapping[ContainerRef, Origin]:
+        """The containers whose processes are only lent, and where these come from."""
+        ...
+
+    def lend(self, ref: ContainerRef, origin: Origin) -> None:
+        """Take note that what runs in a container since before a restart is only lent."""
         ...
 
     def find_again(self, ref: ContainerRef, main: Main | None) -> bool:
@@ -142,8 +155,8 @@ class Launcher(Runtime, Protocol):
         """Wait until no main process of these is left, for so many seconds at most; whether that is so."""
         ...
 
-    def forget(self, ref: ContainerRef) -> None:
-        """End whatever is left of a container, and forget it."""
+    def forget(self, ref: ContainerRef) -> list[int]:
+        """End whatever is left of a container, and forget it; return the processes that were lent, and go on."""
         ...
 
     def clean_up(self) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY
@@ -16,18 +15,21 @@ from pinfold.core.reconcile import Observed, Wanted, steps
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, NoGroupError
 from pinfold.node.groups import Limit
-from pinfold.node.procfs import Procfs
+from pinfold.node.halted import Halted
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
+from pinfold.runtimes.pids import PROC, first, of_another, opened, send, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.core.reconcile import Step
     from pinfold.node.groups import Groups
+    from pinfold.node.origin import Origin
+    from pinfold.node.procfs import Process
 
-PROC: Final = Procfs(Path("/proc"))
 _TRIES: Final = 200
 _PAUSE: Final = 0.002
 
@@ -37,14 +39,19 @@ class ProcessesRuntime:
 
     name: Final = "processes"
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, directory: Path | None = None) -> None:
+        """Use these groups; in *directory* is written down who is stopped for a moment."""
         self._groups = groups
+        self._halted = Halted(directory, PROC)
+        self._left_stopped: list[Process] = []
+        """Those that an earlier daemon has stopped, and could not let go on."""
         self._mains: dict[ContainerRef, Main] = {}
         self._pidfds: dict[ContainerRef, int] = {}
         self._ours: set[ContainerRef] = set()
         """Those whose main process is a child of this one, so that its exit code can be had."""
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
+        self._lent: dict[ContainerRef, Origin] = {}
         self._astray: set[ContainerRef] = set()
         """What the last close look has found missing, or elsewhere."""
         self._ends: asyncio.Queue[Ended] = asyncio.Queue()
@@ -70,12 +77,20 @@ class ProcessesRuntime:
         """The containers that have a group."""
         return self._exclusive | self._shared.keys()
 
+    @property
+    def lent(self) -> Mapping[ContainerRef, Origin]:
+        """The containers whose processes are only lent, and where these come from."""
+        return self._lent
+
     def hold(self) -> None:
         """Make sure that no other daemon uses the same groups, or raise."""
         self._groups.hold()
 
     def find(self) -> dict[ContainerRef, CPUSet]:
         """Return the exclusive containers of an earlier daemon that run; remember all that have a group."""
+        self._left_stopped = self._halted.read()
+        if not self._left_stopped:
+            self._halted.clear()
         found = self._groups.found()
         self._shared = {ref: Limit() for ref, exclusive in found.items() if not exclusive}
         self._exclusive = {ref for ref, exclusive in found.items() if exclusive}
@@ -127,8 +142,8 @@ class ProcessesRuntime:
         elif is_there:
             self._groups.set_cpus(ref, step.cpus)
         else:
+            self._exclusive.add(ref)  # before, so that `forget` removes what a failure leaves of it
             self._groups.make(ref, step.cpus, Limit())
-            self._exclusive.add(ref)
             self._shared.pop(ref, None)
 
     def _bring_back(self, ref: ContainerRef) -> None:
@@ -142,16 +157,28 @@ class ProcessesRuntime:
     @contextmanager
     def _stopped(self, refs: Collection[ContainerRef | None]) -> Iterator[None]:
         """Keep the processes of containers that exchange CPUs from running until all of them have theirs."""
-        pids = [pid for ref in refs if ref is not None and ref in self.known for pid in self._groups.members(ref)]
-        halted = [pid for pid in pids if not PROC.is_stopped(pid)]
+        halted = [*self._left_stopped, *self._going_on(refs)]
+        if len(halted) > len(self._left_stopped):
+            self._halted.write(halted)
+        pids = [process.pid for process in halted]
         try:
-            for pid in halted:
-                _send(pid, signal.SIGSTOP)
-            self._wait_until(lambda: all(PROC.is_stopped(pid) or PROC.process(pid) is None for pid in halted))
+            send(pids, signal.SIGSTOP)
+            self._wait_until(lambda: all(PROC.is_stopped(pid) or PROC.process(pid) is None for pid in pids))
             yield
         finally:
-            for pid in halted:
-                _send(pid, signal.SIGCONT)
+            with suppress(ApplyError):  # whom we may not let go on we could not stop either
+                send(pids, signal.SIGCONT)
+            if halted:
+                self._halted.clear()
+            self._left_stopped = []
+
+    def _going_on(self, refs: Collection[ContainerRef | None]) -> Iterator[Process]:
+        """Yield the processes of these containers that nobody has stopped."""
+        for ref in refs:
+            members = self._groups.members(ref) if ref is not None and ref in self.known else []
+            for found in filter(None, map(PROC.process, members)):
+                if not PROC.is_stopped(found[0].pid):
+                    yield found[0]
 
     @staticmethod
     def _wait_until(is_so: Callable[[], bool]) -> None:
@@ -199,21 +226,37 @@ class ProcessesRuntime:
             raise ApplyError(f"{command[0]}: could not join its group: {error}") from error
         process.returncode = 0  # so that Popen does not wait for it: the pidfd tells
         self._ours.add(ref)
-        self._watch(ref, process.pid)
+        self._watch(ref, process.pid, _opened_child(process.pid))
         return process.pid
 
-    def attach(self, ref: ContainerRef, pid: int) -> None:
-        """Move a running process into the container's group, verify that, and watch it."""
-        started = _started(pid)
-        self._groups.attach(ref, pid)
+    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
+        """Move a running process into the container's group, verify that, and watch it; or leave it where it was."""
+        origin, since = self._groups.origin(pid), started(pid)
+        pidfd = opened(pid)  # before it is moved: a thread has none, and its process would be moved
+        if lent:
+            self._lent[ref] = origin
+        try:
+            self._groups.attach(ref, pid)
+            self._verify(ref, pid, since)
+            self._watch(ref, pid, pidfd)
+        except BaseException:
+            os.close(pidfd)
+            with suppress(GroupError):  # then `forget` tries again
+                self._groups.give_back(ref, origin)
+            raise
+
+    def _verify(self, ref: ContainerRef, pid: int, since: int) -> None:
         wanted = self._groups.cpus(ref)
         for thread in PROC.threads(pid):
             cpus = PROC.allowed(thread)
             if not cpus <= wanted:  # fewer are its own choice
                 raise ApplyError(f"thread {thread} of process {pid} may run on CPUs {cpus} instead of {wanted}")
-        if _started(pid) != started:
+        if started(pid) != since:
             raise ApplyError(f"process {pid} ended meanwhile")
-        self._watch(ref, pid)
+
+    def lend(self, ref: ContainerRef, origin: Origin) -> None:
+        """Take note that what runs in a container since before a restart is only lent."""
+        self._lent[ref] = origin
 
     def environment(self, ref: ContainerRef) -> dict[str, str]:
         """Return the variables by which the container's processes are known."""
@@ -233,13 +276,18 @@ class ProcessesRuntime:
         try:
             members = self._groups.members(ref)
             if main is None:
-                main = _first(members)
-            if main is None or _started(main.pid) != main.started:
+                main = first(members)
+            if main is None or started(main.pid) != main.started:
                 return False
+            pidfd = opened(main.pid)
+        except PinfoldError:
+            return False
+        try:
             if main.pid not in members:  # an adopted one has no marks by which affinity would know it
                 self._groups.attach(ref, main.pid)
-            self._watch(ref, main.pid)
+            self._watch(ref, main.pid, pidfd)
         except PinfoldError:
+            os.close(pidfd)
             return False
         return True
 
@@ -252,8 +300,12 @@ class ProcessesRuntime:
     def signal(self, ref: ContainerRef, number: signal.Signals) -> None:
         """Send a signal to the container's main process."""
         if ref in self._pidfds:
-            with suppress(ProcessLookupError):
+            try:
                 signal.pidfd_send_signal(self._pidfds[ref], number)
+            except ProcessLookupError:
+                pass
+            except PermissionError as error:
+                raise of_another(self._mains[ref].pid) from error
 
     async def gone(self, refs: Collection[ContainerRef], within: float) -> bool:
         """Wait until no main process of these is left, for so many seconds at most; whether that is so."""
@@ -271,37 +323,48 @@ class ProcessesRuntime:
         while True:
             yield await self._ends.get()
 
-    def forget(self, ref: ContainerRef) -> None:
-        """End whatever is left in the container's group, and remove it."""
-        if ref not in self.known:
-            return
-        for _ in range(_TRIES):
-            try:
-                members = self._groups.members(ref)
-            except NoGroupError:  # somebody else has removed it
-                break
-            if not members:
-                break
-            for pid in members:
-                _send(pid, signal.SIGKILL)
-            time.sleep(_PAUSE)  # the kernel takes a moment to let them go
-        self._groups.remove(ref)
+    def forget(self, ref: ContainerRef) -> list[int]:
+        """End whatever is left in the container's group, and remove it; what is lent is given back, and returned."""
+        given: list[int] = []
+        if ref in self.known:
+            with suppress(NoGroupError):  # somebody else has removed it
+                if ref in self._lent:
+                    given = self._groups.give_back(ref, self._lent[ref])
+                else:
+                    self._end_members(ref)
+            self._groups.remove(ref)
+        if ref in self._lent:
+            del self._lent[ref]
+            self._unwatch(ref)
         self._shared.pop(ref, None)
         self._exclusive.discard(ref)
+        return given
+
+    def _end_members(self, ref: ContainerRef) -> None:
+        for _ in range(_TRIES):
+            members = self._groups.members(ref)
+            if not members:
+                return
+            send(members, signal.SIGKILL)
+            time.sleep(_PAUSE)  # the kernel takes a moment to let them go
 
     def clean_up(self) -> None:
         """Remove our subtree."""
         self._groups.remove_all()
 
-    def _watch(self, ref: ContainerRef, pid: int) -> None:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError as error:
-            raise ApplyError(f"process {pid} is gone") from error
+    def _watch(self, ref: ContainerRef, pid: int, pidfd: int) -> None:
         found = PROC.process(pid)
         self._mains[ref] = Main(pid, found[0].start if found is not None else 0)  # it may have ended already
         self._pidfds[ref] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._ended, ref)
+
+    def _unwatch(self, ref: ContainerRef) -> None:
+        if ref in self._pidfds:
+            pidfd = self._pidfds.pop(ref)
+            del self._mains[ref]
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+            self._one_ended.set()
 
     def _ended(self, ref: ContainerRef) -> None:
         pidfd = self._pidfds.pop(ref)
@@ -319,22 +382,11 @@ class ProcessesRuntime:
         self._one_ended.set()
 
 
-def _started(pid: int) -> int:
-    """Return when a process started; raise if it is not there."""
-    found = PROC.process(pid)
-    if found is None:
-        raise ApplyError(f"process {pid} is not there")
-    return found[0].start
-
-
-def _first(pids: Sequence[int]) -> Main | None:
-    """Return the process that the others come from: the oldest whose parent is none of them."""
-    found = {pid: process for pid in pids if (process := PROC.process(pid)) is not None}
-    roots = [process for process, parent in found.values() if parent not in found]
-    oldest = min(roots, key=lambda process: (process.start, process.pid), default=None)
-    return Main(oldest.pid, oldest.start) if oldest is not None else None
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _opened_child(pid: int) -> int:
+    """Return a file that stands for a child of ours; one that cannot be watched is not left running."""
+    try:
+        return opened(pid)
+    except ApplyError:
+        send([pid], signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise

@@ -7,6 +7,7 @@ from collections import deque
 from typing import IO, TYPE_CHECKING, Final
 
 from pinfold.core.reconcile import Observed
+from pinfold.node.origin import Origin
 from pinfold.runtimes.base import ApplyError, Ended, Main
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class SimulatedRuntime:
         self.applied: deque[Wanted] = deque(maxlen=_REMEMBERED)
         self.fail: str | None = None
         self._mains: dict[ContainerRef, Main] = {}
+        self._lent: dict[ContainerRef, Origin] = {}
         self._next = _FIRST_PID
         self._events: asyncio.Queue[Ended] = asyncio.Queue()
 
@@ -105,9 +107,22 @@ class SimulatedRuntime:
             (f"container {ref.name} of pod {ref.pod}" for ref, main in self._mains.items() if main.pid == pid), None
         )
 
-    def attach(self, ref: ContainerRef, pid: int) -> None:
+    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
         """Pretend that the process is the container's."""
+        if self.fail is not None:
+            raise ApplyError(self.fail)
         self._mains[ref] = Main(pid, 0)
+        if lent:
+            self.lend(ref, Origin())
+
+    @property
+    def lent(self) -> Mapping[ContainerRef, Origin]:
+        """The containers whose processes are pretended to be lent."""
+        return self._lent
+
+    def lend(self, ref: ContainerRef, origin: Origin) -> None:
+        """Remember that a container's process is lent."""
+        self._lent[ref] = origin
 
     def find_again(self, _ref: ContainerRef, _main: Main | None) -> bool:
         """Nothing runs on after a restart."""
@@ -126,10 +141,11 @@ class SimulatedRuntime:
         """Whether none of these is pretended to run."""
         return not any(ref in self._mains for ref in refs)
 
-    def forget(self, ref: ContainerRef) -> None:
-        """Forget the container."""
-        self._mains.pop(ref, None)
+    def forget(self, ref: ContainerRef) -> list[int]:
+        """Forget the container; what is lent is pretended to go on."""
+        main = self._mains.pop(ref, None)
         self.containers.pop(ref, None)
+        return [main.pid] if self._lent.pop(ref, None) is not None and main is not None else []
 
     def clean_up(self) -> None:
         """Nothing is left behind."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import h11
 
+from pinfold.serve.messages import Written
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pinfold.serve.messages import Response
 
@@ -82,4 +84,30 @@ def _content(response: Response) -> tuple[str, bytes]:
         return response.kind or _EVENTS, b""
     if response.content is not None:
         return response.kind or _BYTES, response.content
-    return response.kind or _JSON, json.dumps(response.data, allow_nan=False).encode() + b"\n"
+    data = response.data
+    return response.kind or _JSON, data.text if isinstance(data, Written) else f"{_dump(data)}\n".encode()
+
+
+def write(data: Mapping[str, object]) -> Written:
+    r"""Return data as JSON, to be called in a thread; its lists one by one, since all threads wait for each `dumps`.
+
+    >>> write({"entries": [{"number": 1}, 2], "more": False}).text
+    b'{"entries": [{"number": 1}, 2], "more": false}\n'
+    """
+    return Written("".join(_pieces(data)).encode())
+
+
+def _pieces(data: Mapping[str, object]) -> Iterator[str]:
+    before = "{"
+    for name, value in data.items():
+        yield f"{before}{_dump(name)}: "
+        if isinstance(value, list):
+            yield f"[{', '.join(map(_dump, value))}]"
+        else:
+            yield _dump(value)
+        before = ", "
+    yield "}\n" if data else "{}\n"
+
+
+def _dump(data: object) -> str:
+    return json.dumps(data, allow_nan=False)

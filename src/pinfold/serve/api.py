@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import deque
+from contextlib import nullcontext
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,8 @@ from pinfold.core.snapshot import pools
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
+from pinfold.serve.answers import write
+from pinfold.serve.limits import Turns, client_of
 from pinfold.serve.messages import Event, HTTPError, Request, Response
 from pinfold.serve.openapi import document
 
@@ -37,10 +39,17 @@ if TYPE_CHECKING:
     from pinfold.serve.page import Page
 
 _DECISIONS: Final = ("assigned", "refused", "released")
+_OF_THE_PAST: Final = frozenset({"history", "at", "explain"})
+"""What is looked up in the journal, which takes its time."""
+_AT_A_TIME: Final = 2
 _MOST: Final = 10_000
+_MOST_BYTES: Final = 1 << 20
+"""About how much of what a watcher has missed is kept for it at once."""
 _MOST_EXPLAINED: Final = 1000
 _AT_ONCE: Final = 100
 """Events that travel together."""
+_AGAIN: Final = (("retry-after", "5"),)
+_MESSAGE: Final = 200
 _DIGITS: Final = 19
 _LOOK_FOR: Final = 1.0
 
@@ -53,8 +62,8 @@ class Views:
         self._about = about
         self._archive = archive
         self._ruler = loop.manager.topology, Ruler(loop.manager.topology)
-        self._last: dict[str, Explanation] = {}
-        """The last decision on each container, as far as it is known."""
+        self._last: dict[Subject, Explanation] = {}
+        """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
             "topology": lambda: json.loads(format_topology_json(loop.manager.topology)),
@@ -68,8 +77,8 @@ class Views:
         """Take note of what has just happened."""
         if entry.what in _DECISIONS:
             subject = Subject(entry.text("namespace") or "default", entry.text("pod"), entry.text("container") or None)
-            self._last.pop(str(subject), None)
-            self._last[str(subject)] = explain_entry(entry, subject)
+            self._last.pop(subject, None)
+            self._last[subject] = explain_entry(entry, subject)
             if len(self._last) > _MOST_EXPLAINED:
                 del self._last[next(iter(self._last))]
 
@@ -85,10 +94,11 @@ class Views:
         try:
             match what:
                 case "history":
-                    return await asyncio.to_thread(answer_history, self._archive, parse_question(query))
+                    question = parse_question(query)
+                    return await asyncio.to_thread(lambda: write(answer_history(self._archive, question)))
                 case "at":
                     asked = query if "time" in query else {"time": f"{time.time():.3f}"}
-                    return await asyncio.to_thread(answer_at, self._archive, asked)
+                    return await asyncio.to_thread(lambda: write(answer_at(self._archive, asked)))
                 case "explain":
                     return await self.explain(Subject.parse(query.get("container", "")))
         except ParseError as error:
@@ -115,26 +125,30 @@ class Views:
 
     def _container(self, view: ContainerView, pod: Pod | None) -> dict[str, object]:
         alignment = alignment_counts(self._measure(view.cpus)) if view.exclusive else None
-        return {**view.data(), "alignment": alignment, "why": self._why(view, pod)}
+        data = {**view.data(), "alignment": alignment, "why": self._why(view, pod)}
+        decided = self._last.get(Subject(view.namespace, view.pod, view.container)) if view.exclusive else None
+        if decided is not None and decided.since is not None and decided.cpus == view.cpus:
+            data["since"] = round(decided.since, 3)  # its process may have been started again since then
+        return data
 
     def _why(self, view: ContainerView, pod: Pod | None) -> str:
         if view.exclusive:
-            name = f"{view.namespace}/{view.pod}/{view.container}"
-            if name not in self._last:
-                self._last[name] = Explanation(name, view.cpus)
-                self._look_up(name)
-            return self._last[name].why
+            who = Subject(view.namespace, view.pod, view.container)
+            if who not in self._last:
+                self._last[who] = Explanation(str(who), view.cpus)
+                self._look_up(who)
+            return self._last[who].why
         found = [] if pod is None else [one for one in pod.all_containers if one.name == view.container]
         return why_shared(self._loop.manager.admitter.policy, pod, found[0]) if pod is not None and found else ""
 
-    def _look_up(self, name: str) -> None:
+    def _look_up(self, who: Subject) -> None:
         """Ask the journal for an earlier decision, without keeping anybody waiting."""
 
         async def look() -> None:
-            before = self._last.get(name)
-            kept = await asyncio.to_thread(explain_kept, self._archive, Subject.parse(name))
-            if kept is not None and self._last.get(name) is before:
-                self._last[name] = kept
+            before = self._last.get(who)
+            kept = await asyncio.to_thread(explain_kept, self._archive, who)
+            if kept is not None and self._last.get(who) is before:
+                self._last[who] = kept
 
         task = asyncio.get_running_loop().create_task(look())
         self._looking.add(task)
@@ -162,16 +176,24 @@ class Views:
         known = {"version": pinfold.__version__, "policy": policy, "link": {"state": link, "detail": detail}}
         return {**self._about, **known}
 
-    async def missed(self, after: int, first: int) -> list[Entry]:
-        """Return the entries after a number that only the journal has any more: those before the *first* kept one.
+    async def missed(self, after: int, first: int) -> tuple[list[bytes], int]:
+        """Return events after a number that only the journal has any more, and up to which number these are.
 
-        Of very many, the last ones: who was away for so long has to look anew anyway.
+        They end before the *first* entry that is kept, or earlier: then there are more. Of very many, the last ones
+        come: who was away for so long has to look anew anyway.
         """
 
-        def read() -> list[Entry]:
-            entries = self._archive.entries(number_after=after)
-            before = takewhile(lambda entry: entry.number < first, entries)
-            return list(deque((entry for entry in before if entry.what != STATE), maxlen=_MOST))
+        def read() -> tuple[list[bytes], int]:
+            found: list[bytes] = []
+            size = 0
+            entries = self._archive.entries(number_after=max(after, first - 1 - _MOST))
+            for entry in takewhile(lambda entry: entry.number < first, entries):
+                if entry.what != STATE:
+                    found.append(_change(entry))
+                    size += len(found[-1])
+                if size >= _MOST_BYTES:
+                    return found, entry.number
+            return found, first - 1
 
         return await asyncio.to_thread(read)
 
@@ -184,10 +206,17 @@ class Views:
                 return {"container": str(found), "why": row["why"], "refusal": None, **shared}
         kept = await asyncio.to_thread(explain_kept, self._archive, subject)
         if kept is None:
-            kept = next((last for last in self._last.values() if _names(subject, Subject.parse(last.container))), None)
+            kept = self._remembered(subject)
         if kept is None:
             raise HTTPError(404, "NotFound", f"no decision on {excerpt(str(subject))} is known")
         return kept.data()
+
+    def _remembered(self, subject: Subject) -> Explanation | None:
+        found = next((who for who in reversed(self._last) if _names(subject, who)), None)
+        if found is None:
+            return None
+        whole = found._replace(container=found.container or subject.container)
+        return self._last[found]._replace(container=str(whole))
 
 
 class API:
@@ -198,31 +227,41 @@ class API:
         self._views = views
         self._metrics = metrics
         self._page = page
+        self._turns = Turns(_AT_A_TIME)
         self._latest = (range(0), b"")
 
     def _changes(self, entries: Sequence[Entry]) -> bytes:
         """Return entries as events; what all watchers get is written once."""
         numbers = range(entries[0].number, entries[-1].number + 1)
         if self._latest[0] != numbers:
-            events = (Event(json.dumps(entry.data()), id=str(entry.number), name="change") for entry in entries)
-            self._latest = numbers, b"".join(event.encode() for event in events)
+            self._latest = numbers, b"".join(map(_change, entries))
         return self._latest[1]
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
         match request.segments:
             case ("api", "v1", what):
-                return Response(200, await self._views.read(what, request.query))
+                async with self._turns.turn(client_of(request.peer.address)) if what in _OF_THE_PAST else nullcontext():
+                    return Response(200, await self._views.read(what, request.query))
             case ("metrics",):
                 kind, text = self._metrics.scrape(request.headers.get("accept", ""))
                 return Response(200, content=text, kind=kind)
             case ("healthz",) | ("readyz",):
+                if request.segments == ("readyz",):
+                    self._check_ready()
                 return Response(200, content=b"ok\n", kind="text/plain; charset=utf-8")
             case ("openapi.json",):
                 return Response(200, document())
             case ("events",):
                 return self._events(request)
         return self._page.response(request.segments)
+
+    def _check_ready(self) -> None:
+        """Raise why the daemon cannot do its work: what runs the containers cannot be reached."""
+        if not self._metrics.connected:
+            state, detail = self._loop.node.link
+            said = " ".join(f"the connection to the container runtime is {state}: {detail}".split())
+            raise HTTPError(503, "NotReady", said.rstrip(":")[:_MESSAGE], _AGAIN)
 
     def _events(self, request: Request) -> Response:
         last, notes = request.headers.get("last-event-id", ""), self._loop.notes
@@ -235,9 +274,12 @@ class API:
             while True:
                 first = notes.first
                 if number + 1 < first:  # after a restart, or if the client is slow
-                    entries, number = await self._views.missed(number, first), first - 1
-                else:
-                    entries, number = [entry for entry in notes.after(number) if entry.number <= until], until
+                    async with self._turns.turn(client_of(request.peer.address)):
+                        missed, number = await self._views.missed(number, first)
+                    for start in range(0, len(missed), _AT_ONCE):
+                        yield b"".join(missed[start : start + _AT_ONCE])
+                    continue
+                entries, number = [entry for entry in notes.after(number) if entry.number <= until], until
                 for start in range(0, len(entries), _AT_ONCE):
                     yield self._changes(entries[start : start + _AT_ONCE])
                 if number >= until:
@@ -251,5 +293,10 @@ def _names(asked: Subject, found: Subject) -> bool:
     return (
         asked.pod == found.pod
         and asked.namespace in {None, found.namespace}
-        and asked.container in {None, found.container}
+        and (asked.container in {None, found.container} or found.container is None)
     )
+
+
+def _change(entry: Entry) -> bytes:
+    """Return an entry as watchers get it."""
+    return Event(json.dumps(entry.data()), id=str(entry.number), name="change").encode()

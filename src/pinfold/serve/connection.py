@@ -63,11 +63,18 @@ class Connection:
         sock: socket.socket = self._writer.get_extra_info("socket")
         return sock.family == socket.AF_UNIX
 
+    @property
+    def address(self) -> str:
+        """The address at the other end; a unix socket has none."""
+        if self.local:
+            return ""
+        address = self._writer.get_extra_info("peername")
+        return address[0] if address else "unknown"
+
     def peer(self) -> Peer:
         """Return who is at the other end."""
         if not self.local:
-            address = self._writer.get_extra_info("peername")
-            return Peer(-1, -1, -1, address[0] if address else "unknown")
+            return Peer(-1, -1, -1, self.address)
         sock: socket.socket = self._writer.get_extra_info("socket")
         return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
@@ -180,7 +187,14 @@ class Connection:
         return True
 
     async def _send_whole(self, head: h11.Response, body: bytes) -> None:
-        """Send an answer: in one piece if it is small, else no faster than it is read."""
+        """Send an answer: in one piece if it is small, else no faster than it is read, but for so long only."""
+        try:
+            async with asyncio.timeout(self._limits.unread + len(body) / self._limits.pace):
+                await self._send_pieces(head, body)
+        except TimeoutError as error:
+            raise ConnectionAbortedError("the client reads too slowly") from error
+
+    async def _send_pieces(self, head: h11.Response, body: bytes) -> None:
         events: list[h11.Event] = [head]
         for start in range(0, len(body), _PIECE):
             self._write(*events, h11.Data(data=body[start : start + _PIECE]))

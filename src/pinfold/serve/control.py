@@ -11,6 +11,7 @@ from pinfold.core.pods import Amounts, PodUID
 from pinfold.core.policies.base import trace_of
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.snapshot import pools
+from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import format_checkpoint
 from pinfold.formats.poddoc import pod_document
 from pinfold.formats.podspec import is_subdomain
@@ -63,7 +64,7 @@ class Control:
             case "topology":
                 return Response(200, json.loads(format_topology_json(self._loop.manager.topology)))
             case "containers":
-                return Response(200, self.containers())
+                return Response(200, self._views.containers())
             case "events":
                 return self._events(request)
             case "state":
@@ -93,10 +94,6 @@ class Control:
             "pools": pools(manager.admitter.policy, manager.state, manager.topology),
             "drifts_repaired": manager.drifts_repaired,
         }
-
-    def containers(self) -> list[dict[str, object]]:
-        """Return every container: its CPUs as decided, and those that the kernel allows its process."""
-        return [view.data() for view in self._loop.node.views()]
 
     def state(self) -> dict[str, object]:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""
@@ -136,6 +133,8 @@ class Control:
             admission = self._host.submit(pod)
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
+        except PinfoldError as error:  # those before it are there, and those after it may fit
+            return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
         return {"pod": pod.name, **self._told(admission)}
 
     def _told(self, admission: Admission) -> dict[str, object]:
@@ -156,10 +155,10 @@ class Control:
 
     async def _delete(self, namespace: str, name: str) -> Response:
         try:
-            await self._host.delete(name, namespace)
+            lent = await self._host.delete(name, namespace)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
-        return Response(200, {"deleted": name})
+        return Response(200, {"deleted": name, "given_back": lent})
 
     def _reserve(self, name: str, body: dict[str, object], kind: Kind) -> Response:
         milli = _milli(body)

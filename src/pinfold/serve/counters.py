@@ -67,8 +67,10 @@ class _Rules(NamedTuple):
 class Counters:
     """Everything that is counted; made once for each daemon, and told by the Manager."""
 
-    def __init__(self, admitter: Admitter, now: float) -> None:
+    def __init__(self, admitter: Admitter, now: float, links: Collection[str] = ("connected",)) -> None:
+        """*links* are the states of the connection to the runtime in which it can be reached."""
         self.drift_left = 0
+        self._links = links
         self._rules = _rules(admitter)
         self._totals: dict[str, dict[Values, float]] = {}
         self._histograms: dict[str, dict[Values, _Histogram]] = {}
@@ -166,7 +168,7 @@ class Counters:
             case "lost-update":
                 self.drift("lost_update")
             case "runtime":
-                self.linked(connected=fields.get("link") != "closed")
+                self.linked(connected=fields.get("link") in self._links)
 
     # -- what there is to see
 

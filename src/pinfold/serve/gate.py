@@ -43,7 +43,8 @@ class Gate(NamedTuple):
             raise HTTPError(400, "BadRequest", "a request needs a Host header")
         if not self.knows(host):
             names = ", ".join(sorted(self.hosts))
-            raise HTTPError(421, "MisdirectedRequest", f"Host: {excerpt(host)} is not served here; known: {names}")
+            text = f"Host: {excerpt(host)} is not served here; known: {names}; --allow-host adds one"
+            raise HTTPError(421, "MisdirectedRequest", text)
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() != f"http://{host.lower()}":
             raise HTTPError(403, "Forbidden", f"Origin: {excerpt(origin)} may not ask; only pages of this host may")

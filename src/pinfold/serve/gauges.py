@@ -40,6 +40,8 @@ class Reading(NamedTuple):
     runtime: str = "processes"
     connected: bool = True
     """Whether the runtime can be reached."""
+    waiting: int = 0
+    """Containers that run without the CPUs they should have."""
     journal_drops: int = 0
     """Entries that the journal could not keep, since the start."""
 

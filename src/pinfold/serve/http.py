@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.serve.answers import Answer, prepare
 from pinfold.serve.connection import Connection
 from pinfold.serve.gate import Gate
-from pinfold.serve.limits import LOCAL, Buckets, Limits
+from pinfold.serve.limits import LOCAL, Buckets, Limits, Shares, client_of
 from pinfold.serve.messages import Event, HTTPError, Peer, Request, Response
 
 if TYPE_CHECKING:
@@ -52,13 +53,20 @@ class Server:
         self._listening: list[asyncio.Server] = []
         self._open: dict[asyncio.Task[None], Connection] = {}
         self._closing = False
-        self.streams = 0
-        """How many clients are watching."""
+        self._served = Shares(limits.connections, limits.connections_each)
+        self._refused = Shares(_TURNED_AWAY, _TURNED_AWAY // 2)
+        self._watching = Shares(limits.streams, limits.streams_each)
+        self._held = Shares(limits.held, limits.held_each)
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._open)
+
+    @property
+    def streams(self) -> int:
+        """How many clients are watching."""
+        return self._watching.total
 
     async def start(self, listener: socket.socket) -> asyncio.Server:
         """Begin to serve on a listening socket."""
@@ -85,13 +93,19 @@ class Server:
         await asyncio.sleep(0)  # the sockets of ended connections are closed in the next round of the loop
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._closing or len(self._open) >= self._limits.connections + _TURNED_AWAY:
-            writer.transport.abort()
-            return
         connection = Connection(reader, writer, self._limits)
-        task = asyncio.create_task(self._serve(connection, full=len(self._open) >= self._limits.connections))
+        client = client_of(connection.address)
+        shares = next((found for found in (self._served, self._refused) if found.take(client)), None)
+        if self._closing or shares is None:
+            connection.abort()
+            return
+        task = asyncio.create_task(self._serve(connection, full=shares is self._refused))
         self._open[task] = connection
-        task.add_done_callback(self._open.pop)
+        task.add_done_callback(partial(self._ended, shares, client))
+
+    def _ended(self, shares: Shares, client: str, task: asyncio.Task[None]) -> None:
+        del self._open[task]
+        shares.give(client)
 
     async def _serve(self, connection: Connection, *, full: bool) -> None:
         try:
@@ -112,8 +126,7 @@ class Server:
 
     def _refusal(self, connection: Connection, peer: Peer, *, full: bool) -> HTTPError | None:
         if full:
-            text = f"{self._limits.connections} clients are connected, and no more are served at once"
-            return HTTPError(503, "TooManyConnections", text, _AGAIN)
+            return _too_many("Connections", "connected", self._limits.connections, self._limits.connections_each)
         if connection.local and peer.uid not in self._uids:
             return HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket")
         return None
@@ -127,15 +140,16 @@ class Server:
         if request is None:
             return False
         answer = await self._answer(connection, request)
+        client = client_of(peer.address)
         if answer.response.stream is None:
-            return await connection.send(answer)
-        return await self._send_stream(connection, request, answer)
+            return await self._send_whole(connection, client, answer)
+        return await self._send_stream(connection, client, request, answer)
 
     def _check(self, method: str, request: Request) -> None:
         if not request.peer.address:
             return
         self._gate.check(method, request)
-        wait = 0.0 if self._buckets is None else self._buckets.take(request.peer.address, _now())
+        wait = 0.0 if self._buckets is None else self._buckets.take(client_of(request.peer.address), _now())
         if wait:
             again = (("retry-after", str(math.ceil(wait))),)
             raise HTTPError(429, "TooManyRequests", f"too many requests from {request.peer.address}", again)
@@ -169,13 +183,24 @@ class Server:
         self._report(f"{request.method} {request.path}", error)
         return HTTPError(500, "InternalError", f"an error nobody expected ({type(error).__name__}); it is in the log")
 
-    async def _send_stream(self, connection: Connection, request: Request, answer: Answer) -> bool:
-        if self.streams >= self._limits.streams:
-            await answer.response.close()
-            text = f"{self._limits.streams} clients are watching, and no more are served at once"
-            await _refuse(connection, HTTPError(503, "TooManyStreams", text, _AGAIN))
+    async def _send_whole(self, connection: Connection, client: str, answer: Answer) -> bool:
+        size = len(answer.body)
+        if size <= self._limits.buffered:
+            return await connection.send(answer)
+        if not self._held.take(client, size):
+            text = "too much is on its way to clients that have not read it yet"
+            await _refuse(connection, HTTPError(503, "TooMuch", text, _AGAIN))
             return False
-        self.streams += 1
+        try:
+            return await connection.send(answer)
+        finally:
+            self._held.give(client, size)
+
+    async def _send_stream(self, connection: Connection, client: str, request: Request, answer: Answer) -> bool:
+        if not self._watching.take(client):
+            await answer.response.close()
+            await _refuse(connection, _too_many("Streams", "watching", self._limits.streams, self._limits.streams_each))
+            return False
         try:
             return await connection.send(answer)
         except OSError:
@@ -185,7 +210,13 @@ class Server:
             self._report(f"{request.method} {request.path}", error)
             raise ConnectionAbortedError("the stream broke") from error
         finally:
-            self.streams -= 1
+            self._watching.give(client)
+
+
+def _too_many(what: str, doing: str, most: int, each: int) -> HTTPError:
+    of_one = f", and at most {each} of them from one address" if each < most else ""
+    text = f"too many clients are {doing}; at most {most} are served at once{of_one}"
+    return HTTPError(503, f"TooMany{what}", text, _AGAIN)
 
 
 async def _refuse(connection: Connection, error: HTTPError) -> None:

@@ -86,6 +86,12 @@ class Event(NamedTuple):
         return "".join([*lines, "\n"]).encode(errors="replace")
 
 
+class Written(NamedTuple):
+    """Data that is JSON already, with a line's end."""
+
+    text: bytes
+
+
 class Response(NamedTuple):
     """What a client gets: *data* as JSON, or *content* as it is, or a stream of lines or of events."""
 

@@ -50,6 +50,11 @@ class Metrics:
         """The last samples of each metric, and their text, in each format that was asked for."""
         self._names = [(metric, metric.full_name(rows.check_prefix(prefix))) for metric in rows.TABLE]
 
+    @property
+    def connected(self) -> bool:
+        """Whether the runtime can be reached."""
+        return self._read().connected
+
     def scrape(self, accept: str = "") -> tuple[str, bytes]:
         """Return the content type and all metrics, in the format that an Accept header asks for."""
         kind, formatted = choose(accept)
@@ -79,6 +84,7 @@ class Metrics:
     def _others(self, reading: Reading) -> Mapping[str, Sequence[Sample]]:
         told = {
             rows.DRIFT_LEFT.name: Sample((), self._counters.drift_left),
+            rows.WAITING.name: Sample((), reading.waiting),
             rows.CONNECTED.name: Sample((("runtime", reading.runtime),), int(reading.connected)),
             rows.JOURNAL_DROPS.name: Sample((), reading.journal_drops),
             rows.BUILD.name: Sample((("version", __version__), ("policy", reading.policy)), 1),

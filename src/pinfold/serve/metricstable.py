@@ -180,6 +180,9 @@ UNPINNED: Final = Metric(
 UNPINNED_CONTAINERS: Final = Metric(
     "unpinned_containers_total", Kind.COUNTER, "Containers that ran before they had their own CPUs."
 )
+WAITING: Final = Metric(
+    "waiting_containers", Kind.GAUGE, "Containers that run without the CPUs they should have, until there are some."
+)
 DRIFT_REPAIRS: Final = Metric(
     "drift_repairs_total",
     Kind.COUNTER,

@@ -114,7 +114,8 @@ def _answer(description: str, schema: Schema | None, kind: str = "application/js
 _BAD: Final = _answer("a parameter is wrong", _ERROR)
 _UNKNOWN: Final = _answer("there is no such thing", _ERROR)
 _ELSEWHERE: Final = _answer("this address is not ours, or the page that asks is not", _ERROR)
-_BUSY: Final = _answer("too many clients", _ERROR)
+_BUSY: Final = _answer("too many clients, or too much on its way to them", _ERROR)
+_NOT_READY: Final = _answer("the container runtime cannot be reached, or too many clients", _ERROR)
 
 
 def _get(summary: str, schema: Schema, *parameters: Schema, missing: bool = False) -> Schema:
@@ -131,14 +132,14 @@ def _get(summary: str, schema: Schema, *parameters: Schema, missing: bool = Fals
     return {"get": {"summary": summary, "parameters": list(parameters), "responses": answers}}
 
 
-def _plain(summary: str, kind: str) -> Schema:
+def _plain(summary: str, kind: str, busy: Schema = _BUSY) -> Schema:
     answers = {
         "200": _answer(summary, None, kind),
         "400": _BAD,
         "403": _ELSEWHERE,
         "421": _ELSEWHERE,
         "429": _BUSY,
-        "503": _BUSY,
+        "503": busy,
     }
     return {"get": {"summary": summary, "responses": answers}}
 
@@ -207,6 +208,6 @@ def document() -> Schema:
             "/events": _plain("what happens, as server-sent events", "text/event-stream"),
             "/metrics": _plain("metrics, as Prometheus reads them", "text/plain"),
             "/healthz": _plain("whether it is alive", "text/plain"),
-            "/readyz": _plain("whether it is ready", "text/plain"),
+            "/readyz": _plain("whether it is ready", "text/plain", _NOT_READY),
         },
     }

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from contextlib import closing
+from copy import copy
 from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote
@@ -51,9 +52,10 @@ class Web:
         found = _PAGE.search(daemon.ready)
         assert found is not None, daemon.ready
         self.host, self.port = found[1], int(found[2])
+        self.source = ""
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
-        with closing(HTTPConnection(self.host, self.port, timeout=PATIENCE)) as connection:
+        with closing(self.http()) as connection:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body=body, headers=named)
             answer = connection.getresponse()
@@ -74,15 +76,28 @@ class Web:
         entries: list[Data] = self.get(f"history?{asked}")["entries"]
         return entries
 
+    def of(self, source: str) -> Self:
+        """Return a client that asks from another address of this host."""
+        other = copy(self)
+        other.source = source
+        return other
+
     def connect(self) -> socket.socket:
-        return socket.create_connection((self.host, self.port), timeout=PATIENCE)
+        return socket.create_connection((self.host, self.port), PATIENCE, self._source)
+
+    def http(self) -> HTTPConnection:
+        return HTTPConnection(self.host, self.port, PATIENCE, self._source)
+
+    @property
+    def _source(self) -> tuple[str, int] | None:
+        return (self.source, 0) if self.source else None
 
 
 class Stream:
     """A client that watches what happens."""
 
     def __init__(self, web: Web, after: str | None = None) -> None:
-        self._connection = HTTPConnection(web.host, web.port, timeout=PATIENCE)
+        self._connection = web.http()
         self._connection.request("GET", "/events", headers={} if after is None else {"Last-Event-ID": after})
         self.answer: HTTPResponse = self._connection.getresponse()
         assert self.answer.status == 200

@@ -73,6 +73,48 @@ def test_others_may_read_if_that_is_said_but_only_under_an_address_or_our_name()
         assert web.ask("/v1/pods", "POST", body=b"{}", Host="10.1.2.3").status == 405
 
 
+def test_the_page_of_any_loopback_address_can_be_opened_as_it_is_printed() -> None:
+    with simulated() as daemon:
+        web = Web(daemon.start("--listen", "127.0.0.2:0"))
+        assert web.ask("/", Host=f"127.0.0.2:{web.port}").status == 200
+        assert web.ask("/api/v1/pools", Host="127.0.0.3").status == 421
+
+
+def test_names_that_are_allowed_are_served_and_no_others() -> None:
+    with simulated() as daemon:
+        names = ("--allow-host", "Node-7.example", "--allow-host", "pinfold.monitoring.svc")
+        web = Web(daemon.start("--listen", "0.0.0.0:0", "--allow-remote-read", *names))
+        web.host = "127.0.0.1"
+        for host in ("node-7.example", "NODE-7.example:9440", "pinfold.monitoring.svc"):
+            assert web.ask("/api/v1/pools", Host=host).status == 200
+        refused = web.ask("/api/v1/pools", Host="evil.example")
+        assert refused.status == 421
+        assert "--allow-host" in refused.data["message"]
+
+
+def test_a_name_that_is_none_ends_the_start_in_one_line() -> None:
+    with simulated() as daemon:
+        ended = daemon.try_to_start("--allow-host", "node-7:9440")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "--allow-host" in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
+# -- whether it is ready
+
+
+@pytest.mark.parametrize("runtime", ["nri", "cri"])
+def test_a_daemon_that_cannot_reach_its_runtime_is_alive_but_not_ready(runtime: str) -> None:
+    with simulated() as daemon:
+        daemon.options = ["--reserved-cpus", "0", "--runtime", runtime, "--kubelet-dir", str(daemon.place.directory)]
+        web = Web(daemon.start(f"--{runtime}-socket", str(daemon.place.directory / "nobody.sock")))
+        assert web.ask("/healthz").status == 200
+        unready = web.ask("/readyz")
+        assert (unready.status, unready.data["reason"]) == (503, "NotReady")
+        assert "closed" in unready.data["message"]
+        assert f'pinfold_runtime_connected{{runtime="{runtime}"}} 0' in web.ask("/metrics").body.decode()
+
+
 def test_a_daemon_without_a_page_serves_the_control_socket_alone() -> None:
     with simulated() as daemon:
         daemon.start("--listen", "none")

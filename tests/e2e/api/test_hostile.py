@@ -14,6 +14,7 @@ from tests.e2e.api.client import LIVE, Stream, is_about
 from tests.e2e.daemon import PATIENCE, container, pod, wait_for
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterable
 
     from tests.e2e.api.client import Web
@@ -68,9 +69,28 @@ def test_a_request_of_10_mb_is_refused_and_costs_no_memory(daemon: Daemon, web: 
     assert daemon.apply(pod("web", container(cpus=1)))[0]["cpus"]
 
 
+def connect(stack: ExitStack, web: Web, count: int) -> list[socket.socket]:
+    """Return so many connections, from as few addresses as can have them; and none from the usual one."""
+    each = REMOTE.connections_each
+    return [stack.enter_context(web.of(f"127.0.1.{number // each}").connect()) for number in range(count)]
+
+
+def test_one_address_cannot_keep_the_others_out(daemon: Daemon, web: Web) -> None:
+    with ExitStack() as stack:
+        for _ in range(2 * REMOTE.connections):  # most of them are not taken
+            talk = stack.enter_context(web.of("127.0.1.1").connect())
+            with suppress(ConnectionError):
+                talk.sendall(b"GET / HTTP/1.1\r\nHost: lo")
+        assert web.ask("/healthz").status == 200
+        with Stream(web) as stream:
+            daemon.apply(pod("web", container(cpus=1)))
+            assert stream.until(is_about("assigned", "web"))
+    wait_for(lambda: web.of("127.0.1.1").ask("/healthz").status == 200, "there is room again")
+
+
 def test_clients_that_say_little_by_little_keep_nobody_waiting(daemon: Daemon, web: Web) -> None:
     with ExitStack() as stack:
-        slow = [stack.enter_context(web.connect()) for _ in range(REMOTE.connections - 8)]
+        slow = connect(stack, web, REMOTE.connections - 8)
         for talk in slow:
             talk.sendall(b"GET / HTTP/1.1\r\nHost: lo")
         with Stream(web) as stream:
@@ -86,7 +106,7 @@ def test_clients_that_say_little_by_little_keep_nobody_waiting(daemon: Daemon, w
 
 def test_more_clients_than_are_served_are_told_so_and_the_control_socket_goes_on(daemon: Daemon, web: Web) -> None:
     with ExitStack() as stack:
-        idle = [stack.enter_context(web.connect()) for _ in range(REMOTE.connections)]
+        idle = connect(stack, web, REMOTE.connections)
         idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle[-1].recv(65536).startswith(b"HTTP/1.1 200")
         refused = web.ask("/healthz")

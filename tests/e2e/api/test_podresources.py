@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,3 +89,15 @@ def test_pod_resources_come_back_with_the_daemon_and_go_with_it() -> None:
         assert Lister(path).pods() == before
         assert daemon.kill(signal.SIGTERM) == 0
         assert not path.exists()
+
+
+def test_the_socket_of_a_kubelet_is_left_alone() -> None:
+    with simulated() as daemon, socket.socket(socket.AF_UNIX) as kubelet, socket.socket(socket.AF_UNIX) as client:
+        path = daemon.place.directory / "kubelet.sock"
+        kubelet.bind(str(path))
+        kubelet.listen()
+        ended = daemon.try_to_start("--pod-resources-socket", str(path))
+        assert (ended.returncode, ended.stdout) == (5, "")
+        assert f"--pod-resources-socket: somebody answers at {path}" in ended.stderr
+        assert not daemon.socket.exists()
+        client.connect(str(path))

@@ -97,10 +97,13 @@ def test_watchers_do_not_keep_a_daemon_from_ending(daemon: Daemon, web: Web) -> 
 
 def test_more_watchers_than_are_served_are_told_so_and_the_others_go_on(daemon: Daemon, web: Web) -> None:
     with ExitStack() as stack:
-        streams = [stack.enter_context(Stream(web)) for _ in range(REMOTE.streams)]
-        refused = web.ask("/events")
+        one, other, third = (web.of(f"127.0.0.{number}") for number in (1, 2, 3))
+        streams = [stack.enter_context(Stream(one)) for _ in range(REMOTE.streams_each)]
+        refused = one.ask("/events")
         assert (refused.status, refused.data["reason"]) == (503, "TooManyStreams")
         assert "retry-after" in refused.headers
+        streams += [stack.enter_context(Stream(other)) for _ in range(REMOTE.streams - len(streams))]
+        assert third.ask("/events").status == 503
         daemon.apply(pod("web", container(cpus=1)))
         for stream in streams:
             assert stream.until(is_about("assigned", "web"))

@@ -48,6 +48,20 @@ def reserved(settings: Settings) -> str:
     return str(settings.config.reserved.cpus)
 
 
+def test_names_that_may_be_asked_for_add_up() -> None:
+    assert read().views.hosts == frozenset()
+    chosen = read("--allow-host", "Node-7.example", "--allow-host", "pinfold,[::1]")
+    assert chosen.views.hosts == {"node-7.example", "pinfold", "[::1]"}
+
+
+@pytest.mark.parametrize("name", ["", "a:80", "http://a", "a/b", "-a", "a.", "a,,b", "*", "ä", "a" * 254, "a\nb"])
+def test_what_is_no_name_of_a_host_is_refused(name: str) -> None:
+    (said,) = problems(f"--allow-host={name}")
+    assert said.startswith("--allow-host: ")
+    assert "is no name of a host" in said
+    assert len(said) < 200
+
+
 def test_with_nothing_said_a_laptop_is_served() -> None:
     settings = read()
     assert settings.config == Config("static", reserved=Reservation.of(CPUSet.of(0, 2)))

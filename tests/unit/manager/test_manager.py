@@ -31,6 +31,9 @@ from tests.property.strategies import pinned, pod_of, pods
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
+    from signal import Signals
+
+    from pinfold.node.groups import Limit
 
 
 MACHINE = from_shape("cores:4,threads:2")
@@ -56,17 +59,47 @@ class MemoryStore:
 
 
 class RecordingRuntime(SimulatedRuntime):
-    """The simulated runtime, which also says when it was asked; `stuck` makes it pretend to have applied."""
+    """The simulated runtime, which also says when it was asked; `stuck` makes it pretend to have applied.
+
+    If it is `late` it fails once, when it has applied.
+    What it cannot do to a container are its `troubles`.
+    """
 
     def __init__(self, log: list[str]) -> None:
         super().__init__()
         self.stuck = False
+        self.late = False
+        self.troubles: dict[tuple[str, ContainerRef], Exception] = {}
+        self.limits: list[tuple[ContainerRef, Limit]] = []
         self._log = log
+
+    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
+        self._fail("attach", ref)
+        super().attach(ref, pid, lent=lent)
+
+    def signal(self, ref: ContainerRef, number: Signals) -> None:
+        self._fail("signal", ref)
+        super().signal(ref, number)
+
+    def forget(self, ref: ContainerRef) -> list[int]:
+        self._fail("forget", ref)
+        return super().forget(ref)
+
+    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
+        self.limits.append((ref, limit))
+        super().make_shared(ref, limit)
+
+    def _fail(self, verb: str, ref: ContainerRef) -> None:
+        if (verb, ref) in self.troubles:
+            raise self.troubles[verb, ref]
 
     def apply(self, want: Wanted) -> None:
         self._log.append("apply")
         if not self.stuck:
             super().apply(want)
+        if self.late:
+            self.late = False
+            raise ApplyError("too late")
 
 
 class Node:

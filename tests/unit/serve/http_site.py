@@ -124,17 +124,18 @@ class Site:
         assert isinstance(self._address, tuple)
         return self._address[1]
 
-    async def connect(self) -> Talk:
+    async def connect(self, source: str = "127.0.0.1") -> Talk:
+        """Return a connection; over TCP it comes from any address of this host."""
         if isinstance(self._address, str):
             talk = Talk(*await asyncio.open_unix_connection(self._address))
         else:
-            talk = Talk(*await asyncio.open_connection(*self._address))
+            talk = Talk(*await asyncio.open_connection(*self._address, local_addr=(source, 0)))
         self._talks.append(talk)
         return talk
 
-    async def ask(self, data: bytes) -> Answer:
+    async def ask(self, data: bytes, source: str = "127.0.0.1") -> Answer:
         """Return the answer to a request on a connection of its own."""
-        return await (await self.connect()).ask(data)
+        return await (await self.connect(source)).ask(data)
 
     def forget(self) -> None:
         """Keep nothing of what has been."""

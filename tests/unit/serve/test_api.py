@@ -31,10 +31,10 @@ from pinfold.manager.workloads import Common
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY
 from pinfold.runtimes.simulated import SimulatedRuntime
-from pinfold.serve.answers import prepare
+from pinfold.serve.answers import prepare, write
 from pinfold.serve.api import API, Views
 from pinfold.serve.gauges import Reading
-from pinfold.serve.messages import HTTPError, Peer, Request, Response
+from pinfold.serve.messages import HTTPError, Peer, Request, Response, Written
 from pinfold.serve.metrics import Counters, Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page
@@ -73,6 +73,16 @@ KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
+class LinkedHost(Host):
+    """A host whose processes somebody else runs, with whom it is connected or not."""
+
+    linked: tuple[str, str] = ("connected", "")
+
+    @property
+    def link(self) -> tuple[str, str]:
+        return self.linked
+
+
 class Node:
     """A node on the simulated runtime, and the API that shows it."""
 
@@ -88,7 +98,7 @@ class Node:
         self.manager = Manager(ADMITTER, runtime, store, state, self.notes.tell, MACHINE)
         runtime.prepare(self.manager.wanted.shared)
         self.manager.start()
-        self.host = Host(self.manager, runtime, self.notes, KeptWorkloads(directory), Common(directory / "logs"))
+        self.host = LinkedHost(self.manager, runtime, self.notes, KeptWorkloads(directory), Common(directory / "logs"))
         loop = Loop(self.manager, self.host, self.notes, 10.0)
         self.views = Views(loop, ABOUT, self.journal)
         self.notes.keepers.append(self.views.take)
@@ -97,7 +107,7 @@ class Node:
         self.manager.tell_state()
 
     def _reading(self) -> Reading:
-        return Reading(self.manager.state, MACHINE, RESERVED)
+        return Reading(self.manager.state, MACHINE, RESERVED, connected=self.host.link[0] == "connected")
 
     def submit(self, name: str, milli: int, namespace: str = "default") -> None:
         resources = guaranteed(milli)
@@ -277,6 +287,71 @@ def test_without_a_journal_the_last_decisions_are_explained_all_the_same() -> No
     play(scenario, journal=False)
 
 
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+@pytest.mark.parametrize("asked", ["web", "web/app", "default/web/app"])
+def test_a_pod_that_was_refused_as_a_whole_is_explained(asked: str, *, journal: bool) -> None:
+    async def scenario(node: Node) -> None:
+        refused = {"namespace": "default", "pod": "web", "reason": "TopologyAffinityError", "message": "no"}
+        node.notes.tell(Note("refused", refused))
+        node.notes.tell(Note("refused", {**refused, "pod": "default", "container": "web"}))  # another pod
+        found = await node.ask("/api/v1/explain", {"container": asked})
+        assert found["container"] == ("default/web" if asked == "web" else "default/web/app")
+        assert found["why"] == "TopologyAffinityError: no"
+
+    play(scenario, journal=journal)
+
+
+def test_the_last_decision_is_what_is_explained_without_a_journal() -> None:
+    async def scenario(node: Node) -> None:
+        for message in ("first", "last"):
+            node.notes.tell(Note("refused", {"namespace": "default", "pod": "a", "reason": "no", "message": message}))
+            node.notes.tell(Note("released", {"namespace": "default", "pod": "b", "container": "app"}))
+        node.notes.tell(Note("assigned", {"namespace": "default", "pod": "b", "container": "app", "cpus": "1"}))
+        assert (await node.ask("/api/v1/explain", {"container": "a/app"}))["why"] == "no: last"
+        assert (await node.ask("/api/v1/explain", {"container": "b"}))["cpus"] == "1"
+
+    play(scenario, journal=False)
+
+
+@pytest.mark.parametrize("what", ["history", "at"])
+def test_what_is_read_from_the_journal_is_written_where_it_is_read(what: str) -> None:
+    async def scenario(node: Node) -> None:
+        await busy(node)
+        assert isinstance((await node.get(f"/api/v1/{what}")).data, Written)
+
+    play(scenario)
+
+
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_what_is_written_piece_by_piece_is_what_would_be_written_at_once(data: dict[str, object]) -> None:
+    assert prepare(Response(200, write(data))).body == prepare(Response(200, data)).body
+
+
+def test_a_daemon_is_ready_while_it_is_connected_and_says_why_not() -> None:
+    async def scenario(node: Node) -> None:
+        assert (await node.get("/readyz")).content == b"ok\n"
+        node.host.linked = ("registered", "containerd 2.0\nand\tmore" + "!" * 1000)
+        with pytest.raises(HTTPError, match=r"is registered: containerd 2\.0 and more!") as refused:
+            await node.get("/readyz")
+        assert (refused.value.status, refused.value.reason) == (503, "NotReady")
+        assert len(str(refused.value)) <= 200
+        assert (await node.get("/healthz")).content == b"ok\n"
+        node.host.linked = ("closed", "")
+        with pytest.raises(HTTPError, match=r"is closed$"):
+            await node.get("/readyz")
+        node.host.linked = ("connected", "")
+        assert (await node.get("/readyz")).status == 200
+
+    play(scenario)
+
+
 def test_decisions_are_known_again_after_a_restart(tmp_path: Path) -> None:
     told: list[object] = []
 
@@ -348,6 +423,23 @@ def test_what_memory_no_longer_has_comes_from_the_journal(tmp_path: Path) -> Non
         last = kept[1]
         found = await node.events(len(kept) - 2, last_event_id=str(last))
         assert [event["number"] for event in found] == kept[2:]
+
+    play(before, tmp_path)
+    play(after, tmp_path)
+
+
+def test_much_that_was_missed_comes_in_pieces_and_whole(tmp_path: Path) -> None:
+    async def before(node: Node) -> None:
+        for _ in range(300):
+            node.notes.tell(Note("old", {"pod": "web", "text": "x" * 20_000}))
+
+    async def after(node: Node) -> None:
+        kept = [entry.number for entry in node.journal.entries() if entry.what != "state"]
+        missed, number = await node.views.missed(0, node.notes.first)
+        assert sum(map(len, missed)) < 1_100_000
+        assert kept[0] < number < kept[-1]
+        found = await node.events(len(kept), last_event_id="0")
+        assert [event["number"] for event in found] == kept
 
     play(before, tmp_path)
     play(after, tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.serve.http import Gate, Limits, Request, Response
-from pinfold.serve.limits import REMOTE, Buckets, Rate
+from pinfold.serve.limits import REMOTE, Buckets, Rate, Shares, Turns, client_of
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
 
 if TYPE_CHECKING:
@@ -184,11 +184,12 @@ def test_sending_byte_by_byte_does_not_give_more_time(tmp_path: Path, *, tcp: bo
     serve(None if tcp else tmp_path, scenario)
 
 
+async def large(_request: Request) -> Response:
+    return Response(200, content=b"x" * 20_000_000)
+
+
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
 def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path, *, tcp: bool) -> None:
-    async def large(_request: Request) -> Response:
-        return Response(200, content=b"x" * 20_000_000)
-
     async def scenario(site: Site) -> None:
         talk = await site.connect()
         talk.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket can
@@ -199,6 +200,48 @@ def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path, *, tc
         assert site.errors == []
 
     serve(None if tcp else tmp_path, scenario, large)
+
+
+def test_a_client_that_reads_little_by_little_is_dropped() -> None:
+    async def sip(talk: Talk) -> None:
+        while await talk.reader.readexactly(200_000):  # noqa: ASYNC110 - it reads slowly, and waits for nothing
+            await asyncio.sleep(2)
+
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        await talk.send(GET)
+        sipping = asyncio.ensure_future(sip(talk))
+        await until(lambda: len(site.asked) == 1)
+        _, seconds = await leaping(until(lambda: site.server.connections == 0))
+        assert 20 < seconds < 60  # an answer that is read to its end would take 200
+        assert site.errors == []
+        sipping.cancel()
+        await asyncio.gather(sipping, return_exceptions=True)
+
+    serve(None, scenario, large, limits=REMOTE._replace(pace=1_000_000))
+
+
+def test_answers_that_nobody_reads_do_not_fill_the_memory() -> None:
+    async def begin(site: Site, source: str) -> tuple[Talk, int]:
+        talk = await site.connect(source)
+        talk.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket can
+        await talk.send(GET)
+        talk.writer.transport.resume_reading()  # type: ignore[attr-defined]  # a transport of a socket can
+        head = await talk.head()
+        talk.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket can
+        return talk, head.status
+
+    async def scenario(site: Site) -> None:
+        first, status = await begin(site, "127.0.0.1")
+        assert status == 200
+        assert (await begin(site, "127.0.0.1"))[1] == 503  # more than one address may have
+        assert (await begin(site, "127.0.0.2"))[1] == 200
+        assert (await begin(site, "127.0.0.3"))[1] == 503  # more than there is
+        first.reset()
+        await until(lambda: site.server.connections == 1)
+        assert (await begin(site, "127.0.0.3"))[1] == 200
+
+    serve(None, scenario, large, limits=REMOTE._replace(held=50_000_000, held_each=30_000_000))
 
 
 # -- numbers
@@ -241,6 +284,99 @@ def test_a_flood_of_clients_is_cut_off_without_a_word(tmp_path: Path) -> None:
         assert (await first.ask(GET)).status == 200
 
     serve(tmp_path, scenario, limits=Limits(connections=1))
+
+
+def test_one_address_cannot_have_all_connections() -> None:
+    async def scenario(site: Site) -> None:
+        talks = [await site.connect() for _ in range(200)]  # most of them are turned away
+        first = await talks[0].ask(GET)
+        assert first.status == 200
+        refused = await talks[3].ask(GET)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert b"at most 3 of them from one address" in refused.body
+        assert (await site.ask(GET, "127.0.0.2")).status == 200
+        assert (await talks[0].ask(GET)).status == 200
+        for talk in talks:
+            talk.reset()
+        await until(lambda: site.server.connections == 1)
+        assert (await site.ask(GET)).status == 200
+
+    serve(None, scenario, limits=Limits(connections=6, connections_each=3))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5))), st.integers(1, 12), st.integers(1, 12))
+def test_shares_are_never_more_than_there_is_and_all_come_back(
+    steps: list[tuple[str, int]], most: int, each: int
+) -> None:
+    shares = Shares(most, each)
+    taken: list[tuple[str, int]] = []
+    for client, count in steps:
+        mine = [amount for name, amount in taken if name == client]
+        fits = shares.total + count <= most and sum(mine) + count <= each
+        if shares.take(client, count):
+            taken.append((client, count))
+            assert fits or not mine  # whoever has nothing gets something
+        else:
+            assert not fits
+        assert shares.total == sum(amount for _, amount in taken)
+        assert shares.total <= most or len(taken) == 1
+    for client, count in taken:
+        shares.give(client, count)
+    assert shares.total == 0
+    assert all(Shares(most, each).take(client, most) for client in "abc")
+
+
+def test_few_have_a_turn_at_once_and_no_client_has_two() -> None:
+    async def scenario() -> None:
+        turns, having, ended = Turns(2), list[str](), list[str]()
+
+        async def ask(client: str) -> None:
+            async with turns.turn(client):
+                having.append(client)
+                assert len(having) <= 2
+                assert len(set(having)) == len(having)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                having.remove(client)
+                ended.append(client)
+
+        await asyncio.gather(*map(ask, "aaaaaaaabc"))
+        assert sorted(ended) == sorted("aaaaaaaabc")
+        assert {"b", "c"} <= set(ended[:5])  # they do not wait for all that the first has asked
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_that_is_given_up_is_the_next_ones() -> None:
+    async def scenario() -> None:
+        turns = Turns(1)
+        async with turns.turn("a"):
+            waiting = [asyncio.create_task(turns.turn(client).__aenter__()) for client in "ab"]
+            await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        for client in "ab":
+            async with asyncio.timeout(10), turns.turn(client):
+                pass
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("::1", "::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("unknown", "unknown"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_network_of_ipv6_are_one_client(address: str, client: str) -> None:
+    assert client_of(address) == client
 
 
 def test_an_address_that_asks_too_often_has_to_wait() -> None:

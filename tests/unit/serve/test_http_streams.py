@@ -72,8 +72,8 @@ def endless(size: int) -> Callable[[Request], Awaitable[Response]]:
     return handle
 
 
-async def watch(site: Site) -> Talk:
-    talk = await site.connect()
+async def watch(site: Site, source: str = "127.0.0.1") -> Talk:
+    talk = await site.connect(source)
     await talk.send(GET)
     assert (await talk.head()).status == 200
     return talk
@@ -257,13 +257,29 @@ def test_more_watchers_than_allowed_are_turned_away_and_others_are_served(tmp_pa
         talks = [await watch(site) for _ in range(3)]
         refused = await site.ask(GET)
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-        assert b"3 clients are watching" in refused.body
+        assert b"clients are watching; at most 3" in refused.body
         assert (await site.ask(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).status == 200
         await talks[0].leave()
         await until(lambda: site.server.streams == 2)
         await watch(site)
 
     serve(tmp_path, scenario, handle, limits=Limits(streams=3))
+
+
+def test_one_address_cannot_have_all_streams() -> None:
+    source = Source(events=True)
+
+    async def scenario(site: Site) -> None:
+        talks = [await watch(site) for _ in range(3)]
+        refused = await site.ask(GET)
+        assert refused.status == 503
+        assert b"at most 3 of them from one address" in refused.body
+        await watch(site, "127.0.0.2")
+        await talks[0].leave()
+        await until(lambda: site.server.streams == 3)
+        await watch(site)
+
+    serve(None, scenario, source.handle, limits=Limits(streams=5, streams_each=3))
 
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])

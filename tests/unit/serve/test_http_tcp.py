@@ -52,6 +52,15 @@ def test_other_names_are_refused_even_if_they_point_here(host: str) -> None:
     serve(None, scenario)
 
 
+def test_a_refused_name_is_told_what_would_let_it_in() -> None:
+    async def scenario(site: Site) -> None:
+        answer = await site.ask(asking("Host: node-8.example:9440"))
+        assert isinstance(answer.data, dict)
+        assert "known: 127.0.0.1, [::1], localhost; --allow-host adds one" in answer.data["message"]
+
+    serve(None, scenario)
+
+
 def test_the_name_in_the_target_counts_where_there_is_one() -> None:
     async def scenario(site: Site) -> None:
         refused = await site.ask(asking("Host: localhost", target="http://evil.example/"))

@@ -511,9 +511,16 @@ def test_notes_of_what_no_manager_knows_are_counted() -> None:
 
 def test_lost_connection_is_counted_once_however_often_it_is_tried_again() -> None:
     node = Node()
-    for link in ("closed", "closed", "connected", "synchronized", "closed", "closed", "connected", "closed"):
+    for link in ("closed", "closed", "connected", "closed", "closed", "connected", "closed"):
         node.counters.heard("runtime", {"link": link, "detail": ""})
     assert node.count(rows.DISCONNECTS) == 2
+
+
+def test_connection_that_has_not_come_to_its_end_cannot_be_lost() -> None:
+    counters = Counters(Node().admitter, now=0.0, links={"synchronized"})
+    for link in ("closed", "connected", "registered", "closed", "connected", "registered", "synchronized", "closed"):
+        counters.heard("runtime", {"link": link, "detail": ""})
+    assert counters.value(rows.DISCONNECTS) == 1
 
 
 @given(st.lists(st.sampled_from(["admit", "refuse", "release", "save", "scrape", "drift"]), max_size=12))

@@ -1,0 +1,55 @@
+"""Halted: who was stopped for a moment, written down before, so that nobody stays stopped when a daemon is killed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.errors import PinfoldError
+from pinfold.node.procfs import Process
+from pinfold.node.statefile import read_state_file, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pinfold.node.procfs import Procfs
+
+FILE: Final = "stopped.json"
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError, PinfoldError)
+
+
+class Halted:
+    """The file in one directory; without one nothing is written down."""
+
+    def __init__(self, directory: Path | None, procfs: Procfs) -> None:
+        self._path = directory / FILE if directory is not None else None
+        self._procfs = procfs
+
+    def write(self, processes: Iterable[Process]) -> None:
+        """Write down who will be stopped, durably, or raise."""
+        if self._path is not None:
+            stopped = {"boot": self._procfs.boot(), "processes": [list(process) for process in processes]}
+            write_atomically(self._path, json.dumps(stopped).encode())
+
+    def clear(self) -> None:
+        """Take note that all of them go on."""
+        if self._path is not None:
+            with suppress(OSError):  # then the next daemon finds that none of them is stopped
+                self._path.unlink()
+
+    def read(self) -> list[Process]:
+        """Return those that an earlier daemon has stopped and that still are; a file that cannot be read names none."""
+        try:
+            text = read_state_file(self._path) if self._path is not None else None
+            found = json.loads(text) if text is not None else {}
+            processes = [Process(int(row[0]), int(row[1])) for row in found.get("processes", ())]
+            is_of_now = found.get("boot") == self._procfs.boot()
+        except _UNREADABLE:
+            return []
+        return [process for process in processes if is_of_now and self._is_stopped(process)]
+
+    def _is_stopped(self, process: Process) -> bool:
+        found = self._procfs.process(process.pid) if process.pid > 0 else None
+        return found is not None and found[0] == process and self._procfs.is_stopped(process.pid)

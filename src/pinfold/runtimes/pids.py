@@ -1,0 +1,64 @@
+"""Processes by their numbers: opened, told apart and sent signals; what the kernel objects is said in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.node.procfs import Procfs
+from pinfold.runtimes.base import ApplyError, Main
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterable, Sequence
+
+PROC: Final = Procfs(Path("/proc"))
+
+
+def started(pid: int) -> int:
+    """Return when a process started; raise if it is not there."""
+    found = PROC.process(pid)
+    if found is None:
+        raise ApplyError(f"process {pid} is not there")
+    return found[0].start
+
+
+def first(pids: Sequence[int]) -> Main | None:
+    """Return the process that the others come from: the oldest whose parent is none of them."""
+    found = {pid: process for pid in pids if (process := PROC.process(pid)) is not None}
+    roots = [process for process, parent in found.values() if parent not in found]
+    oldest = min(roots, key=lambda process: (process.start, process.pid), default=None)
+    return Main(oldest.pid, oldest.start) if oldest is not None else None
+
+
+def opened(pid: int) -> int:
+    """Return a file that stands for a process, or raise if there is none of this number."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        leader = PROC.leader(pid)
+        if leader is None:
+            raise ApplyError(f"process {pid} is not there") from error
+        if leader != pid:
+            raise ApplyError(f"{pid} is no process, but a thread of process {leader}") from error
+        raise ApplyError(f"process {pid}: {error.strerror}") from error
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each; those that are gone are fine, and one of another user keeps it from none of the others."""
+    refused = None
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+        except PermissionError as error:
+            refused = refused or (pid, error)
+    if refused is not None:
+        raise of_another(refused[0]) from refused[1]
+
+
+def of_another(pid: int) -> ApplyError:
+    """Return the error for a process that takes no signal from us."""
+    return ApplyError(f"process {pid} belongs to another user; only they can end it")
