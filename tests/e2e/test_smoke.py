@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -139,11 +140,18 @@ def test_more_cpus_than_there_are_are_refused_and_nothing_changes(host: Host) ->
     stop(daemon)
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose name leaves room for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="pf-") as directory:
+        yield Path(directory)
+
+
 @pytest.mark.skipif(not PROGRAM.exists(), reason="the demonstration uses the environment that make has made")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_the_demonstration_leaves_nothing_behind_however_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_demonstration_leaves_nothing_behind_however_it_is_ended(short: Path, number: signal.Signals) -> None:
     name = f"pinfold-smoke-{uuid.uuid4().hex[:8]}"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(short)}
     demo = subprocess.Popen(
         [sys.executable, ROOT / "tools" / "demo", "--group-name", name, "--listen", "127.0.0.1:0"],
         env=environment,
@@ -155,8 +163,8 @@ def test_the_demonstration_leaves_nothing_behind_however_it_is_ended(tmp_path: P
         assert any(line.startswith("Ctrl-C ends it") for line in demo.stdout)
         demo.send_signal(number)
         assert demo.wait(60) == 0
-    assert list(tmp_path.iterdir()) == []
-    assert not [pid for pid in Path("/proc").glob("[0-9]*") if bytes(tmp_path) in environment_of(pid)]
+    assert list(short.iterdir()) == []
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if bytes(short) in environment_of(pid)]
 
 
 def environment_of(process: Path) -> bytes:
