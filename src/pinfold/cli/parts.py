@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.policies.options import POD_LEVEL
 from pinfold.manager.host import Host
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pinfold.manager.manager import Watch
     from pinfold.manager.notes import Notes
     from pinfold.runtimes.base import Launcher, Runtime
+
+
+_PATIENCE: Final = 1.5
+"""Seconds: a container runtime waits 2 for an answer over NRI, and then goes on without."""
 
 
 class Parts(NamedTuple):
@@ -49,7 +53,8 @@ class Basis(NamedTuple):
 
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     """Return where the State is kept."""
-    return StateStore(chosen.state_dir, admitter.policy, pod_level=POD_LEVEL.is_on(chosen.config.gates))
+    pod_level, patience = POD_LEVEL.is_on(chosen.config.gates), _PATIENCE if chosen.runtime == "nri" else None
+    return StateStore(chosen.state_dir, admitter.policy, pod_level=pod_level, patience=patience)
 
 
 def loaded_manager(basis: Basis, runtime: Runtime, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:

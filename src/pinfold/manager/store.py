@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pinfold.core.policies.base import Policy
 
 FILE: Final = "cpu_manager_state"
-_PATIENCE: Final = 1.5
-"""Seconds that a disk may take: a container runtime waits 2 s for an answer, then goes on without."""
 _WRITER: Final = ThreadPoolExecutor(1, "state")
 
 
@@ -39,24 +37,33 @@ class Loaded(NamedTuple):
 class StateStore:
     """Keeps the State of one policy in one directory."""
 
-    def __init__(self, directory: Path, policy: Policy, *, pod_level: bool = False) -> None:
+    def __init__(
+        self, directory: Path, policy: Policy, *, pod_level: bool = False, patience: float | None = None
+    ) -> None:
+        """*patience* is for how many seconds a disk may keep us waiting; None: as long as it takes."""
         self.path = directory / FILE
         self._policy = policy
         self._pod_level = pod_level
+        self._patience = patience
         self._last: str | None = None
 
     def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
         text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level)
+        if self._patience is None:
+            self._write(text)
+        else:
+            self._write_within(self._patience, text)
+        self._last = text
+
+    def _write_within(self, seconds: float, text: str) -> None:
         writing = _WRITER.submit(self._write, text)
         try:
-            writing.result(_PATIENCE)
+            writing.result(seconds)
         except TimeoutError:
             if not writing.cancel() and self._last is not None:
                 _WRITER.submit(self._write, self._last)  # after what may still be written one day
-            why = f"the disk has not taken it within {_PATIENCE:g} s"
-            raise StateError(f"{self.path}: {why}") from None
-        self._last = text
+            raise StateError(f"{self.path}: the disk has not taken it within {seconds:g} s") from None
 
     def _write(self, text: str) -> None:
         # A power failure ends all that runs: the State before it is as good a start.
