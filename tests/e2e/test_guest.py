@@ -36,7 +36,7 @@ class Guest(NamedTuple):
 GUESTS = [
     Guest("guest_groups.py", "16"),
     Guest("guest_groups.py", "32", suite="trixie"),
-    Guest("guest_daemon.py", "16", seconds=1500),
+    Guest("guest_daemon.py", "16", seconds=2400),
     Guest("guest_daemon.py", "32", suite="trixie", seconds=1500),
     Guest("guest_pods.py", "16", seconds=1500),
 ]
