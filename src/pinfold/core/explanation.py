@@ -1,7 +1,6 @@
-"""Why a container has its CPUs, shares, or was refused: from a decision that is at hand, or from what a journal kept.
+"""Why a container has its CPUs, shares, or was refused: what a journal keeps of a decision, and what it tells later.
 
-Every "would fit" was tried (core/explain.py). Trying takes many decisions, so it is done when somebody asks, not when a
-pod is refused.
+Every "would fit" was tried when the pod was refused (core/explain.py).
 """
 
 from __future__ import annotations
@@ -9,23 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.explain import advise
 from pinfold.core.pods import QoS, exclusive_cpus
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.trace import Step, Trace
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pinfold.core.admission import Admitter
-    from pinfold.core.alignment import Alignment, Ruler
+    from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry, Subject
     from pinfold.core.explain import Advice
-    from pinfold.core.planner import Outcome
-    from pinfold.core.pods import Container, Pod, PodUID
+    from pinfold.core.pods import Container, Pod
     from pinfold.core.policies.base import Policy
-    from pinfold.core.state import State
 
 _SHOWN: Final = 3
 _PASSED: Final = "passed over "
@@ -110,42 +105,6 @@ def alignment_counts(alignment: Alignment) -> dict[str, object]:
     return {**{name: len(span.ids) for name, span in spans.items()}, "fewest": fewest}
 
 
-def explain_outcome(  # noqa: PLR0913 - what decided, what measures, what came of it, for whom
-    admitter: Admitter,
-    ruler: Ruler,
-    outcome: Outcome,
-    container: Container,
-    *,
-    since: float | None = None,
-    names: Mapping[PodUID, str] | None = None,
-) -> Explanation:
-    """Return why a container has its CPUs, shares, or was refused; takes the decision once more."""
-    pod = outcome.pod
-    cpus = outcome.cpus(container)
-    found = Explanation(f"{pod.namespace}/{pod.name}/{container.name}", cpus, since)
-    steps = outcome.trace(container).steps
-    if outcome.refusal is not None:
-        advice = advise(admitter, ruler, outcome, names)
-        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, fixes_of(advice))
-        return found._replace(steps=steps, refusal=refusal)
-    if cpus is None:
-        return found._replace(shares=why_shared(admitter.policy, pod, container))
-    return found._replace(steps=steps, alignment=alignment_counts(ruler.measure(cpus)))
-
-
-def explain_now(  # noqa: PLR0913, PLR0917 - a container, its node, and what was kept
-    pod: Pod, container: Container, state: State, policy: Policy, ruler: Ruler, kept: Explanation | None = None
-) -> Explanation:
-    """Return what there is to say of a container that is here: what was *kept* of its decision, if that still holds."""
-    cpus = state.cpus(pod.uid, container.name)
-    if kept is not None and (kept.cpus == cpus if cpus is not None else kept.refusal is not None):
-        return kept
-    found = Explanation(f"{pod.namespace}/{pod.name}/{container.name}", cpus)
-    if cpus is None:
-        return found._replace(shares=why_shared(policy, pod, container))
-    return found._replace(alignment=alignment_counts(ruler.measure(cpus)))
-
-
 def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
     """Return why a container has no CPUs of its own, in one line."""
     if not isinstance(policy, StaticPolicy):
@@ -158,15 +117,6 @@ def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
     if pod.resources is not None and not milli % 1000:
         return "in the shared pool because its pod has resources of its own, which it shares"
     return f"in the shared pool because {milli / 1000:g} CPUs are no whole number"
-
-
-def last_word(entries: Iterable[Entry], subject: Subject) -> Entry | None:
-    """Return the last entry that decides on a container's CPUs."""
-    found = None
-    for entry in entries:
-        if decides_on(entry, subject):
-            found = entry
-    return found
 
 
 def decides_on(entry: Entry, subject: Subject) -> bool:

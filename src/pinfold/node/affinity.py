@@ -28,7 +28,7 @@ from pinfold.node.grouperrors import (
 )
 from pinfold.node.groupnames import checked_name, marks, show
 from pinfold.node.membership import Membership
-from pinfold.node.origin import origin_of, restore_affinity
+from pinfold.node.origin import give_back_all, origin_of, restore_affinity
 from pinfold.node.procfs import Procfs
 from pinfold.node.sysfs import SYSTEM
 from pinfold.node.tree import Tree
@@ -187,16 +187,14 @@ class Affinity:
     def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
         """Let all processes of the container use the CPUs that its own could before, and forget them."""
         before = origin if origin.cpus else origin._replace(cpus=self._possible)
-        given = set[int]()
-        for _ in range(_ROUNDS):
-            pids = self.members(ref)
-            if not pids:
-                return sorted(given)
-            given.update(pids)
-            for process in filter(None, map(self._procfs.process, pids)):
-                restore_affinity(self._procfs, process[0].pid, before)
+
+        def give_back(pid: int) -> None:
+            process = self._procfs.process(pid)
+            if process is not None:
+                restore_affinity(self._procfs, pid, before)
                 self._membership.drop(process[0])
-        raise GroupError(f"container {show(ref)} forks faster than its processes can be given back")
+
+        return give_back_all(lambda: self.members(ref), give_back, f"container {show(ref)}")
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""

@@ -31,7 +31,7 @@ from pinfold.node.grouperrors import (
 )
 from pinfold.node.groupnames import marks, read_marks, show
 from pinfold.node.joiner import Joiner
-from pinfold.node.origin import move_back, origin_of, restore_affinity
+from pinfold.node.origin import give_back_all, move_back, origin_of, restore_affinity
 from pinfold.node.procfs import Procfs
 from pinfold.node.subtree import Subtree
 
@@ -167,15 +167,11 @@ class CgroupV1:
 
     def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
         """Move all processes of the container to where its own came from."""
-        given = set[int]()
-        for _ in range(_ROUNDS):
-            pids = self.members(ref)
-            if not pids:
-                return sorted(given)
-            given.update(pids)
-            for pid in pids:
-                self._move_back(pid, origin, own_last=self._find(ref).exclusive)
-        raise GroupError(f"container {show(ref)} forks faster than its processes can be given back")
+
+        def give_back(pid: int) -> None:
+            self._move_back(pid, origin, own_last=self._find(ref).exclusive)
+
+        return give_back_all(lambda: self.members(ref), give_back, f"container {show(ref)}")
 
     def _move_back(self, pid: int, origin: Origin, *, own_last: bool = True) -> None:
         """Move a process out of both hierarchies; last out of the one that tells whose it is, and its children's."""

@@ -20,7 +20,6 @@ from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import (
     OFFLINE,
     OUTSIDERS,
-    GroupError,
     KindUnavailableError,
     NoCPUsError,
     NoGroupError,
@@ -28,7 +27,7 @@ from pinfold.node.grouperrors import (
 )
 from pinfold.node.groupnames import marks
 from pinfold.node.joiner import Joiner
-from pinfold.node.origin import move_back, origin_of, restore_affinity
+from pinfold.node.origin import give_back_all, move_back, origin_of, restore_affinity
 from pinfold.node.procfs import Procfs
 from pinfold.node.subtree import Subtree
 
@@ -137,16 +136,13 @@ class CgroupV2:
 
     def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
         """Move all processes of the container to where its own came from."""
-        group, given = self._group(ref), set[int]()
-        for _ in range(_ROUNDS):
-            pids = files.read_pids(group)
-            if not pids:
-                return sorted(given)
-            given.update(pids)
-            for pid in pids:
-                move_back(self._tree.root, origin.group(0), pid)
-                restore_affinity(self._procfs, pid, origin)
-        raise GroupError(f"{group}: forks faster than its processes can be given back")
+        group = self._group(ref)
+
+        def give_back(pid: int) -> None:
+            move_back(self._tree.root, origin.group(0), pid)
+            restore_affinity(self._procfs, pid, origin)
+
+        return give_back_all(lambda: files.read_pids(group), give_back, str(group))
 
     def joiner(self, ref: ContainerRef) -> Joiner:
         """Return what a forked child calls before exec."""

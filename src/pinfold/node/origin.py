@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node.cgroupfiles import CgroupError, add_unless_gone
+from pinfold.node.grouperrors import GroupError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pinfold.node.procfs import Procfs
+
+
+_ROUNDS: Final = 1000
 
 
 class Origin(NamedTuple):
@@ -52,6 +56,19 @@ def move_back(root: Path, group: str, pid: int) -> None:
                 raise
         else:
             return
+
+
+def give_back_all(members: Callable[[], list[int]], give_back: Callable[[int], None], whose: str) -> list[int]:
+    """Give back a container's processes until it has none, those that they fork meanwhile included; return them."""
+    given = set[int]()
+    for _ in range(_ROUNDS):
+        pids = members()
+        if not pids:
+            return sorted(given)
+        given.update(pids)
+        for pid in pids:
+            give_back(pid)
+    raise GroupError(f"{whose} forks faster than its processes can be given back")
 
 
 def restore_affinity(procfs: Procfs, pid: int, origin: Origin) -> None:

@@ -27,7 +27,7 @@ SOURCES: Final = ("node", "pod")
 ASSIGNMENTS: Final = ("node_exclusive", "pod_exclusive", "pod_shared")
 POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "offline", "isolated")
 SPANS: Final = ("physical_cpu", "uncore_cache", "numa_node", "socket")
-CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "hotplug", "other")
+CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "other")
 REASONS: Final = (
     "SMTAlignmentError",
     "TopologyAffinityError",

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry, Subject
+from pinfold.core.explain import advise
 from pinfold.core.explanation import (
     NOT_KEPT,
+    Explanation,
     Refused,
+    alignment_counts,
+    decides_on,
     decision_fields,
     explain_entry,
-    explain_now,
-    explain_outcome,
-    last_word,
+    fixes_of,
     why_shared,
 )
 from pinfold.core.planner import make_plan
@@ -21,9 +22,6 @@ from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.presets import preset
 from pinfold.core.trace import Step
 from tests.property.strategies import pinned, pod_of
-
-if TYPE_CHECKING:
-    from pinfold.core.explanation import Explanation
 
 NODES = preset("sockets:2,numa:1,cores:4,threads:2")  # 16 CPUs; nodes 0-3,8-11 and 4-7,12-15
 SINGLE = Config("static", reserved=Reservation.of(CPUSet.of(0, 8)), topology_policy="single-numa-node")
@@ -35,7 +33,15 @@ def explained(*pods: Pod, config: Config = SINGLE) -> Explanation:
     plan = make_plan(pods, NODES, config)
     outcome = plan.outcomes[-1]
     container = outcome.pod.all_containers[-1]
-    return explain_outcome(plan.admitter, plan.ruler, outcome, container, since=5.0, names=plan.names)
+    cpus, steps = outcome.cpus(container), outcome.trace(container).steps
+    found = Explanation(f"{outcome.pod.namespace}/{outcome.pod.name}/{container.name}", cpus, since=5.0)
+    if outcome.refusal is not None:
+        advice = advise(plan.admitter, plan.ruler, outcome, plan.names)
+        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, fixes_of(advice))
+        return found._replace(steps=steps, refusal=refusal)
+    if cpus is None:
+        return found._replace(shares=why_shared(plan.admitter.policy, outcome.pod, container))
+    return found._replace(steps=steps, alignment=alignment_counts(plan.ruler.measure(cpus)))
 
 
 def test_cpus_are_explained_by_the_steps_that_took_them_and_how_they_lie() -> None:
@@ -94,7 +100,7 @@ def test_what_a_journal_keeps_explains_the_same_later() -> None:
     assert found.data() == explained(pod_of(pinned(4), uid="web")).data()
 
 
-def test_the_last_decision_counts() -> None:
+def test_only_decisions_explain() -> None:
     subject = Subject.parse("web/app")
     entries = [
         Entry(1, 1.0, "assigned", {"pod": "web", "container": "app", "cpus": "1"}),
@@ -103,27 +109,12 @@ def test_the_last_decision_counts() -> None:
         Entry(4, 4.0, "started", {"pod": "web", "container": "app"}),
         Entry(5, 5.0, "assigned", {"pod": "db", "container": "app", "cpus": "1"}),
     ]
-    found = last_word(entries, subject)
-    assert found == entries[2]
+    assert [entry.number for entry in entries if decides_on(entry, subject)] == [1, 2, 3]
     refused = explain_entry(entries[2], subject)
     assert (refused.why, refused.refusal) == ("R: M", Refused("R", "M", fixes=("with 6 CPUs",)))
     assert explain_entry(entries[1], subject).why == "it has given its CPUs back"
     assert explain_entry(entries[0], subject).why == NOT_KEPT
-    assert last_word(entries, Subject.parse("nobody")) is None
-
-
-def test_what_was_kept_counts_only_as_long_as_it_holds() -> None:
-    plan = make_plan([pod_of(pinned(4), uid="web")], NODES, SINGLE)
-    pod, policy, ruler = plan.outcomes[0].pod, plan.admitter.policy, plan.ruler
-    container = pod.containers[0]
-    kept = explained(pod)
-    assert explain_now(pod, container, plan.after, policy, ruler, kept) == kept
-    moved = explain_now(pod, container, plan.after, policy, ruler, kept._replace(cpus=CPUSet.of(7)))
-    assert (str(moved.cpus), moved.why, moved.alignment) == ("1-2,9-10", NOT_KEPT, kept.alignment)
-    gone = explain_now(pod, container, plan.before, policy, ruler, kept)
-    assert (gone.cpus, gone.why) == (None, "in the shared pool although it asks for whole CPUs")
-    refused = kept._replace(cpus=None, refusal=Refused("R", "M"))
-    assert explain_now(pod, container, plan.before, policy, ruler, refused) == refused
+    assert not any(decides_on(entry, Subject.parse("nobody")) for entry in entries)
 
 
 def test_steps_that_are_none_do_no_harm() -> None:
