@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pinfold.cli import machine, settings
 from pinfold.cli.parts import store_of
 from pinfold.core.layout import summary
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import PinfoldError
 from pinfold.manager.host import Host
 from pinfold.manager.manager import Note
@@ -68,7 +67,7 @@ def rules(chosen: Settings, manager: Manager) -> dict[str, object]:
     return {
         "machine": summary(manager.topology),
         "options": dict(config.options),
-        "reserved": str(policy.reserved) if isinstance(policy, StaticPolicy) else "",
+        "reserved": str(policy.reserved),
         "topology_policy": config.topology_policy,
         "topology_scope": config.topology_scope,
         "topology_options": dict(config.topology_options),

@@ -18,7 +18,6 @@ from pinfold.cli.parts import Basis, Parts, host_parts
 from pinfold.cli.reload import Reloader, rules
 from pinfold.cli.settingstable import RuntimeName
 from pinfold.cli.viewparts import Opened, keep_record, open_views
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import PinfoldError
 from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Note
@@ -168,7 +167,7 @@ def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
     for weaker in parts.runtime.weaker:
         basis.notes.tell(Note("weaker", {"promise": weaker}))
     policy = parts.manager.admitter.policy
-    reserved = f", reserved {policy.reserved}" if isinstance(policy, StaticPolicy) else ""
+    reserved = f", reserved {policy.reserved}" if policy.reserved else ""
     shared = f"shared CPUs {parts.manager.wanted.shared}{reserved}"
     fields = {"version": pinfold.__version__, "policy": policy.name, "runtime": parts.runtime.name, "pid": os.getpid()}
     basis.notes.tell(Note("serving", fields))

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.cli.addresses import Address
 from pinfold.cli.listeners import bind_unix
 from pinfold.cli.settingstable import RuntimeName
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.manager import Note, Watch
 from pinfold.node.journal import Journal
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from pinfold.cli.parts import Basis
     from pinfold.cli.settings import Settings
     from pinfold.core.admission import Admitter
-    from pinfold.core.cpuset import CPUSet
     from pinfold.manager.loop import Loop
     from pinfold.manager.notes import Notes
     from pinfold.serve.api import Views
@@ -163,7 +160,7 @@ def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
     return Reading(
         loop.manager.state,
         loop.manager.topology,
-        policy.reserved if isinstance(policy, StaticPolicy) else EMPTY,
+        policy.reserved,
         policy=policy.name,
         runtime=str(basis.chosen.runtime),
         connected=loop.node.link[0] in _links(basis.chosen),
@@ -172,17 +169,12 @@ def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
     )
 
 
-def _reserved(loop: Loop) -> CPUSet:
-    policy = loop.manager.admitter.policy
-    return policy.reserved if isinstance(policy, StaticPolicy) else loop.manager.wanted.shared
-
-
 async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Callable[[], Awaitable[None]]:
     from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
     from pinfold.serve.podresources import Held, PodResources  # noqa: PLC0415
 
     def read() -> Held:
-        return Held(loop.node.pods.values(), loop.manager.state, loop.manager.topology.online - _reserved(loop))
+        return Held(loop.node.pods.values(), loop.manager.state, loop.manager.admitter.policy.allocatable)
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
     server = GRPCServer(PodResources(read).methods, report=report)

@@ -1,6 +1,6 @@
 """Why a container has its CPUs, shares, or was refused: what a journal keeps of a decision, and what it tells later.
 
-Every "would fit" was tried when the pod was refused (core/explain.py).
+Every "would fit" was tried when the pod was refused (core/advice.py).
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import QoS, exclusive_cpus
-from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.pods import QoS
 from pinfold.core.trace import Step, Trace
 from pinfold.errors import ParseError
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry, Subject
-    from pinfold.core.explain import Advice
     from pinfold.core.pods import Container, Pod
     from pinfold.core.policies.base import Policy
 
@@ -107,12 +105,12 @@ def alignment_counts(alignment: Alignment) -> dict[str, object]:
 
 def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
     """Return why a container has no CPUs of its own, in one line."""
-    if not isinstance(policy, StaticPolicy):
+    if not policy.allocatable:
         return f"in the shared pool because policy {policy.name} gives nobody CPUs of their own"
     if pod.qos is not QoS.GUARANTEED:
         return f"in the shared pool because its pod is {pod.qos}, not {QoS.GUARANTEED}"
     milli = container.resources.requests.cpu or 0
-    if exclusive_cpus(pod, container, pod_level=policy.pod_level):
+    if policy.request(pod, container):
         return "in the shared pool although it asks for whole CPUs"
     if pod.resources is not None and not milli % 1000:
         return "in the shared pool because its pod has resources of its own, which it shares"
@@ -142,20 +140,6 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     return found._replace(
         cpus=_cpus(entry.fields.get("cpus")), alignment=alignment if isinstance(alignment, dict) else None
     )
-
-
-def fixes_of(advice: Advice) -> tuple[str, ...]:
-    """Return what would make a refused container fit, each in words."""
-    fixes = []
-    if advice.move is not None:
-        fixes.append(f"would fit if {advice.move} moved to other CPUs")
-    elif advice.end is not None:
-        fixes.append(f"would fit if {advice.end} ended")
-    if advice.sizes:
-        sizes = " or ".join(map(str, advice.sizes))
-        then = "" if advice.then is None else f" (then {advice.then} is refused)"
-        fixes.append(f"would fit with {sizes} CPU{'' if sizes == '1' else 's'}{then}")
-    return tuple(fixes)
 
 
 def _steps(kept: object) -> Sequence[Step]:

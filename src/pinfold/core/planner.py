@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.admission import Admission
+from pinfold.core.admission import WHOLE, Admission
 from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus
-from pinfold.core.policies.base import trace_of
-from pinfold.core.policies.static import StaticPolicy, reserve
+from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.state import State
 from pinfold.core.trace import Recorder, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pinfold.core.admission import Admitter, Resource
     from pinfold.core.alignment import Alignment, Leftover
@@ -38,10 +35,15 @@ class Outcome(NamedTuple):
     pod: Pod
     before: State
     admission: Admission
+    admitter: Admitter
+    due: Collection[str] | None = None
+    """The containers that were asked for; None: all of the pod."""
+    others: Sequence[Resource] = ()
+    """The hints of other resources."""
     was_running: bool = False
     """Whether it was there from the start, and nothing was decided about it."""
     noted: tuple[tuple[str, Defect, str], ...] | None = None
-    """The defects of the reference, if they were noted before the steps were forgotten."""
+    """The defects of the reference, if they were noted before the State was forgotten."""
 
     @property
     def refusal(self) -> AdmissionError | None:
@@ -52,14 +54,11 @@ class Outcome(NamedTuple):
         """Return the exclusive CPUs of a container; a refused pod has none."""
         return None if self.refusal is not None else self.admission.state.cpus(self.pod.uid, container.name)
 
-    def trace(self, container: Container) -> Trace:
-        """Return the steps that led to a container's CPUs, or to its refusal; none if it was never asked about."""
-        decision = self.admission.decisions.get(container.name)
-        if decision is not None:
-            return decision.trace
-        if self.refusal is not None and self.admission.container in {None, container.name}:
-            return trace_of(self.refusal)
-        return Trace()
+    def traces(self) -> Mapping[str, Trace]:
+        """Return the steps that led to each container's CPUs, or to the refusal; a pod of before has none."""
+        if self.was_running or self.is_brief:
+            return {}
+        return self.admitter.explain(self.before, self.pod, due=self.due, others=self.others)
 
     @property
     def defects(self) -> tuple[tuple[str, Defect, str], ...]:
@@ -67,14 +66,14 @@ class Outcome(NamedTuple):
         if self.noted is not None:
             return self.noted
         return tuple(
-            (f"{self.pod.name}/{container.name}", defect, what)
-            for container in self.pod.all_containers
-            for defect, what in self.trace(container).defects
+            (f"{self.pod.name}/{name}".rstrip("/"), defect, what)
+            for name, trace in self.traces().items()
+            for defect, what in trace.defects
         )
 
     @property
     def is_brief(self) -> bool:
-        """Whether the steps, and the State that was found, are forgotten."""
+        """Whether the State that was found is forgotten, and the steps with it."""
         return self.noted is not None
 
     def brief(self, *, note: bool) -> Outcome:
@@ -83,9 +82,10 @@ class Outcome(NamedTuple):
         state = State(self.admission.state.shared, {} if mine is None else {self.pod.uid: mine})
         noted = self.defects if note else ()
         if self.refusal is not None:
-            self.refusal.retake = self.refusal.before = self.refusal.left = None
             self.refusal.__traceback__ = None  # its frames hold States too
-        return Outcome(self.pod, state, self.admission._replace(state=state, decisions={}), noted=noted)
+        return self._replace(
+            before=state, admission=self.admission._replace(state=state, decisions={}), others=(), noted=noted
+        )
 
 
 class Placement(NamedTuple):
@@ -115,8 +115,9 @@ class Placement(NamedTuple):
 
     @property
     def trace(self) -> Trace:
-        """The steps that led here."""
-        return self.outcome.trace(self.container)
+        """The steps that led here; of a pod that was decided as a whole, its steps."""
+        traces = self.outcome.traces()
+        return traces.get(self.container.name) or traces.get(WHOLE) or Trace()
 
 
 class Walk:
@@ -133,13 +134,11 @@ class Walk:
     def admit(self, pod: Pod, others: Sequence[Resource] = ()) -> Outcome:
         """Let the next pod in, or not; *others* are the hints of other resources."""
         before = self.settle()
-        admission = self._admitter.admit(before, pod, others)
+        admission = self._admitter.admit(before, pod, others=others)
         self.state = admission.state
         if admission.refusal is not None:
             self._refused = pod
-            if isinstance(admission.refusal.left, State):
-                self.state = admission.refusal.left
-        return Outcome(pod, before, admission)
+        return Outcome(pod, before, admission, self._admitter, others=others)
 
     def remove(self, pod: PodUID) -> None:
         """Take back what a pod has; one that is not there has nothing."""
@@ -170,8 +169,7 @@ class Plan:
     @property
     def reserved(self) -> CPUSet:
         """The CPUs that are never exclusive."""
-        policy = self.admitter.policy
-        return policy.reserved if isinstance(policy, StaticPolicy) else EMPTY
+        return self.admitter.policy.reserved
 
     @cached_property
     def ruler(self) -> Ruler:
@@ -186,10 +184,7 @@ class Plan:
         )
 
     def _placement(self, outcome: Outcome, container: Container) -> Placement:
-        policy = self.admitter.policy
-        is_static = isinstance(policy, StaticPolicy)
-        pod_level = isinstance(policy, StaticPolicy) and policy.pod_level
-        wanted = exclusive_cpus(outcome.pod, container, pod_level=pod_level) if is_static else 0
+        wanted = self.admitter.policy.request(outcome.pod, container)
         cpus = outcome.cpus(container)
         alignment = None if cpus is None else self.ruler.measure(cpus)
         return Placement(outcome, container, wanted, cpus, alignment)
@@ -231,20 +226,17 @@ class Plan:
 
     def _reserving(self) -> list[tuple[str, Defect, str]]:
         """Return the defects that show when the node chooses the CPUs that it reserves."""
-        policy, said = self.admitter.policy, self.config.reserved
-        if not isinstance(policy, StaticPolicy) or said.cpus is not None:
-            return []
         recorder = Recorder()
-        reserve(policy.machine, policy.arrangement, said.count, None, recorder)
+        self.config.build_policy(self.topology, recorder)
         return [("reserved CPUs", defect, what) for defect, what in recorder.trace().defects]
 
     @property
     def broken(self) -> tuple[str, ...]:
         """The laws that the State breaks afterwards, in words; only fidelity `kubelet` breaks any."""
         policy = self.admitter.policy
-        if not isinstance(policy, StaticPolicy):
+        if not policy.allocatable:
             return ()
-        kept_apart = policy.reserved if policy.options.strict_cpu_reservation else EMPTY
+        kept_apart = policy.kept_apart
         return tuple(map(self._with_names, self.after.check(self.topology.online, kept_apart=kept_apart)))
 
     def _with_names(self, text: str) -> str:
@@ -260,9 +252,8 @@ _BEFORE_UIDS: Final = ("pod", "pods", "and")
 
 def start(admitter: Admitter, topology: Topology, state: State | None = None) -> State:
     """Return the State to begin with: *state* if it fits this node, or that of an empty node."""
-    if not isinstance(admitter.policy, StaticPolicy):
-        return State(topology.online) if state is None else state
-    return admitter.policy.start(State.new() if state is None else state)
+    first = admitter.policy.start(State.new() if state is None else state)
+    return first if first.shared or state is not None else State(topology.online)  # policy none keeps no account
 
 
 class Running(NamedTuple):
@@ -295,6 +286,6 @@ def make_plan(pods: Iterable[Pod], topology: Topology, config: Config, running: 
     for uid in running.gone:
         walk.remove(uid)
     before = walk.state
-    there = [Outcome(pod, before, Admission(before, {}, {}), was_running=True) for pod in running.pods]
+    there = [Outcome(pod, before, Admission(before, {}, {}), admitter, was_running=True) for pod in running.pods]
     outcomes = (*there, *[walk.admit(pod) for pod in pods])
     return Plan(topology, config, admitter, before, outcomes, walk.settle())

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.policies.static import StaticPolicy
-
 if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import QoS
@@ -43,11 +40,10 @@ class ContainerView(NamedTuple):
 def pools(policy: Policy, state: State, topology: Topology) -> dict[str, str]:
     """Return the CPUs of each pool, as the KEP names them."""
     shared = state.shared or topology.online  # policy none keeps no account
-    reserved = policy.reserved if isinstance(policy, StaticPolicy) else EMPTY
     return {
         "online": str(topology.online),
         "shared": str(shared),
-        "reserved": str(reserved),
-        "assignable": str(state.shared - reserved),
+        "reserved": str(policy.reserved),
+        "assignable": str(state.shared - policy.reserved),
         "exclusive": str(state.exclusive),
     }

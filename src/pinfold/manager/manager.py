@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
+from pinfold.core.admission import WHOLE
+from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
-from pinfold.core.explain import advise
-from pinfold.core.explanation import decision_fields, fixes_of
+from pinfold.core.explanation import decision_fields
 from pinfold.core.planner import Outcome
-from pinfold.core.policies.base import trace_of
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import Recovered, recover
-from pinfold.errors import AdmissionError, PinfoldError, StateError
+from pinfold.core.trace import Trace
+from pinfold.errors import PinfoldError, StateError
 from pinfold.formats.poddoc import pod_document
 from pinfold.runtimes.base import ApplyError
 
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.explain import Advice
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
-    from pinfold.core.policies.base import Decision, Policy
+    from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
     from pinfold.core.topology import Topology
@@ -95,17 +95,6 @@ class _Nobody:
 _UNWATCHED: Final = Watch(cast("Observer", _Nobody()), lambda: 0.0)  # it has every method there is
 
 
-def _again(policy: Policy, state: State, pod: Pod | None, name: str) -> Decision | None:
-    """Return which CPUs a container gets in place of those it could not keep; None if it has to share."""
-    container = next((found for found in pod.all_containers if found.name == name), None) if pod is not None else None
-    if pod is None or container is None:
-        return None
-    try:
-        return policy.admit(state, pod, container)
-    except AdmissionError:
-        return None
-
-
 class Manager:
     """Holds the State of one node, and changes it in one way only."""
 
@@ -141,14 +130,17 @@ class Manager:
         self._save(self.state)
         self.runtime.apply(self.wanted)
 
-    def admit(self, pod: Pod) -> Admission:
-        """Let a pod in: when this returns without a refusal, everyone else has left its CPUs, and that was verified."""
+    def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
+        """Let a pod in, or those of its containers that are due.
+
+        When this returns without a refusal, everyone else has left its CPUs, and that was verified.
+        """
         start, before = self._clock(), self.state
-        admission = self.admitter.admit(before, pod)
+        admission = self.admitter.admit(before, pod, due=due)
         self._observer.decided(self._clock() - start)
         if admission.refusal is not None:
             self._observer.admitted(pod, before, admission, self._clock() - start)
-            return self._refused(pod, admission)
+            return self._refused(Outcome(pod, before, admission, self.admitter, due))
         self.know(pod)
         try:
             self._change(admission.state)
@@ -157,24 +149,30 @@ class Manager:
             raise
         self._observer.admitted(pod, before, admission, self._clock() - start)
         self._tell(Note("admitted", {"pod": pod.name}, self._whole(pod)))
-        for name, decision in admission.decisions.items():
-            if decision.cpus is not None and before.cpus(pod.uid, name) != decision.cpus:
-                self._tell_of_cpus(pod, name, decision)
+        self._tell_of_cpus(pod, before, self.admitter.explain(before, pod, due=due))
         return admission
 
-    def _tell_of_cpus(self, pod: Pod, name: str, decision: Decision) -> None:
-        if decision.cpus is not None:
-            fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
-            found = decision_fields(decision.trace, self._ruler.measure(decision.cpus))
-            self._tell(Note("assigned", fields, {"namespace": pod.namespace, "uid": pod.uid, **found}))
+    def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
+        """Return whether a pod, or those of its containers that are due, would be let in now."""
+        return self.admitter.admit(self.state, pod, due=due).refusal is None
 
-    def _refused(self, pod: Pod, admission: Admission) -> Admission:
-        refusal = admission.refusal
+    def _tell_of_cpus(self, pod: Pod, before: State, traces: Mapping[str, Trace]) -> None:
+        """Tell of each container of a pod that has other CPUs of its own than before."""
+        for ref, cpus in self.state.of_pod(pod.uid):
+            if before.cpus(*ref) != cpus:
+                trace = traces.get(ref.name) or traces.get(WHOLE) or Trace()
+                found = decision_fields(trace, self._ruler.measure(cpus))
+                fields = {"pod": pod.name, "container": ref.name, "cpus": str(cpus)}
+                self._tell(Note("assigned", fields, {"namespace": pod.namespace, "uid": pod.uid, **found}))
+
+    def _refused(self, outcome: Outcome) -> Admission:
+        pod, admission, refusal = outcome.pod, outcome.admission, outcome.refusal
         assert refusal is not None  # noqa: S101 - for mypy; the only caller has looked
-        advice = self._advise(pod, admission)
+        advice = advise(self._ruler, outcome, self._names)
+        trace = outcome.traces()[admission.container or WHOLE]
         fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
-        helps = {"need": advice.need, "room": advice.room, "fixes": list(fixes_of(advice))}
-        detail = {**self._whole(pod), **decision_fields(trace_of(refusal), None), **helps}
+        helps = {"need": advice.need, "room": advice.room, "fixes": list(advice.fixes)}
+        detail = {**self._whole(pod), **decision_fields(trace, None), **helps}
         if admission.container is not None:
             detail["container"] = admission.container
         self._tell(Note("refused", fields, detail))
@@ -190,14 +188,11 @@ class Manager:
         bare = replace(pod, init=init, containers=containers, annotations={}, labels={})
         return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(bare)}
 
-    def _advise(self, pod: Pod, admission: Admission) -> Advice:
-        return advise(self.admitter, self._ruler, Outcome(pod, self.state, admission), self._names)
-
     @property
     def _ruler(self) -> Ruler:
         policy = self.admitter.policy
         if self._ruled is None or self._ruled[0] is not policy:
-            self._ruled = policy, Ruler(self.topology, getattr(policy, "allocatable", None))
+            self._ruled = policy, Ruler(self.topology, policy.allocatable or None)
         return self._ruled[1]
 
     def advice(self, admission: Admission) -> str:
@@ -249,14 +244,12 @@ class Manager:
         Whoever has CPUs keeps them wherever the new rules allow; the others get new ones, or share. Or raise, and leave
         all as it was.
         """
-        state, lost = self._carried_over(admitter.policy)
-        replaced: dict[ContainerRef, Decision] = {}
+        state, lost, refusals = self._carried_over(admitter, pods)
         for ref, cpus in lost.items():
-            decision = _again(admitter.policy, state, pods.get(ref.pod), ref.name)
-            if decision is not None:
-                state, replaced[ref] = decision.state, decision
-            self._tell(self.note("not-kept", ref, cpus=str(cpus)))
+            why = {"why": str(refusals[ref.pod])} if ref.pod in refusals else {}
+            self._tell(self.note("not-kept", ref, cpus=str(cpus), **why))
         before = self.admitter, self._store, self.topology
+        last = self.state
         self.admitter, self._store, self.topology = admitter, store, topology or self.topology
         try:
             self._change(state, anew=True)
@@ -264,16 +257,16 @@ class Manager:
             self.admitter, self._store, self.topology = before
             self._save(self.state)
             raise
-        for ref, decision in replaced.items():
-            self._tell_of_cpus(pods[ref.pod], ref.name, decision)
+        for uid in dict.fromkeys(ref.pod for ref in lost if ref.pod in pods):
+            self._tell_of_cpus(pods[uid], last, {})
         self._observer.reconfigured(admitter)
         self._tell(Note("reconfigured", {"policy": admitter.policy.name, "shared": str(state.shared)}))
 
-    def _carried_over(self, policy: Policy) -> Recovered:
+    def _carried_over(self, admitter: Admitter, pods: Mapping[PodUID, Pod]) -> Recovered:
         try:
-            return Recovered(policy.start(self.state), {})
+            return Recovered(admitter.policy.start(self.state), {}, {})
         except StateError:
-            return recover(policy, self.state.assignments)
+            return recover(admitter, self.state, pods)
 
     def reconcile(self) -> list[Drift]:
         """Look closely, repair what has drifted, and return it."""
@@ -333,7 +326,7 @@ class Manager:
         policy, offline = self.admitter.policy, str(self.topology.offline)
         pools = {
             "shared": str(self.wanted.shared),
-            "reserved": str(getattr(policy, "reserved", "")),
+            "reserved": str(policy.reserved),
             "offline": offline,
         }
         self._tell(Note("state", {}, {**pools, "exclusive": exclusive, **(applied or {})}))

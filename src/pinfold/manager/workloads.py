@@ -11,8 +11,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from pinfold.core.pods import exclusive_cpus
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.snapshot import ContainerView
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Note
@@ -109,12 +107,10 @@ class Workload:
 
     def without_cpus(self, policy: Policy, state: State) -> list[ContainerRef]:
         """Return the containers that go on, should have CPUs of their own under the policy, and have none."""
-        if not isinstance(policy, StaticPolicy):
-            return []
         return [
             self.pod.ref(container)
             for container in self.pod.all_containers
-            if exclusive_cpus(self.pod, container, pod_level=policy.pod_level)
+            if policy.request(self.pod, container)
             and state.cpus(self.pod.uid, container.name) is None
             and not self.status[container.name].done
         ]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods import Amounts, PodUID
-from pinfold.core.policies.base import trace_of
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.snapshot import pools
 from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import format_checkpoint
@@ -99,11 +97,10 @@ class Control:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""
         manager = self._loop.manager
         policy = manager.admitter.policy
-        pod_level = isinstance(policy, StaticPolicy) and policy.pod_level
         told = {"policy_options": "options", "view": "fidelity"}
         told |= {name: name for name in ("topology_policy", "topology_scope", "topology_options", "feature_gates")}
         return {
-            "checkpoint": format_checkpoint(policy.name, manager.state, pod_level=pod_level),
+            "checkpoint": format_checkpoint(policy.name, manager.state, pod_level=policy.pod_level),
             "pods": [pod_document(pod) for pod in self._loop.node.pods.values()],
             "settings": {setting: self._about[name] for setting, name in told.items()},
         }
@@ -205,13 +202,11 @@ def _outcome(admission: Admission, advice: str) -> dict[str, object]:
 
 
 def _refusal(refusal: AdmissionError, container: str | None, advice: str) -> dict[str, object]:
-    steps = [str(step) for step in trace_of(refusal).steps[:-1]]
     explanation = f"container {container}: {advice}" if container is not None and advice else advice
     return {
         "reason": refusal.reason,
         "message": refusal.message,
         "container": container,
-        "steps": steps,
         "explanation": explanation,
     }
 
