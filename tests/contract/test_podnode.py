@@ -15,13 +15,13 @@ from pinfold.core.presets import from_shape
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
-from pinfold.manager.crifollower import CRIFollower
+from pinfold.manager.crisource import CRIFollower
 from pinfold.manager.manager import Manager, Note
-from pinfold.manager.podnode import PodNode
+from pinfold.manager.node import PodNode
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.kubernetes import KubeRuntime
+from pinfold.runtimes.pods import KubeRuntime
 from tests.contract import workload
 from tests.contract.kubenode import BURSTABLE, GUARANTEED, Node
 from tests.contract.workload import Workload, allowed

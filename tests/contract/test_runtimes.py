@@ -24,7 +24,7 @@ from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.node.groups import KINDS, Groups, Limit, choose
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Launcher, Main
-from pinfold.runtimes.processes import ProcessesRuntime
+from pinfold.runtimes.processes.applier import ProcessesRuntime
 from pinfold.runtimes.simulated import SimulatedRuntime
 from tests.contract import workload
 from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed

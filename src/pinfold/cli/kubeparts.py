@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli.parts import Basis, Parts, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.manager import Note
-from pinfold.manager.podnode import PodNode
+from pinfold.manager.node import PodNode
 from pinfold.manager.store import FILE
 from pinfold.node import kubegroups, systemdslices
 from pinfold.node.kubeletstate import find_kubelet
 from pinfold.node.podsource import KnownPods, pod_source
 from pinfold.node.statefile import write_atomically
-from pinfold.runtimes.kubernetes import KubeRuntime
+from pinfold.runtimes.pods import KubeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pinfold.core.pods import Pod
     from pinfold.formats.kubepods import RuntimePod
-    from pinfold.manager.crifollower import CRIFollower
+    from pinfold.manager.crisource import CRIFollower
+    from pinfold.manager.node import Source
     from pinfold.manager.notes import Notes
-    from pinfold.manager.podnode import Source
     from pinfold.node.podsource import PodSource, Reading
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
@@ -86,7 +86,7 @@ def _kubepods(cgroup_root: str | None) -> str | None:
 
 
 def _over_nri(basis: Basis, node: PodNode) -> Source:
-    from pinfold.manager.nrihandler import NRIHandler  # noqa: PLC0415 - protobuf is not for everyone
+    from pinfold.manager.nrisource import NRIHandler  # noqa: PLC0415 - protobuf is not for everyone
     from pinfold.runtimes import nriplugin  # noqa: PLC0415
 
     notes, settings = basis.notes, basis.chosen.kubernetes
@@ -120,7 +120,7 @@ def _over_cri(basis: Basis, node: PodNode) -> Source:
 
 
 def _cri(basis: Basis, node: PodNode, path: str) -> CRIFollower:
-    from pinfold.manager.crifollower import CRIFollower  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.manager.crisource import CRIFollower  # noqa: PLC0415 - h2 and protobuf are not for everyone
     from pinfold.runtimes.criclient import CRIClient  # noqa: PLC0415
 
     return CRIFollower(node, CRIClient(path), basis.notes, node.linked)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.policies.options import POD_LEVEL
-from pinfold.manager.host import Host
 from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.store import StateStore
+from pinfold.manager.supervisor import Host
 from pinfold.manager.workloads import Common
 from pinfold.node.groups import choose
-from pinfold.runtimes.processes import ProcessesRuntime
+from pinfold.runtimes.processes.applier import ProcessesRuntime
 from pinfold.runtimes.simulated import SimulatedRuntime
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pinfold.cli import machine, settings
 from pinfold.cli.parts import store_of
 from pinfold.core.layout import summary
 from pinfold.errors import PinfoldError
-from pinfold.manager.host import Host
 from pinfold.manager.manager import Note
+from pinfold.manager.supervisor import Host
 
 if TYPE_CHECKING:
     import argparse

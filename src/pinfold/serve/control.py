@@ -15,7 +15,7 @@ from pinfold.formats.poddoc import pod_document
 from pinfold.formats.podspec import is_subdomain
 from pinfold.formats.podyaml import parse_pods
 from pinfold.formats.topologyjson import format_topology_json
-from pinfold.manager.host import PodExists, UnknownPod
+from pinfold.manager.supervisor import PodExists, UnknownPod
 from pinfold.manager.workloads import Kind
 from pinfold.serve.http import HTTPError, Request, Response
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pinfold.core.admission import Admission
     from pinfold.core.pods import Pod
     from pinfold.errors import AdmissionError
-    from pinfold.manager.host import Host
     from pinfold.manager.loop import Loop
+    from pinfold.manager.supervisor import Host
     from pinfold.serve.api import Views
 
 _MOST: Final = 65_536_000

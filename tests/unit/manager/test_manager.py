@@ -18,11 +18,11 @@ from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.state import State
 from pinfold.core.topology import Topology
 from pinfold.errors import StateError
-from pinfold.manager.host import Host as Machine
-from pinfold.manager.host import PodExists, UnknownPod
 from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
+from pinfold.manager.supervisor import Host as Machine
+from pinfold.manager.supervisor import PodExists, UnknownPod
 from pinfold.manager.workloads import Common
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.simulated import SimulatedRuntime

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
-from pinfold.runtimes.kuberoster import Roster
+from pinfold.runtimes.roster import Roster
 
 CLASSES = {"u1": "", "u2": "/burstable", "u3": ""}
 

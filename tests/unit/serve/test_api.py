@@ -21,12 +21,12 @@ from pinfold.core.entries import Entry
 from pinfold.core.pods import Container, Pod, PodUID
 from pinfold.core.presets import from_shape
 from pinfold.core.state import State
-from pinfold.manager.host import Host
 from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.loop import Loop
 from pinfold.manager.manager import Manager, Note
 from pinfold.manager.notes import Notes
 from pinfold.manager.store import StateStore
+from pinfold.manager.supervisor import Host
 from pinfold.manager.workloads import Common
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, is_workload
 from pinfold.manager.manager import Note
-from pinfold.manager.podnode import is_live
+from pinfold.manager.node import is_live
 from pinfold.runtimes.grpcerrors import Unimplemented
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.manager.node import PodNode
     from pinfold.manager.notes import Notes
-    from pinfold.manager.podnode import PodNode
     from pinfold.runtimes.criclient import CRIClient
 
 _POLL: Final = 0.2

@@ -18,7 +18,7 @@ from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.kubesettings import Quota
 from pinfold.node.procfs import Procfs
-from pinfold.runtimes.kuberoster import Roster
+from pinfold.runtimes.roster import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pinfold.node.kubegroups import KubeGroups
     from pinfold.node.kubesettings import Setting
     from pinfold.node.systemdslices import Systemd
-    from pinfold.runtimes.kuberoster import Lookup
+    from pinfold.runtimes.roster import Lookup
 
 PROC: Final = Procfs(Path("/proc"))
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"

@@ -17,7 +17,7 @@ from pinfold.node.grouperrors import GroupError, NoGroupError
 from pinfold.node.groups import Limit
 from pinfold.node.halted import Halted
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
-from pinfold.runtimes.pids import PROC, first, of_another, opened, send, started
+from pinfold.runtimes.processes.pids import PROC, first, of_another, opened, send, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, told_uid
 from pinfold.manager.manager import Note
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.kuberoster import LIVE
+from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
     from pinfold.manager.notes import Notes
-    from pinfold.runtimes.kubernetes import KubeRuntime
+    from pinfold.runtimes.pods import KubeRuntime
 
     Source = Callable[[], Awaitable[None]]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pinfold.core.cpuset import CPUSet
+    from pinfold.manager.node import PodNode
     from pinfold.manager.notes import Notes
-    from pinfold.manager.podnode import PodNode
     from pinfold.runtimes.nrirequests import Creation, Updates
 
 _NO_QUOTA: Final = -1
