@@ -77,7 +77,7 @@ class Metrics:
         for metric, name in self._names:
             samples: Sequence[Sample | Distribution] | None = now.get(metric.name)
             if samples is None and metric.kind is not Kind.GAUGE:
-                samples = self._counters.samples(metric)
+                samples = self._counters.tally.samples(metric)
             if samples:
                 yield Family(name, metric.kind, metric.help, samples)
 

@@ -71,11 +71,11 @@ def test_admission_release_save_and_apply_are_counted() -> None:
     node.manager.admit(ONE)
     node.manager.release([ONE.ref(ONE.containers[0])])
     node.manager.admit(ONE)
-    assert node.counters.value(rows.ADMISSIONS) == 2
-    assert node.counters.value(rows.PINNING_REQUESTS) == 2
-    assert node.counters.value(rows.RELEASES) == 1
-    assert node.counters.value(rows.SAVES) == 4  # also that of the start
-    assert node.counters.value(rows.PINNING_ERRORS) == 0
+    assert node.counters.tally.value(rows.ADMISSIONS) == 2
+    assert node.counters.tally.value(rows.PINNING_REQUESTS) == 2
+    assert node.counters.tally.value(rows.RELEASES) == 1
+    assert node.counters.tally.value(rows.SAVES) == 4  # also that of the start
+    assert node.counters.tally.value(rows.PINNING_ERRORS) == 0
 
 
 def test_pod_of_the_shared_pool_that_comes_back_under_its_name_is_another_request() -> None:
@@ -84,7 +84,7 @@ def test_pod_of_the_shared_pool_that_comes_back_under_its_name_is_another_reques
     for _ in range(2):
         node.manager.admit(idle)
         node.manager.release([idle.ref(idle.containers[0])])
-    assert node.counters.value(rows.ADMISSIONS) == 2
+    assert node.counters.tally.value(rows.ADMISSIONS) == 2
 
 
 def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> None:
@@ -96,24 +96,24 @@ def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> No
     node.runtime.stuck = True
     with pytest.raises(PinfoldError):
         node.manager.admit(ONE)
-    assert node.counters.value(rows.SAVE_FAILURES) == 1
-    assert node.counters.value(rows.PINNING_REQUESTS) == 2
-    assert node.counters.value(rows.PINNING_ERRORS) == 2
+    assert node.counters.tally.value(rows.SAVE_FAILURES) == 1
+    assert node.counters.tally.value(rows.PINNING_REQUESTS) == 2
+    assert node.counters.tally.value(rows.PINNING_ERRORS) == 2
 
 
 def test_refusal_is_counted() -> None:
     node = Node()
     assert node.manager.admit(pod_of(pinned(99))).refusal is not None
-    assert node.counters.value(rows.REFUSALS, "UnexpectedAdmissionError") == 1
+    assert node.counters.tally.value(rows.REFUSALS, "UnexpectedAdmissionError") == 1
 
 
 def test_repaired_drift_is_counted_and_so_is_the_time_since_the_last_look() -> None:
     node = Node()
     node.manager.admit(ONE)
     node.manager.reconcile()
-    assert node.counters.value(rows.OVERLAP) == 0
+    assert node.counters.tally.value(rows.OVERLAP) == 0
     node.runtime.shared = MACHINE.online
     node.manager.reconcile()
-    assert node.counters.value(rows.DRIFT_REPAIRS, "pool") == 1
-    assert node.counters.value(rows.OVERLAP) == 1
+    assert node.counters.tally.value(rows.DRIFT_REPAIRS, "pool") == 1
+    assert node.counters.tally.value(rows.OVERLAP) == 1
     assert node.counters.drift_left == 0

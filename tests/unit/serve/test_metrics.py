@@ -68,7 +68,7 @@ class Node:
         self.counters.released(refs)
 
     def count(self, metric: Metric, *values: str) -> float:
-        return self.counters.value(metric, *values)
+        return self.counters.tally.value(metric, *values)
 
     def seen(self) -> Mapping[str, float]:
         """Return all series of a scrape, as they are written."""
@@ -377,7 +377,9 @@ def test_pod_whose_containers_come_one_by_one_is_counted_as_if_it_came_at_once()
             bit_by_bit.admit(pod_of(*whole.containers[:end], uid=whole.uid))
         same = [metric for metric in TABLE if metric.kind is Kind.COUNTER]
         for metric in same:
-            assert list(at_once.counters.samples(metric)) == list(bit_by_bit.counters.samples(metric)), metric.name
+            assert list(at_once.counters.tally.samples(metric)) == list(bit_by_bit.counters.tally.samples(metric)), (
+                metric.name
+            )
 
 
 def test_pod_that_is_refused_again_is_another_request() -> None:
@@ -431,7 +433,9 @@ WANT = wanted(STATE)
 def test_look_that_finds_nothing_counts_nothing() -> None:
     node = Node()
     node.counters.looked(WANT, [], [], now=110.0)
-    assert not any(sample.value for sample in node.counters.samples(rows.DRIFT_REPAIRS) if isinstance(sample, Sample))
+    assert not any(
+        sample.value for sample in node.counters.tally.samples(rows.DRIFT_REPAIRS) if isinstance(sample, Sample)
+    )
     assert node.count(rows.OVERLAP) == 0
 
 
@@ -520,7 +524,7 @@ def test_connection_that_has_not_come_to_its_end_cannot_be_lost() -> None:
     counters = Counters(Node().admitter, now=0.0, links={"synchronized"})
     for link in ("closed", "connected", "registered", "closed", "connected", "registered", "synchronized", "closed"):
         counters.heard("runtime", {"link": link, "detail": ""})
-    assert counters.value(rows.DISCONNECTS) == 1
+    assert counters.tally.value(rows.DISCONNECTS) == 1
 
 
 @given(st.lists(st.sampled_from(["admit", "refuse", "release", "save", "scrape", "drift"]), max_size=12))
