@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pinfold.core.alignment import Level, Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.events.measures import Judged, Left
 from pinfold.core.presets import from_shape
 from pinfold.core.state import State
 from pinfold.formats.openmetrics import Kind
@@ -101,11 +102,11 @@ def test_counters_never_shrink_and_errors_never_outnumber_requests(
             refs = [pod.ref(container) for container in pod.all_containers]
             for ref in refs:
                 current = admitter.policy.release(current, ref).state
-            counters.released(refs)
+            counters.hear(Left(refs))
         else:
             before = current
             admission = admitter.admit(before, pod)
-            counters.admitted(pod, before, admission, 0.001, ok=what == "admit")
+            counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.001, ok=what == "admit"))
             if admission.refusal is None and what == "admit":
                 current = admission.state
         found = written(metrics.scrape()[1].decode())

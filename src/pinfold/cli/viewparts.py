@@ -14,6 +14,7 @@ from pinfold.cli.listeners import bind_unix
 from pinfold.cli.settingstable import RuntimeName
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.manager import Note, Watch
+from pinfold.manager.observing import Observing
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY, Archive
 from pinfold.serve.api import API
@@ -78,8 +79,9 @@ def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:
         notes.number = journal.last
         notes.keepers.append(journal.append)
         archive = journal
-    notes.keepers.append(lambda entry: counters.heard(entry.what, entry.fields))
-    return Record(archive, counters, Watch(counters, time.perf_counter))
+    observing = Observing(counters.hear)
+    notes.keepers.append(observing.take)
+    return Record(archive, counters, Watch(observing, time.perf_counter))
 
 
 class Opened(NamedTuple):

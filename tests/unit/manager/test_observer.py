@@ -14,6 +14,7 @@ from pinfold.core.presets import from_shape
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError, StateError
 from pinfold.manager.manager import Manager, Watch
+from pinfold.manager.observing import Observing
 from pinfold.runtimes.simulated import SimulatedRuntime
 from pinfold.serve import metricstable as rows
 from pinfold.serve.counters import Counters
@@ -61,7 +62,7 @@ class Node:
             state,
             lambda _: None,
             MACHINE,
-            watch=Watch(self.counters, lambda: float(next(ticks))),
+            watch=Watch(Observing(self.counters.hear), lambda: float(next(ticks))),
         )
         self.manager.start()
 

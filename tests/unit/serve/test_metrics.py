@@ -15,11 +15,17 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.events.about import PodName
+from pinfold.core.events.daemon import RuntimeLinked
+from pinfold.core.events.decisions import Released
+from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
+from pinfold.core.events.repairs import LostUpdate
+from pinfold.core.events.running import RanUnpinned, Started
 from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
 from pinfold.core.presets import preset
 from pinfold.core.reconcile import Drift, wanted
 from pinfold.core.state import State
-from pinfold.errors import ConfigError
+from pinfold.errors import AdmissionError, ConfigError
 from pinfold.formats.openmetrics import Kind, Sample, choose
 from pinfold.serve import metricstable as rows
 from pinfold.serve.gauges import process_values
@@ -56,7 +62,7 @@ class Node:
     def admit(self, pod: Pod, *, ok: bool = True) -> Admission:
         before = self.state
         admission = self.admitter.admit(before, pod)
-        self.counters.admitted(pod, before, admission, 0.003, ok=ok)
+        self.counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.003, ok=ok))
         if admission.refusal is None and ok:
             self.state = admission.state
         return admission
@@ -65,7 +71,7 @@ class Node:
         refs = [pod.ref(container) for container in pod.all_containers]
         for ref in refs:
             self.state = self.admitter.policy.release(self.state, ref).state
-        self.counters.released(refs)
+        self.counters.hear(Left(refs))
 
     def count(self, metric: Metric, *values: str) -> float:
         return self.counters.tally.value(metric, *values)
@@ -418,7 +424,7 @@ def test_pod_with_cpus_as_a_whole_is_counted_as_the_references() -> None:
 
 def test_another_configuration_counts_by_its_own_rules() -> None:
     node = Node()
-    node.counters.reconfigured(config(options={"full-pcpus-only": "true"}).build(MACHINE))
+    node.counters.hear(Configured(config(options={"full-pcpus-only": "true"}).build(MACHINE)))
     node.admit(pod_of(pinned(2)))
     assert node.count(rows.ALIGNED, "container", "physical_cpu") == 1
 
@@ -428,11 +434,13 @@ def test_another_configuration_counts_by_its_own_rules() -> None:
 APP, OTHER = ContainerRef(PodUID("p1"), "app"), ContainerRef(PodUID("p2"), "app")
 STATE = State(CPUSet.parse("0-3,6-15"), {APP.pod: {"app": CPUSet.of(4)}, OTHER.pod: {"app": CPUSet.of(5)}})
 WANT = wanted(STATE)
+POOL = Drift(None, STATE.shared, CPUSet.parse("0-4,6-15"))
+WEB = PodName("default", "web", "1a2b")
 
 
 def test_look_that_finds_nothing_counts_nothing() -> None:
     node = Node()
-    node.counters.looked(WANT, [], [], now=110.0)
+    node.counters.hear(Looked(WANT, [], [], 110.0))
     assert not any(
         sample.value for sample in node.counters.tally.samples(rows.DRIFT_REPAIRS) if isinstance(sample, Sample)
     )
@@ -442,7 +450,7 @@ def test_look_that_finds_nothing_counts_nothing() -> None:
 @pytest.mark.parametrize(
     ("drift", "cause", "seconds"),
     [
-        (Drift(None, STATE.shared, CPUSet.parse("0-4,6-15")), "pool", 10),
+        (POOL, "pool", 10),
         (Drift(None, STATE.shared, CPUSet.parse("0-2,6-15")), "pool", 0),
         (Drift(APP, CPUSet.of(4), CPUSet.of(4, 5)), "exclusive", 10),
         (Drift(APP, CPUSet.of(4), CPUSet.of(4, 6)), "exclusive", 0),
@@ -455,9 +463,9 @@ def test_repaired_drift_is_counted_by_cause_and_overlap_from_the_look_before(
     drift: Drift, cause: str, seconds: float
 ) -> None:
     node = Node()
-    node.counters.looked(WANT, [], [], now=110.0)
-    node.counters.looked(WANT, [drift], [], now=120.0)
-    node.counters.looked(WANT, [], [], now=130.0)
+    node.counters.hear(Looked(WANT, [], [], 110.0))
+    node.counters.hear(Looked(WANT, [drift], [], 120.0))
+    node.counters.hear(Looked(WANT, [], [], 130.0))
     assert node.count(rows.DRIFT_REPAIRS, cause) == 1
     assert node.count(rows.OVERLAP) == seconds
     assert node.counters.drift_left == 0
@@ -467,30 +475,38 @@ def test_overlap_that_cannot_be_repaired_goes_on_being_counted() -> None:
     node = Node()
     drift = Drift(None, STATE.shared, CPUSet.parse("0-15"))
     for now in (105.0, 110.0, 115.0):
-        node.counters.looked(WANT, [drift], [drift], now=now)
+        node.counters.hear(Looked(WANT, [drift], [drift], now))
     assert node.count(rows.OVERLAP) == 15
     assert node.count(rows.DRIFT_REPAIRS, "pool") == 0
     assert node.seen()["pinfold_drift_unrepaired"] == 1
 
 
-def test_causes_and_reasons_nobody_knows_make_no_series_of_their_own() -> None:
+def test_a_reason_that_is_not_in_the_table_makes_no_series_of_its_own() -> None:
+    class OddError(AdmissionError):
+        reason = "x" * 1000
+
     node = Node()
     before = node.seen().keys()
-    node.counters.drift("x" * 1000)
-    node.counters.drift("lost_update")
-    assert node.count(rows.DRIFT_REPAIRS, "other") == 1
-    assert node.count(rows.DRIFT_REPAIRS, "lost_update") == 1
+    pod = pod_of(pinned(2))
+    admission = node.admitter.admit(node.state, pod)._replace(refusal=OddError("no"))
+    node.counters.hear(Judged(pod=pod, before=node.state, admission=admission, seconds=0.003))
+    assert node.count(rows.REFUSALS, "other") == 1
     assert node.seen().keys() == before
 
 
 def test_saves_applies_and_the_rest_are_counted() -> None:
     node = Node()
-    node.counters.decided(0.0002)
-    node.counters.saved(0.004)
-    node.counters.saved(0.004, ok=False)
-    node.counters.applied(0.02)
-    node.counters.applied(20.0, ok=False)
-    node.counters.unpinned(1.5)
+    events = (
+        Decided(0.0002),
+        Saved(0.004),
+        Saved(0.004, ok=False),
+        Applied(0.02),
+        Applied(20.0, ok=False),
+        RanUnpinned(WEB, "app", 1.5),
+        LostUpdate(WEB, "app", EMPTY, EMPTY),
+    )
+    for event in events:
+        node.counters.hear(event)
     found = node.seen()
     assert found["pinfold_state_saves_total"] == 1
     assert found["pinfold_state_save_failures_total"] == 1
@@ -500,30 +516,28 @@ def test_saves_applies_and_the_rest_are_counted() -> None:
     assert found['pinfold_apply_duration_seconds_count{outcome="failed"}'] == 1
     assert found["pinfold_unpinned_seconds_total"] == 1.5
     assert found["pinfold_unpinned_containers_total"] == 1
+    assert found['pinfold_drift_repairs_total{cause="lost_update"}'] == 1
 
 
-def test_notes_of_what_no_manager_knows_are_counted() -> None:
+def test_events_that_are_not_counted_change_no_number() -> None:
     node = Node()
-    node.counters.heard("ran-unpinned", {"pod": "p", "container": "app", "seconds": 0.25})
-    node.counters.heard("ran-unpinned", {"seconds": "long"})
-    node.counters.heard("lost-update", {"pod": "p"})
-    node.counters.heard("started", {"pod": "p"})
-    assert node.count(rows.UNPINNED) == 0.25
-    assert node.count(rows.UNPINNED_CONTAINERS) == 2
-    assert node.count(rows.DRIFT_REPAIRS, "lost_update") == 1
+    before = node.seen()
+    node.counters.hear(Started(WEB, "app", 7))
+    node.counters.hear(Released(WEB, "app"))
+    assert node.seen() == before
 
 
 def test_lost_connection_is_counted_once_however_often_it_is_tried_again() -> None:
     node = Node()
     for link in ("closed", "closed", "connected", "closed", "closed", "connected", "closed"):
-        node.counters.heard("runtime", {"link": link, "detail": ""})
+        node.counters.hear(RuntimeLinked(link, ""))
     assert node.count(rows.DISCONNECTS) == 2
 
 
 def test_connection_that_has_not_come_to_its_end_cannot_be_lost() -> None:
     counters = Counters(Node().admitter, now=0.0, links={"synchronized"})
     for link in ("closed", "connected", "registered", "closed", "connected", "registered", "synchronized", "closed"):
-        counters.heard("runtime", {"link": link, "detail": ""})
+        counters.hear(RuntimeLinked(link, ""))
     assert counters.tally.value(rows.DISCONNECTS) == 1
 
 
@@ -540,9 +554,9 @@ def test_what_is_kept_between_scrapes_is_what_would_be_written_anew(steps: list[
             case "release":
                 node.release(pod)
             case "save":
-                node.counters.saved(0.001)
+                node.counters.hear(Saved(0.001))
             case "drift":
-                node.counters.drift("pool")
+                node.counters.hear(Looked(WANT, [POOL], [], 1.0))
         for accept in ("text/plain", "application/openmetrics-text"):
             anew = Metrics(node.reading, node.counters, process=dict)
             assert node.metrics.scrape(accept) == anew.scrape(accept)
