@@ -53,7 +53,8 @@ class Descriptor:
 def _own(fd: int) -> int:
     """Return a descriptor for the same pipe or terminal that does not wait; the same one if there can be none.
 
-    Marking *fd* itself would mark it for every process that has it, such as the shell that started the daemon.
+    Marking *fd* itself would mark it for every process that has it, such as the shell that started the daemon. To ask
+    whether it takes bytes is not enough: a terminal that has room for a few makes a longer write wait.
     """
     mode = os.fstat(fd).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):

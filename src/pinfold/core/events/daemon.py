@@ -48,7 +48,7 @@ class ReloadRefused:
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """A container could not keep its CPUs under a new configuration or after a restart; `assigned` has new ones."""
+    """A container could not keep its CPUs after a reload or restart; `assigned` follows if it gets others."""
 
     what: ClassVar = "not-kept"
     pod: PodName
@@ -94,7 +94,7 @@ class NotRecorded:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLost:
-    """The journal could not keep entries."""
+    """The journal could not keep entries: they are missing in the history."""
 
     what: ClassVar = "journal"
     why: str
@@ -102,7 +102,7 @@ class HistoryLost:
 
 @dataclass(frozen=True, slots=True)
 class LogDropped:
-    """The log could not take lines, because its reader did not keep up; the journal has them."""
+    """Lines of the log were dropped because its reader did not keep up; the journal has them."""
 
     what: ClassVar = "log-dropped"
     lines: int

@@ -22,7 +22,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A container's process has ended; `code` is missing if the kernel tells it to another process only."""
+    """A container's process has ended; `code` is missing if the process is no child of the daemon."""
 
     what: ClassVar = "ended"
     pod: PodName
