@@ -6,12 +6,11 @@ python -m pinfold.formats.eventspage > docs/reference/events.md
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pinfold.core.events import GROUPS
 from pinfold.core.events.about import Audience
-from pinfold.core.events.fields import field_name, first_told
+from pinfold.core.events.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ def document() -> str:
 
 def _fields(cls: Any) -> Iterator[str]:  # noqa: ANN401 - a class of the union; mypy has no name for it
     for audience, mark in _MARKS.items():
-        names = [f"`{field_name(field)}`" for field in fields(cls) if first_told(field) is audience]
+        names = [f"`{field.name}`" for field in fields_of(cls) if field.first is audience]
         if names:
             yield mark + ", ".join(names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -13,7 +13,7 @@ from pinfold.core.events import GROUPS, Event, Measured, Told
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.daemon import Failed, NotKept, StateNotUsable, TakenOver
 from pinfold.core.events.decisions import Admitted, Assigned, Gone, Refused, Released, StateChanged
-from pinfold.core.events.fields import entry_fields, field_name, is_for
+from pinfold.core.events.fields import entry_fields, fields_of, is_for
 from pinfold.core.events.repairs import Drifted, Hotplugged, NotRepaired
 from pinfold.core.events.running import Ended, GivenBack, RanUnpinned
 from pinfold.core.pods import Pod, PodUID
@@ -49,7 +49,7 @@ def test_events_are_frozen_slotted_and_say_what_they_mean(cls: type) -> None:
 
 @pytest.mark.parametrize("cls", get_args(Told), ids=lambda cls: cls.__name__)
 def test_no_field_hides_the_number_the_time_or_the_word_of_its_entry(cls: type) -> None:
-    assert not {field_name(field) for field in fields(cls)} & {"number", "time", "what"}
+    assert not {field.name for field in fields_of(cls)} & {"number", "time", "what"}
 
 
 def test_an_event_cannot_be_changed() -> None:

@@ -1,7 +1,7 @@
 """The fields of an event, as its entry has them in the log, the event stream or the journal.
 
 - A field that all audiences are told is one word or number: CPUs are written as a list, numbers side by side.
-- A field of the journal alone can have structure: it becomes JSON-ready data.
+- A field of the journal alone can have structure, and is JSON-ready.
 - A field that has its default is left out: there is nothing to say of it.
 """
 
@@ -9,19 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.events.about import EMPTY_AS, FROM, Audience, PodName
 from pinfold.core.events.decisions import StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from dataclasses import Field
-
     from pinfold.core.events import Told
 
 _DIGITS: Final = 3
+
+
+class EntryField(NamedTuple):
+    """A field of a class of events."""
+
+    attribute: str
+    name: str
+    """What it is called in an entry: there a keyword of Python needs no underscore."""
+    first: Audience
+    """The first audience that is told of it; all after it are, too."""
+    default: object
+    empty: str
+    """What stands for no CPUs."""
+
+
+@cache
+def fields_of(cls: type) -> tuple[EntryField, ...]:
+    """Return the fields of a class of events, in order."""
+    return tuple(
+        EntryField(
+            field.name,
+            field.name.removesuffix("_"),
+            field.metadata.get(FROM, Audience.LOG),
+            field.default,
+            field.metadata.get(EMPTY_AS, ""),
+        )
+        for field in fields(cls)
+    )
 
 
 def is_for(event: Told, audience: Audience) -> bool:
@@ -40,54 +66,36 @@ def entry_fields(event: Told, audience: Audience) -> dict[str, object]:
     {'namespace': 'default', 'pod': 'web', 'uid': '1a2b', 'container': 'app'}
     """
     told: dict[str, object] = {}
-    for field in fields(event):
-        value = getattr(event, field.name)
-        if first_told(field) <= audience and value != field.default:
-            told.update(_told(field, value, audience))
+    cls: type = type(event)  # without this type mypy takes the class for one that cannot be hashed
+    for field in fields_of(cls):
+        value = getattr(event, field.attribute)
+        if field.first > audience or value == field.default:
+            continue
+        if isinstance(value, PodName):
+            told.update(_pod(value, audience))
+        else:
+            told[field.name] = _plain(value, field)
     return told
 
 
-def first_told(field: Field[object]) -> Audience:
-    """Return the first audience that is told a field."""
-    first = field.metadata.get(FROM, Audience.LOG)
-    assert isinstance(first, Audience)  # noqa: S101 - for mypy: metadata has no types
-    return first
-
-
-def field_name(field: Field[object]) -> str:
-    """Return what a field is called in an entry: a keyword of Python has no underscore there."""
-    return field.name.removesuffix("_")
-
-
-def _told(field: Field[object], value: object, audience: Audience) -> Iterator[tuple[str, object]]:
-    match value:
-        case PodName():
-            yield from _pod(value, audience)
-        case CPUSet():
-            yield field_name(field), str(value) or field.metadata.get(EMPTY_AS, "")
-        case tuple() if first_told(field) is not Audience.JOURNAL:
-            yield field_name(field), " ".join(map(str, value))
-        case float():
-            yield field_name(field), round(value, _DIGITS)
-        case _:
-            yield field_name(field), _data(value)
-
-
-def _pod(pod: PodName, audience: Audience) -> Iterator[tuple[str, object]]:
+def _pod(pod: PodName, audience: Audience) -> dict[str, str]:
+    told = {"pod": pod.name}
     if audience >= Audience.STREAM and pod.namespace:
-        yield "namespace", pod.namespace
-    yield "pod", pod.name
+        told = {"namespace": pod.namespace, **told}
     if audience >= Audience.JOURNAL and pod.uid:
-        yield "uid", pod.uid
+        told["uid"] = pod.uid
+    return told
 
 
-def _data(value: object) -> object:
+def _plain(value: object, field: EntryField) -> object:
     match value:
         case CPUSet():
-            return str(value)
+            return str(value) or field.empty
+        case float():
+            return round(value, _DIGITS)
+        case tuple():
+            return list(value) if field.first is Audience.JOURNAL else " ".join(map(str, value))
         case Mapping():
-            return {name: _data(item) for name, item in value.items()}
-        case tuple() | list():
-            return [_data(item) for item in value]
+            return {name: str(item) if isinstance(item, CPUSet) else item for name, item in value.items()}
         case _:
             return value
