@@ -81,11 +81,13 @@ class Bus:
             self._deliver_some()
 
     def flush(self) -> None:
-        """Deliver all that waits, now."""
+        """Deliver all that waits, now; a subscriber that asks for it gets the rest when it has returned."""
+        if self._delivering:
+            return
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-        while self._waiting and not self._delivering:
+        while self._waiting:
             self._deliver_some()
 
     def _defer(self) -> bool:

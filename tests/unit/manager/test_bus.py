@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import aclosing
 from itertools import count
 from typing import TYPE_CHECKING
@@ -217,6 +218,17 @@ def test_a_client_that_asks_is_told_also_what_was_deferred() -> None:
         ear = Ear()
         ear.tell(later("one"), warned("two"))
         assert said(ear.bus.after(0)) == ["one", "two"]
+
+    play(scenario())
+
+
+def test_a_subscriber_that_asks_for_entries_does_not_stop_those_that_wait() -> None:
+    async def scenario() -> None:
+        ear, asked = Ear(), deque[object](maxlen=1)
+        ear.bus.subscribe(lambda _: asked.append(ear.bus.after(0)))
+        ear.tell(*(later(str(number)) for number in range(1001)))
+        while len(ear.heard) < 1001:
+            await pass_time()
 
     play(scenario())
 
