@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.cli.addresses import Address
 from pinfold.cli.listeners import bind_unix
 from pinfold.cli.settingstable import RuntimeName
+from pinfold.core.events.about import Audience
+from pinfold.core.events.daemon import HistoryLost, Warned
 from pinfold.errors import ConfigError, Problem
-from pinfold.manager.manager import Note, Watch
-from pinfold.manager.observing import Observing
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY, Archive
 from pinfold.serve.api import API
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pinfold.cli.parts import Basis
     from pinfold.cli.settings import Settings
     from pinfold.core.admission import Admitter
-    from pinfold.manager.loop import Loop
-    from pinfold.manager.notes import Notes
+    from pinfold.manager.bus import Bus
+    from pinfold.manager.node import Node
     from pinfold.serve.api import Views
     from pinfold.serve.podresources import Held
 
@@ -49,22 +49,21 @@ class Record(NamedTuple):
 
     archive: Archive
     counters: Counters
-    watch: Watch
 
     def close(self) -> None:
         """Keep no more."""
         if isinstance(self.archive, Journal):
             self.archive.close()
 
-    async def sync(self, notes: Notes) -> None:
-        """Have the disk keep what happened, a second later at most, for ever; nobody waits for it."""
+    async def sync(self, bus: Bus) -> None:
+        """Have the disk keep what happened, a second later at most, for ever; nothing waits for it."""
         while isinstance(self.archive, Journal):
-            await notes.news()
+            await bus.news()
             await asyncio.sleep(_SYNC_AFTER)
             await asyncio.to_thread(self.archive.sync)
 
 
-def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:
+def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> Record:
     """Return the journal and the counters, which from now on hear of everything."""
     counters = Counters(admitter, now=time.perf_counter(), links=_links(chosen))
     archive: Archive = Archive(chosen.state_dir / DIRECTORY)
@@ -72,16 +71,15 @@ def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:
         journal = Journal(
             chosen.state_dir / DIRECTORY,
             clock=time.time,
-            tell=lambda why: notes.tell(Note("journal", {"why": why})),
+            tell=lambda why: bus.tell(HistoryLost(why)),
             max_bytes=chosen.views.journal_bytes,
             max_age=chosen.views.journal_seconds,
         )
-        notes.number = journal.last
-        notes.keepers.append(journal.append)
+        bus.number = journal.last
+        bus.keep(journal.append, Audience.JOURNAL)
         archive = journal
-    observing = Observing(counters.hear)
-    notes.keepers.append(observing.take)
-    return Record(archive, counters, Watch(observing, time.perf_counter))
+    bus.subscribe(counters.hear)
+    return Record(archive, counters)
 
 
 class Opened(NamedTuple):
@@ -97,23 +95,23 @@ class Opened(NamedTuple):
             await end()
 
 
-async def open_views(basis: Basis, loop: Loop, views: Views, record: Record, report: Report) -> Opened:
+async def open_views(basis: Basis, node: Node, views: Views, record: Record, report: Report) -> Opened:
     """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
     ends: list[Callable[[], Awaitable[None]]] = []
     pages = None
     listener = _listener(basis)
     if listener is not None:
         metrics = Metrics(
-            lambda: _reading(basis, loop, record), record.counters, prefix=basis.chosen.views.metrics_prefix
+            lambda: _reading(basis, node, record), record.counters, prefix=basis.chosen.views.metrics_prefix
         )
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
         gate = _gate(basis.chosen.views, pages)
-        server = Server(API(loop, views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
+        server = Server(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
         await server.start(listener)
         ends.append(server.close)
     if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
-        ends.append(await _open_pod_resources(basis, loop, report))
+        ends.append(await _open_pod_resources(basis, node, report))
     return Opened(pages, tuple(ends))
 
 
@@ -140,7 +138,7 @@ def _listener(basis: Basis) -> socket.socket | None:
         listener.close()
         why = getattr(error, "strerror", None) or str(error)
         if views.listen_is_default and getattr(error, "errno", 0) == errno.EADDRINUSE:
-            basis.notes.tell(Note("warning", {"text": f"no page and no metrics: {views.listen}: {why}"}))
+            basis.bus.tell(Warned(f"no page and no metrics: {views.listen}: {why}"))
             return None
         raise ConfigError(Problem(f"--listen {views.listen}: {why}", "name another address, or none")) from error
     listener.listen()
@@ -157,26 +155,27 @@ def _links(chosen: Settings) -> frozenset[str]:
     return frozenset({"synchronized", "registered"} if "NRI_PLUGIN_SOCKET" in os.environ else {"synchronized"})
 
 
-def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
-    policy = loop.manager.admitter.policy
+def _reading(basis: Basis, node: Node, record: Record) -> Reading:
+    policy = node.manager.rules.admitter.policy
     return Reading(
-        loop.manager.state,
-        loop.manager.topology,
+        node.manager.state,
+        node.manager.rules.topology,
         policy.reserved,
         policy=policy.name,
         runtime=str(basis.chosen.runtime),
-        connected=loop.node.link[0] in _links(basis.chosen),
-        waiting=loop.node.waiting,
+        connected=node.link[0] in _links(basis.chosen),
+        waiting=len(node.unpinned),
         journal_drops=record.archive.lost if isinstance(record.archive, Journal) else 0,
     )
 
 
-async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Callable[[], Awaitable[None]]:
+async def _open_pod_resources(basis: Basis, node: Node, report: Report) -> Callable[[], Awaitable[None]]:
     from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
     from pinfold.serve.podresources import Held, PodResources  # noqa: PLC0415
 
     def read() -> Held:
-        return Held(loop.node.pods.values(), loop.manager.state, loop.manager.admitter.policy.allocatable)
+        manager = node.manager
+        return Held(node.roster.known_pods().values(), manager.state, manager.rules.admitter.policy.allocatable)
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
     server = GRPCServer(PodResources(read).methods, report=report)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pinfold.errors import StateError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,6 +27,14 @@ class Recovered(NamedTuple):
     """The CPUs that containers had and cannot keep."""
     refusals: Mapping[PodUID, AdmissionError]
     """Why pods with lost CPUs got no others; those that are missing here got some, or are not known."""
+
+
+def carry_over(admitter: Admitter, state: State, pods: Mapping[PodUID, Pod]) -> Recovered:
+    """Return how a State goes on under other rules: as it is if it fits, else as much of it as can be recovered."""
+    try:
+        return Recovered(admitter.policy.start(state), {}, {})
+    except StateError:
+        return recover(admitter, state, pods)
 
 
 def recover(admitter: Admitter, found: State, pods: Mapping[PodUID, Pod]) -> Recovered:

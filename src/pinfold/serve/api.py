@@ -19,6 +19,7 @@ from pinfold.core.explanation import Explanation, alignment_counts, explain_entr
 from pinfold.core.snapshot import pools
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
+from pinfold.manager.views import container_views
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.serve.answers import write
 from pinfold.serve.limits import Turns, client_of
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from pinfold.core.entries import Entry
     from pinfold.core.pods import Pod
     from pinfold.core.snapshot import ContainerView
-    from pinfold.manager.loop import Loop
+    from pinfold.manager.bus import Bus
+    from pinfold.manager.node import Node
     from pinfold.node.journalfiles import Archive
     from pinfold.serve.metrics import Metrics
     from pinfold.serve.page import Page
@@ -57,16 +59,17 @@ _LOOK_FOR: Final = 1.0
 class Views:
     """What there is to see of one node, as JSON-ready data; for the read-only API and for the control socket."""
 
-    def __init__(self, loop: Loop, about: Mapping[str, object], archive: Archive) -> None:
-        self._loop = loop
+    def __init__(self, node: Node, bus: Bus, about: Mapping[str, object], archive: Archive) -> None:
+        self._node = node
+        self.bus = bus
         self._about = about
         self._archive = archive
-        self._ruler = loop.manager.topology, Ruler(loop.manager.topology)
+        self._ruler = node.manager.rules.topology, Ruler(node.manager.rules.topology)
         self._last: dict[Subject, Explanation] = {}
         """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
-            "topology": lambda: json.loads(format_topology_json(loop.manager.topology)),
+            "topology": lambda: json.loads(format_topology_json(node.manager.rules.topology)),
             "pools": self.pools,
             "containers": self.containers,
             "pods": self.pods,
@@ -83,7 +86,8 @@ class Views:
                 del self._last[next(iter(self._last))]
 
     async def read(self, what: str, query: Mapping[str, str]) -> object:
-        """Return one thing that can be asked for."""
+        """Return one thing that can be asked for, with all that has happened until now."""
+        self.bus.flush()
         reader = self._readers.get(what)
         if reader is not None:
             found = reader()
@@ -107,18 +111,18 @@ class Views:
 
     def pools(self) -> dict[str, str]:
         """Return the CPUs of each pool."""
-        manager = self._loop.manager
-        topology = manager.topology
-        found = pools(manager.admitter.policy, manager.state, topology)
+        manager = self._node.manager
+        topology = manager.rules.topology
+        found = pools(manager.rules.admitter.policy, manager.state, topology)
         return {**found, "offline": str(topology.offline), "isolated": str(topology.isolated)}
 
     def containers(self) -> list[dict[str, object]]:
         """Return every container, how its CPUs lie, and why it has these."""
-        pods = {(pod.namespace, pod.name): pod for pod in self._loop.node.pods.values()}
-        return [self._container(view, pods.get((view.namespace, view.pod))) for view in self._loop.node.views()]
+        pods = {(pod.namespace, pod.name): pod for pod in self._node.roster.known_pods().values()}
+        return [self._container(view, pods.get((view.namespace, view.pod))) for view in container_views(self._node)]
 
     def _measure(self, cpus: CPUSet) -> Alignment:
-        topology = self._loop.manager.topology
+        topology = self._node.manager.rules.topology
         if self._ruler[0] is not topology:  # a CPU has gone offline, or come back
             self._ruler = topology, Ruler(topology)
         return self._ruler[1].measure(cpus)
@@ -139,7 +143,7 @@ class Views:
                 self._look_up(who)
             return self._last[who].why
         found = [] if pod is None else [one for one in pod.all_containers if one.name == view.container]
-        return why_shared(self._loop.manager.admitter.policy, pod, found[0]) if pod is not None and found else ""
+        return why_shared(self._node.manager.rules.admitter.policy, pod, found[0]) if pod is not None and found else ""
 
     def _look_up(self, who: Subject) -> None:
         """Ask the journal for an earlier decision, without keeping anybody waiting."""
@@ -156,7 +160,7 @@ class Views:
 
     def pods(self) -> list[dict[str, object]]:
         """Return every pod."""
-        kinds = {(view.namespace, view.pod): view.kind for view in self._loop.node.views()}
+        kinds = {(view.namespace, view.pod): view.kind for view in container_views(self._node)}
         return [
             {
                 "namespace": pod.namespace,
@@ -166,13 +170,18 @@ class Views:
                 "kind": kinds.get((pod.namespace, pod.name), ""),
                 "containers": [container.name for container in pod.all_containers],
             }
-            for pod in self._loop.node.pods.values()
+            for pod in self._node.roster.known_pods().values()
         ]
+
+    @property
+    def link(self) -> tuple[str, str]:
+        """How the connection to what runs containers is, and what there is to say of it."""
+        return self._node.link
 
     def config(self) -> dict[str, object]:
         """Return under which rules the node is, and what it cannot promise."""
-        link, detail = self._loop.node.link
-        policy = self._loop.manager.admitter.policy.name
+        link, detail = self.link
+        policy = self._node.manager.rules.admitter.policy.name
         known = {"version": pinfold.__version__, "policy": policy, "link": {"state": link, "detail": detail}}
         return {**self._about, **known}
 
@@ -222,8 +231,7 @@ class Views:
 class API:
     """Answers over TCP."""
 
-    def __init__(self, loop: Loop, views: Views, metrics: Metrics, page: Page) -> None:
-        self._loop = loop
+    def __init__(self, views: Views, metrics: Metrics, page: Page) -> None:
         self._views = views
         self._metrics = metrics
         self._page = page
@@ -259,12 +267,13 @@ class API:
     def _check_ready(self) -> None:
         """Raise why the daemon cannot do its work: what runs the containers cannot be reached."""
         if not self._metrics.connected:
-            state, detail = self._loop.node.link
+            state, detail = self._views.link
             said = " ".join(f"the connection to the container runtime is {state}: {detail}".split())
             raise HTTPError(503, "NotReady", said.rstrip(":")[:_MESSAGE], _AGAIN)
 
     def _events(self, request: Request) -> Response:
-        last, notes = request.headers.get("last-event-id", ""), self._loop.notes
+        self._views.bus.flush()  # a stream begins after all that has happened until now
+        last, notes = request.headers.get("last-event-id", ""), self._views.bus
         told = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else notes.number
         seen = min(told, notes.number)  # one that is yet to come is of another journal
 

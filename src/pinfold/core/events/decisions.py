@@ -21,6 +21,8 @@ class Admitted:
     what: ClassVar = "admitted"
     pod: PodName
     document: Data = field(metadata=JOURNAL)
+    only: tuple[str, ...] = ()
+    """The containers that were decided on, where not all of the pod are known yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a Manager tells whoever counts."""
+"""What a Manager does is counted from its events."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pinfold.core.pods import Container, Pod, PodUID
 from pinfold.core.presets import from_shape
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError, StateError
-from pinfold.manager.manager import Manager, Watch
-from pinfold.manager.observing import Observing
-from pinfold.runtimes.simulated import SimulatedRuntime
+from pinfold.manager.bus import Bus
+from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.telling import Telling
+from pinfold.runtimes.roster import Roster
+from pinfold.runtimes.simulated import SimulatedApplier
 from pinfold.serve import metricstable as rows
 from pinfold.serve.counters import Counters
 from tests.property.strategies import pinned, pod_of
@@ -38,8 +40,8 @@ class Store:
             raise StateError(f"no room for {state.shared}")
 
 
-class Runtime(SimulatedRuntime):
-    """The simulated runtime; `stuck` makes it pretend to have applied."""
+class Applier(SimulatedApplier):
+    """The simulated applier; `stuck` makes it pretend to have applied."""
 
     stuck = False
 
@@ -52,18 +54,13 @@ class Node:
     """A Manager whose clock goes on by a second whenever it is asked."""
 
     def __init__(self) -> None:
-        self.store, self.runtime, self.counters = Store(), Runtime(), Counters(ADMITTER, now=0.0)
+        self.store, self.applier, self.counters = Store(), Applier(), Counters(ADMITTER, now=0.0)
         ticks = count(1)
-        state = ADMITTER.policy.start(State.new())
-        self.manager = Manager(
-            ADMITTER,
-            self.runtime,
-            self.store,
-            state,
-            lambda _: None,
-            MACHINE,
-            watch=Watch(Observing(self.counters.hear), lambda: float(next(ticks))),
-        )
+        bus = Bus(lambda: 0.0)
+        bus.subscribe(self.counters.hear)
+        state, telling = ADMITTER.policy.start(State.new()), Telling(bus, lambda: float(next(ticks)))
+        rules = Rules(ADMITTER, MACHINE, self.store)
+        self.manager = Manager(rules, state, self.applier, Roster(), telling)
         self.manager.start()
 
 
@@ -94,7 +91,7 @@ def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> No
     with pytest.raises(PinfoldError):
         node.manager.admit(ONE)
     node.store.full = False
-    node.runtime.stuck = True
+    node.applier.stuck = True
     with pytest.raises(PinfoldError):
         node.manager.admit(ONE)
     assert node.counters.tally.value(rows.SAVE_FAILURES) == 1
@@ -104,7 +101,8 @@ def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> No
 
 def test_refusal_is_counted() -> None:
     node = Node()
-    assert node.manager.admit(pod_of(pinned(99))).refusal is not None
+    with pytest.raises(Refusal):
+        node.manager.admit(pod_of(pinned(99)))
     assert node.counters.tally.value(rows.REFUSALS, "UnexpectedAdmissionError") == 1
 
 
@@ -113,7 +111,7 @@ def test_repaired_drift_is_counted_and_so_is_the_time_since_the_last_look() -> N
     node.manager.admit(ONE)
     node.manager.reconcile()
     assert node.counters.tally.value(rows.OVERLAP) == 0
-    node.runtime.shared = MACHINE.online
+    node.applier.shared = MACHINE.online
     node.manager.reconcile()
     assert node.counters.tally.value(rows.DRIFT_REPAIRS, "pool") == 1
     assert node.counters.tally.value(rows.OVERLAP) == 1
