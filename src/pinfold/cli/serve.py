@@ -17,7 +17,7 @@ from pinfold.cli.listeners import bind_unix
 from pinfold.cli.parts import Basis, Parts, host_parts
 from pinfold.cli.reload import Reloader, rules
 from pinfold.cli.settingstable import RuntimeName
-from pinfold.cli.viewparts import Opened, keep_record, open_views
+from pinfold.cli.viewparts import Opened, keep_record, links, open_views
 from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
 from pinfold.core.events.running import NotEnded
@@ -25,6 +25,7 @@ from pinfold.errors import PinfoldError
 from pinfold.manager.bus import Bus
 from pinfold.manager.log import Descriptor, Log
 from pinfold.manager.loop import Loop
+from pinfold.manager.views import Viewer
 from pinfold.node.grouperrors import GroupsHeldError
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
@@ -111,12 +112,13 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
         parts = _parts(basis)
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
         about = _about(basis, parts)
-        views = Views(parts.node, bus, about, record.archive)
+        viewer = Viewer(parts.node, about, links(chosen), record.drops)
+        views = Views(viewer, bus, record.archive)
         bus.keep(views.take, Audience.JOURNAL)
         if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are
             parts.node.manager.tell_state()
-        opened = await open_views(basis, parts.node, views, record, report)
-        control = Control(parts.node, parts.supervisor, about, views)
+        opened = await open_views(basis, views, record, report)
+        control = Control(parts.supervisor, views)
         server = Server(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(bound.listener)
     except BaseException:

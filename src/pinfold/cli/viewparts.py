@@ -20,7 +20,6 @@ from pinfold.node.journalfiles import DIRECTORY, Archive
 from pinfold.serve.api import API
 from pinfold.serve.counters import Counters
 from pinfold.serve.gate import LOOPBACK, Gate
-from pinfold.serve.gauges import Reading
 from pinfold.serve.http import Server
 from pinfold.serve.limits import REMOTE
 from pinfold.serve.metrics import Metrics
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
     from pinfold.cli.settings import Settings
     from pinfold.core.admission import Admitter
     from pinfold.manager.bus import Bus
-    from pinfold.manager.node import Node
     from pinfold.serve.api import Views
-    from pinfold.serve.podresources import Held
 
     Report = Callable[[str, Exception], None]
 
@@ -49,6 +46,10 @@ class Record(NamedTuple):
 
     archive: Archive
     counters: Counters
+
+    def drops(self) -> int:
+        """Return how many entries the journal could not keep since the start."""
+        return self.archive.lost if isinstance(self.archive, Journal) else 0
 
     def close(self) -> None:
         """Keep no more."""
@@ -65,7 +66,7 @@ class Record(NamedTuple):
 
 def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> Record:
     """Return the journal and the counters, which from now on hear of everything."""
-    counters = Counters(admitter, now=time.perf_counter(), links=_links(chosen))
+    counters = Counters(admitter, now=time.perf_counter(), links=links(chosen))
     archive: Archive = Archive(chosen.state_dir / DIRECTORY)
     if chosen.views.journal_bytes:
         journal = Journal(
@@ -95,15 +96,13 @@ class Opened(NamedTuple):
             await end()
 
 
-async def open_views(basis: Basis, node: Node, views: Views, record: Record, report: Report) -> Opened:
+async def open_views(basis: Basis, views: Views, record: Record, report: Report) -> Opened:
     """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
     ends: list[Callable[[], Awaitable[None]]] = []
     pages = None
     listener = _listener(basis)
     if listener is not None:
-        metrics = Metrics(
-            lambda: _reading(basis, node, record), record.counters, prefix=basis.chosen.views.metrics_prefix
-        )
+        metrics = Metrics(views.look, record.counters, prefix=basis.chosen.views.metrics_prefix)
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
         gate = _gate(basis.chosen.views, pages)
@@ -111,7 +110,7 @@ async def open_views(basis: Basis, node: Node, views: Views, record: Record, rep
         await server.start(listener)
         ends.append(server.close)
     if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
-        ends.append(await _open_pod_resources(basis, node, report))
+        ends.append(await _open_pod_resources(basis, views, report))
     return Opened(pages, tuple(ends))
 
 
@@ -145,7 +144,7 @@ def _listener(basis: Basis) -> socket.socket | None:
     return listener
 
 
-def _links(chosen: Settings) -> frozenset[str]:
+def links(chosen: Settings) -> frozenset[str]:
     """Return in which states of the connection a runtime can be reached: over NRI when it has told what runs.
 
     One that starts us itself may tell nothing of that (containerd 1.7 does not).
@@ -155,30 +154,12 @@ def _links(chosen: Settings) -> frozenset[str]:
     return frozenset({"synchronized", "registered"} if "NRI_PLUGIN_SOCKET" in os.environ else {"synchronized"})
 
 
-def _reading(basis: Basis, node: Node, record: Record) -> Reading:
-    policy = node.manager.rules.admitter.policy
-    return Reading(
-        node.manager.state,
-        node.manager.rules.topology,
-        policy.reserved,
-        policy=policy.name,
-        runtime=str(basis.chosen.runtime),
-        connected=node.link[0] in _links(basis.chosen),
-        waiting=len(node.unpinned),
-        journal_drops=record.archive.lost if isinstance(record.archive, Journal) else 0,
-    )
-
-
-async def _open_pod_resources(basis: Basis, node: Node, report: Report) -> Callable[[], Awaitable[None]]:
+async def _open_pod_resources(basis: Basis, views: Views, report: Report) -> Callable[[], Awaitable[None]]:
     from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
-    from pinfold.serve.podresources import Held, PodResources  # noqa: PLC0415
-
-    def read() -> Held:
-        manager = node.manager
-        return Held(node.roster.known_pods().values(), manager.state, manager.rules.admitter.policy.allocatable)
+    from pinfold.serve.podresources import PodResources  # noqa: PLC0415
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
-    server = GRPCServer(PodResources(read).methods, report=report)
+    server = GRPCServer(PodResources(views.look).methods, report=report)
     await server.start(bound.listener)
 
     async def end() -> None:

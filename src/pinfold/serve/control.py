@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.pods import Pod
-    from pinfold.manager.node import Node
     from pinfold.manager.supervisor import Supervisor
     from pinfold.serve.api import Views
 
@@ -36,11 +35,10 @@ _LONGEST: Final = 63
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, node: Node, supervisor: Supervisor | None, about: dict[str, object], views: Views) -> None:
-        self._node = node
+    def __init__(self, supervisor: Supervisor | None, views: Views) -> None:
         self._views = views
+        self._look = views.look
         self._there_is = supervisor
-        self._about = about
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
@@ -60,7 +58,7 @@ class Control:
             case "node":
                 return Response(200, self.node())
             case "topology":
-                return Response(200, json.loads(format_topology_json(self._node.manager.rules.topology)))
+                return Response(200, json.loads(format_topology_json(self._look().topology)))
             case "containers":
                 return Response(200, self._views.containers())
             case "events":
@@ -85,24 +83,18 @@ class Control:
 
     def node(self) -> dict[str, object]:
         """Return the node: its policy, its pools, and what it cannot promise."""
-        manager = self._node.manager
-        policy = manager.rules.admitter.policy
-        return {
-            **self._about,
-            "policy": policy.name,
-            "pools": pools(policy, manager.state, manager.rules.topology),
-        }
+        node = self._look()
+        return {**node.about, "policy": node.policy.name, "pools": pools(node.policy, node.state, node.topology)}
 
     def state(self) -> dict[str, object]:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""
-        manager = self._node.manager
-        policy = manager.rules.admitter.policy
+        node, policy = self._look(), self._look().policy
         told = {"policy_options": "options", "view": "fidelity"}
         told |= {name: name for name in ("topology_policy", "topology_scope", "topology_options", "feature_gates")}
         return {
-            "checkpoint": format_checkpoint(policy.name, manager.state, pod_level=policy.pod_level),
-            "pods": [pod_document(pod) for pod in self._node.roster.known_pods().values()],
-            "settings": {setting: self._about[name] for setting, name in told.items()},
+            "checkpoint": format_checkpoint(policy.name, node.state, pod_level=policy.pod_level),
+            "pods": [pod_document(pod) for pod in node.pods],
+            "settings": {setting: node.about[name] for setting, name in told.items()},
         }
 
     def _events(self, request: Request) -> Response:
@@ -146,7 +138,7 @@ class Control:
         return self._there_is
 
     def _check_real(self) -> None:
-        if self._node.manager.applier.name == "simulated":
+        if self._look().runtime == "simulated":
             raise HTTPError(400, "Simulated", "this daemon's machine is simulated, so no command can run on it")
 
     async def _delete(self, namespace: str, name: str) -> Response:

@@ -32,6 +32,7 @@ from pinfold.manager.node import Node
 from pinfold.manager.store import StateStore
 from pinfold.manager.supervisor import Supervisor
 from pinfold.manager.telling import Telling
+from pinfold.manager.views import Viewer
 from pinfold.manager.workbook import Workbook
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY
@@ -39,9 +40,9 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
 from pinfold.serve.answers import prepare, write
 from pinfold.serve.api import API, Views
-from pinfold.serve.gauges import Reading
+from pinfold.serve.counters import Counters
 from pinfold.serve.messages import HTTPError, Peer, Request, Response, Written
-from pinfold.serve.metrics import Counters, Metrics
+from pinfold.serve.metrics import Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page
 from tests.property.strategies import guaranteed
@@ -98,14 +99,11 @@ class Stand:
         self.node.link = ("connected", "")
         workbook = Workbook(roster, launcher, KeptWorkloads(directory), self.bus, directory / "logs")
         self.host = Supervisor(self.node, launcher, workbook, self.bus)
-        self.views = Views(self.node, self.bus, ABOUT, self.journal)
+        self.views = Views(Viewer(self.node, ABOUT, {"connected"}, lambda: 0), self.bus, self.journal)
         self.bus.keep(self.views.take, Audience.JOURNAL)
-        metrics = Metrics(self._reading, Counters(ADMITTER, now=0.0), process=dict)
+        metrics = Metrics(self.views.look, Counters(ADMITTER, now=0.0), process=dict)
         self.api = API(self.views, metrics, Page())
         self.manager.tell_state()
-
-    def _reading(self) -> Reading:
-        return Reading(self.manager.state, MACHINE, RESERVED, connected=self.node.link[0] == "connected")
 
     def submit(self, name: str, milli: int, namespace: str = "default") -> None:
         resources = guaranteed(milli)

@@ -24,12 +24,14 @@ from pinfold.core.events.running import RanUnpinned, Started
 from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
 from pinfold.core.presets import preset
 from pinfold.core.reconcile import Drift, wanted
+from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.errors import AdmissionError, ConfigError
 from pinfold.formats.openmetrics import Kind, Sample, choose
 from pinfold.serve import metricstable as rows
+from pinfold.serve.counters import Counters
 from pinfold.serve.gauges import process_values
-from pinfold.serve.metrics import Counters, Metrics, Reading
+from pinfold.serve.metrics import Metrics
 from pinfold.serve.metricstable import TABLE, Metric, check_prefix, document
 from tests.property.strategies import guaranteed, pinned, pod_of
 
@@ -54,10 +56,10 @@ class Node:
         self.admitter = config.build(machine)
         self.state = self.admitter.policy.start(State.new())
         self.counters = Counters(self.admitter, now=100.0)
-        self.metrics = Metrics(self.reading, self.counters, process=dict)
+        self.metrics = Metrics(self.snapshot, self.counters, process=dict)
 
-    def reading(self) -> Reading:
-        return Reading(self.state, self.machine, getattr(self.admitter.policy, "reserved", EMPTY))
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.machine, self.admitter.policy, self.state)
 
     def admit(self, pod: Pod, *, ok: bool = True) -> Admission:
         before = self.state
@@ -145,7 +147,7 @@ def test_no_name_is_there_twice() -> None:
 def test_the_parser_of_prometheus_reads_a_scrape(accept: str) -> None:
     node = Node(config(topology="single-numa-node"))
     node.admit(pod_of(pinned(2)))
-    kind, body = Metrics(node.reading, node.counters).scrape(accept)
+    kind, body = Metrics(node.snapshot, node.counters).scrape(accept)
     parse = parse_openmetrics if "openmetrics" in kind else parse_prometheus
     families = list(parse(body.decode()))
     assert len(families) == len(TABLE)
@@ -156,7 +158,7 @@ def test_the_parser_of_prometheus_reads_a_scrape(accept: str) -> None:
 
 def test_prefix_changes_the_names_that_the_kubelet_has_too_and_no_others() -> None:
     node = Node()
-    found = written(Metrics(node.reading, node.counters, prefix="node_", process=dict).scrape()[1].decode())
+    found = written(Metrics(node.snapshot, node.counters, prefix="node_", process=dict).scrape()[1].decode())
     assert found["node_cpu_manager_pinning_requests_total"] == 0
     assert "pinfold_overlap_seconds_total" in found
     assert not any(name.startswith("kubelet_") for name in found)
@@ -250,7 +252,7 @@ def test_what_is_left_is_described_by_its_largest_piece_and_by_how_broken_it_is(
 def test_names_in_labels_cannot_break_the_format() -> None:
     node = Node()
     hostile = 'x"} 1\nkubelet_evil_total 7\n# EOF\\'
-    metrics = Metrics(lambda: node.reading()._replace(runtime=hostile), node.counters, process=dict)
+    metrics = Metrics(lambda: node.snapshot()._replace(runtime=hostile), node.counters, process=dict)
     for accept in ("", "application/openmetrics-text"):
         body = metrics.scrape(accept)[1].decode()
         parse = parse_openmetrics if accept else parse_prometheus
@@ -558,6 +560,6 @@ def test_what_is_kept_between_scrapes_is_what_would_be_written_anew(steps: list[
             case "drift":
                 node.counters.hear(Looked(WANT, [POOL], [], 1.0))
         for accept in ("text/plain", "application/openmetrics-text"):
-            anew = Metrics(node.reading, node.counters, process=dict)
+            anew = Metrics(node.snapshot, node.counters, process=dict)
             assert node.metrics.scrape(accept) == anew.scrape(accept)
             assert anew.scrape(accept)[1].decode() == choose(accept)[1](anew.families())

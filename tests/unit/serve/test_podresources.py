@@ -19,15 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import Pod, PodUID
 from pinfold.core.presets import preset
+from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.proto import podresources_pb2 as pb
 from pinfold.runtimes.grpcerrors import CallError, Code
 from pinfold.serve.grpcserver import CallLimits, GRPCServer
 from pinfold.serve.limits import Rate
-from pinfold.serve.podresources import Held, PodResources
+from pinfold.serve.podresources import PodResources
 from tests.property.strategies import guaranteed, pinned, pod_of
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ class Site(NamedTuple):
     errors: list[Exception]
 
 
-def held_after(*pods: Pod) -> Held:
+def held_after(*pods: Pod) -> Snapshot:
     state = ADMITTER.policy.start(State.new())
     for pod in pods:
         state = ADMITTER.admit(state, pod).state
-    return Held(pods, state, MACHINE.online - CPUSet.of(0))
+    return Snapshot(MACHINE, ADMITTER.policy, state, pods)
 
 
 NODE = held_after(
@@ -65,7 +66,7 @@ NODE = held_after(
 
 @asynccontextmanager
 async def serving(
-    directory: Path, read: Callable[[], Held] = lambda: NODE, limits: CallLimits | None = None
+    directory: Path, read: Callable[[], Snapshot] = lambda: NODE, limits: CallLimits | None = None
 ) -> AsyncIterator[Site]:
     path = str(directory / "podresources.sock")
     listener = socket.socket(socket.AF_UNIX)
@@ -146,7 +147,10 @@ def test_pod_with_cpus_as_a_whole_lists_them_and_only_the_parts_that_are_somebod
     state = State(CPUSet.of(0), {pod.uid: {"own": CPUSet.of(1, 5), "app": CPUSet.of(2)}}, {pod.uid: CPUSet.of(1, 2, 5)})
 
     async def test() -> None:
-        async with serving(tmp_path, lambda: Held([pod], state, EMPTY)) as site, calling(site) as channel:
+        async with (
+            serving(tmp_path, lambda: Snapshot(MACHINE, ADMITTER.policy, state, [pod])) as site,
+            calling(site) as channel,
+        ):
             (found,) = (await list_pods(channel)).pod_resources
         assert list(found.cpu_ids) == [1, 2, 5]
         assert {c.name: list(c.cpu_ids) for c in found.containers} == {"own": [1, 5], "app": []}
@@ -166,10 +170,10 @@ def test_answers_are_field_exact() -> None:
     state = State(CPUSet.of(0), {pod.uid: own}, {pod.uid: CPUSet.of(1, 2, 5)})
     containers = field(3, field(1, b"own") + field(3, b"\1\5")) + field(3, field(1, b"app"))
     expected = field(1, field(1, b"w") + field(2, b"ns") + containers + field(4, b"\1\2\5"))
-    served = PodResources(lambda: Held([pod], state, CPUSet.parse("1-3")))
+    served = PodResources(lambda: Snapshot(MACHINE, ADMITTER.policy, state, [pod]))
     assert served.list_pods(b"") == expected
     assert served.get_pod(field(1, b"w") + field(2, b"ns")) == expected
-    assert served.get_allocatable(b"") == field(2, b"\1\2\3")
+    assert served.get_allocatable(b"") == field(2, bytes(range(1, 8)))
 
 
 def test_allocatable_is_everything_but_the_reserved_cpus_whether_taken_or_not(tmp_path: Path) -> None:
@@ -257,7 +261,7 @@ def test_whatever_is_asked_there_is_an_answer_or_a_code(request: bytes) -> None:
 
 
 def test_error_nobody_expected_is_reported_and_answered(tmp_path: Path) -> None:
-    def read() -> Held:
+    def read() -> Snapshot:
         raise RuntimeError("secret")
 
     async def test() -> None:
@@ -305,7 +309,10 @@ def test_large_answer_comes_whole(tmp_path: Path) -> None:
     pods = [pod_of(*(pinned(0, f"c{n}") for n in range(10)), uid=f"pod-{n:05}") for n in range(2000)]
 
     async def test() -> None:
-        async with serving(tmp_path, lambda: Held(pods, State(CPUSet.of(0)), EMPTY)) as site, calling(site) as channel:
+        async with (
+            serving(tmp_path, lambda: Snapshot(MACHINE, ADMITTER.policy, State(CPUSet.of(0)), pods)) as site,
+            calling(site) as channel,
+        ):
             reply = await list_pods(channel)
         assert reply.ByteSize() > 100_000
         assert [pod.name for pod in reply.pod_resources] == [pod.name for pod in pods]
@@ -519,7 +526,7 @@ def test_client_that_does_not_read_its_socket_is_let_go(tmp_path: Path) -> None:
 
     async def test() -> None:
         limits = CallLimits(seconds=0.1, rate=None)
-        held = Held(pods, State(CPUSet.of(0)), EMPTY)
+        held = Snapshot(MACHINE, ADMITTER.policy, State(CPUSet.of(0)), pods)
         async with serving(tmp_path, lambda: held, limits) as site, wired(site, window=(1 << 31) - 1) as wire:
             wire.h2.increment_flow_control_window((1 << 31) - 1 - 65535)
             for _ in range(8):
