@@ -27,7 +27,8 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import STATE, Entry, Subject
 from pinfold.core.explanation import alignment_counts, decision_fields, explain_entry, why_shared
-from pinfold.core.planner import Outcome, start
+from pinfold.core.outcome import Outcome
+from pinfold.core.planner import start
 from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.presets import preset
 from pinfold.core.snapshot import pools

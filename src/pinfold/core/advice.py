@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pinfold.core.admission import Admission
     from pinfold.core.alignment import Ruler
     from pinfold.core.cpuset import CPUSet
-    from pinfold.core.planner import Outcome
+    from pinfold.core.outcome import Outcome
     from pinfold.core.pods import ContainerRef
     from pinfold.core.state import State
 

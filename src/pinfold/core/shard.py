@@ -45,7 +45,7 @@ class NodeType:
         return max(0, len(self.topology.cpus) * 1000 - (self.config.reserved.milli or 0))
 
 
-class Workload(NamedTuple):
+class FleetWorkload(NamedTuple):
     """So many pods that are alike."""
 
     name: str

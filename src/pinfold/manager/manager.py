@@ -15,7 +15,7 @@ from pinfold.core.events.decisions import Undone
 from pinfold.core.events.measures import Applied, Configured, Decided, Left, Looked, Saved
 from pinfold.core.events.repairs import LostUpdate, NotRepaired
 from pinfold.core.events.running import GivenBack
-from pinfold.core.planner import Outcome
+from pinfold.core.outcome import Outcome
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError

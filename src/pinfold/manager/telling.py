@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pinfold.core.advice import Advice
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.events import Event
-    from pinfold.core.planner import Outcome
+    from pinfold.core.outcome import Outcome
     from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift
