@@ -26,7 +26,7 @@ from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import STATE, Entry, Subject
-from pinfold.core.explanation import alignment_counts, decision_fields, explain_entry, why_shared
+from pinfold.core.explanation import alignment_counts, explain_entry, why_shared
 from pinfold.core.outcome import Outcome
 from pinfold.core.planner import start
 from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
@@ -100,7 +100,7 @@ class Node:
         traces = outcome.traces()
         for container in pod.all_containers:
             if (cpus := self.state.cpus(pod.uid, container.name)) is not None:
-                more = decision_fields(traces[container.name], self.ruler.measure(cpus))
+                more = {**traces[container.name].data(), "alignment": alignment_counts(self.ruler.measure(cpus))}
                 self._decided("assigned", pod, container.name, cpus=str(cpus), **more)
         return True
 
@@ -109,7 +109,7 @@ class Node:
         advice = advise(self.ruler, outcome, names)
         said = {"reason": refusal.reason, "message": refusal.message}
         trace = outcome.traces()[outcome.admission.container or WHOLE]
-        more = {**decision_fields(trace, None), "need": advice.need, "room": advice.room}
+        more = {**trace.data(), "need": advice.need, "room": advice.room}
         self._decided("refused", outcome.pod, outcome.admission.container, **said, **more, fixes=list(advice.fixes))
 
     def release(self, name: str) -> None:

@@ -5,11 +5,11 @@ Every "would fit" was tried when the pod was refused (core/advice.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import QoS
-from pinfold.core.trace import Step, Trace
+from pinfold.core.trace import Step
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry, Subject
-    from pinfold.core.events.about import Rows
     from pinfold.core.pods import Container, Pod
     from pinfold.core.policies.base import Policy
 
@@ -88,29 +87,6 @@ class Explanation(NamedTuple):
             "alignment": self.alignment,
             "refusal": None if self.refusal is None else {**self.refusal._asdict(), "fixes": list(self.refusal.fixes)},
         }
-
-
-class TraceFields(TypedDict, total=False):
-    """What an event keeps of a Trace, as rows; what is empty is left out."""
-
-    steps: Rows
-    defects: Rows
-
-
-def trace_fields(trace: Trace) -> TraceFields:
-    """Return what an event has to keep of a Trace, so that the decision can be explained later."""
-    data, fields = trace.data(), TraceFields()
-    if data["steps"]:
-        fields["steps"] = data["steps"]
-    if data["defects"]:
-        fields["defects"] = data["defects"]
-    return fields
-
-
-def decision_fields(trace: Trace, alignment: Alignment | None) -> dict[str, object]:
-    """Return what an entry has to keep of a decision, so that it can be explained later."""
-    fields: dict[str, object] = {**trace_fields(trace)}
-    return fields if alignment is None else {**fields, "alignment": alignment_counts(alignment)}
 
 
 def alignment_counts(alignment: Alignment) -> dict[str, object]:

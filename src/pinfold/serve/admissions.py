@@ -169,7 +169,7 @@ def _rules(admitter: Admitter) -> _Rules:
     machine = getattr(policy, "machine", None)  # policy none has none, and gives no CPUs
     return _Rules(
         options=getattr(policy, "options", DEFAULT),
-        pod_level=getattr(policy, "pod_level", False),
+        pod_level=policy.pod_level,
         guaranteed=manager.policy is TopologyPolicy.SINGLE_NUMA_NODE,
         scope=str(admitter.scope),
         topology_manager=manager.policy is not TopologyPolicy.NONE,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -21,6 +23,7 @@ from pinfold.core.pods import Pod, PodUID
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SOURCE = Path(__file__).parents[3] / "src/pinfold"
 WEB = PodName("shop", "web", "1a2b")
 UNKNOWN = PodName.of_uid(PodUID("9f"))
 TWO = CPUSet.parse("2-3")
@@ -37,6 +40,12 @@ def test_every_event_is_in_one_group_or_is_only_counted() -> None:
     grouped = [cls for group in GROUPS.values() for cls in get_args(group)]
     assert len(set(grouped)) == len(grouped)
     assert {*grouped, *get_args(Measured)} == set(get_args(Event))
+
+
+def test_every_event_is_told_somewhere() -> None:
+    texts = [path.read_text() for path in SOURCE.rglob("*.py") if path.parent != SOURCE / "core/events"]
+    made = set(re.findall(r"\b([A-Z]\w+)\(", "\n".join(texts)))
+    assert {cls.__name__ for cls in get_args(Event)} <= made
 
 
 @pytest.mark.parametrize("cls", get_args(Event), ids=lambda cls: cls.__name__)
@@ -138,6 +147,11 @@ def test_a_pod_of_which_only_the_uid_is_known_is_called_by_it() -> None:
 
 def test_a_pod_is_called_as_it_is() -> None:
     assert PodName.of(Pod(PodUID("1a2b"), "web", "shop")) == WEB
+
+
+def test_a_decision_without_steps_has_no_field_for_them() -> None:
+    event = Assigned(WEB, "app", TWO, steps=[], defects=[])
+    assert entry_fields(event, Audience.JOURNAL).keys() == {"namespace", "pod", "uid", "container", "cpus"}
 
 
 def test_a_state_is_for_the_journal_alone() -> None:

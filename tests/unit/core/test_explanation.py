@@ -7,13 +7,15 @@ from pinfold.core.advice import advise
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry, Subject
+from pinfold.core.events.about import Audience, PodName
+from pinfold.core.events.decisions import Assigned
+from pinfold.core.events.fields import entry_fields
 from pinfold.core.explanation import (
     NOT_KEPT,
     Explanation,
     Refused,
     alignment_counts,
     decides_on,
-    decision_fields,
     explain_entry,
     why_shared,
 )
@@ -94,10 +96,12 @@ def test_whoever_shares_is_told_why() -> None:
 def test_what_a_journal_keeps_explains_the_same_later() -> None:
     plan = make_plan([pod_of(pinned(4), uid="web")], NODES, SINGLE)
     placement = plan.placements[0]
-    fields = decision_fields(placement.trace, placement.alignment)
-    names = {"namespace": "default", "pod": "web", "container": "app", "cpus": str(placement.cpus)}
-    kept = json.loads(json.dumps({**names, **fields}))
-    found = explain_entry(Entry(1, 5.0, "assigned", kept), Subject.parse("web/app"))
+    assert placement.cpus is not None
+    assert placement.alignment is not None
+    data, alignment = placement.trace.data(), alignment_counts(placement.alignment)
+    event = Assigned(PodName("default", "web", "1"), "app", placement.cpus, data["steps"], data["defects"], alignment)
+    kept = json.loads(json.dumps(entry_fields(event, Audience.JOURNAL)))
+    found = explain_entry(Entry(1, 5.0, event.what, kept), Subject.parse("web/app"))
     assert found.data() == explained(pod_of(pinned(4), uid="web")).data()
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The node has let a pod in: all others have left its CPUs, and the daemon has read that back."""
+    """The node has let a pod in, or `only` some of its containers: all others have left their CPUs; read back."""
 
     what: ClassVar = "admitted"
     pod: PodName

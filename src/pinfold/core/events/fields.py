@@ -31,6 +31,7 @@ class EntryField(NamedTuple):
     first: Audience
     """The first audience that is told of it; all after it are, too."""
     default: object
+    """What it is in an entry if it has its default; then it is left out."""
     empty: str
     """What stands for no CPUs."""
 
@@ -38,7 +39,7 @@ class EntryField(NamedTuple):
 @cache
 def fields_of(cls: type) -> tuple[EntryField, ...]:
     """Return the fields of a class of events, in order."""
-    return tuple(
+    found = (
         EntryField(
             field.name,
             field.name.removesuffix("_"),
@@ -48,6 +49,7 @@ def fields_of(cls: type) -> tuple[EntryField, ...]:
         )
         for field in fields(cls)
     )
+    return tuple(field._replace(default=_plain(field.default, field)) for field in found)
 
 
 def is_for(event: Told, audience: Audience) -> bool:
@@ -68,13 +70,13 @@ def entry_fields(event: Told, audience: Audience) -> dict[str, object]:
     told: dict[str, object] = {}
     cls: type = type(event)  # without this type mypy takes the class for one that cannot be hashed
     for field in fields_of(cls):
-        value = getattr(event, field.attribute)
-        if field.first > audience or value == field.default:
+        if field.first > audience:
             continue
+        value = _plain(getattr(event, field.attribute), field)
         if isinstance(value, PodName):
             told.update(_pod(value, audience))
-        else:
-            told[field.name] = _plain(value, field)
+        elif value != field.default:
+            told[field.name] = value
     return told
 
 
