@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
-from pinfold.node import kubegroups
-from pinfold.node.kubegrouppaths import expand_slice
+from pinfold.node.podgroups import groups as podgroups
+from pinfold.node.podgroups.paths import expand_slice
 from tests.contract.workload import IDLE, ROOT, Workload
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Node:
         self.name = name.replace("-", "_") if self.systemd else name
         self.running = running
         top = f"{self.name}-kubepods.slice" if self.systemd else f"/{name}/kubepods"
-        self.groups = kubegroups.discover(kubepods=top)
+        self.groups = podgroups.discover(kubepods=top)
         self.unified = self.groups.kind == "cgroup v2"
         self.roots = [self.groups.tree.root, *([] if self.unified else [ROOT / "cpu"])]
         self.handed_down = "+cpuset +cpu"

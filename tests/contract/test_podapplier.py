@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pinfold.node.kubesettings import Setting
-    from pinfold.node.systemdslices import Systemd
+    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.criclient import CRIClient
 
 ALL = workload.online()

@@ -31,7 +31,7 @@ NAME = "pinfold-e2e"
 ROUNDS = 50
 SUITES = [
     "tests/contract/test_groups.py",
-    "tests/contract/test_kubegroups.py",
+    "tests/contract/test_podgroups.py",
     "tests/contract/test_podnode.py",
     "tests/unit/node/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",

@@ -15,7 +15,7 @@ from pinfold.core.reconcile import Drift, Observed, Wanted, steps
 from pinfold.formats.kubepods import Phase, parse_parent, ref_of, told_uid
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
-from pinfold.node.kubesettings import Quota
+from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.formats.kubepods import RuntimeContainer
-    from pinfold.node.kubegroups import KubeGroups
-    from pinfold.node.kubesettings import Setting
-    from pinfold.node.systemdslices import Systemd
+    from pinfold.node.podgroups.groups import KubeGroups
+    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.roster import Roster
 
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node import kubegrouppaths as paths
-from pinfold.node import kubegroups
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
-from pinfold.node.kubegrouppaths import GroupPathError, NotInAPodError
-from pinfold.node.kubesettings import Changes, Quota
-from pinfold.node.kubetree import AmbiguousKubepodsError, KubeTree
+from pinfold.node.podgroups import groups as podgroups
+from pinfold.node.podgroups import paths
+from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
+from pinfold.node.podgroups.settings import Changes, Quota
+from pinfold.node.podgroups.tree import AmbiguousKubepodsError, KubeTree
 
 UID = "7d2c0e6a-0f3b-4b8e-9a53-1f4f7c1f2a10"
 SLICED = UID.replace("-", "_")
@@ -259,9 +259,9 @@ def test_the_version_that_has_the_cpuset_controller_is_used(
         (root / name).write_text(text)
     if kind is None:
         with pytest.raises(KindUnavailableError, match=r"cgroup v2, cgroup v1 cannot be used: .*; no cpuset"):
-            kubegroups.discover(root, tmp_path)
+            podgroups.discover(root, tmp_path)
     else:
-        assert kubegroups.discover(root, tmp_path).kind == kind
+        assert podgroups.discover(root, tmp_path).kind == kind
 
 
 def test_a_controller_that_a_group_above_does_not_have_is_said(root: Path, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_controller_that_a_group_above_does_not_have_is_said(root: Path, tmp_p
     for group, has in ((root, "cpuset"), (burstable.parent, "cpu")):
         (group / "cgroup.controllers").write_text(has)
         (group / "cgroup.subtree_control").write_text(has)
-    groups = kubegroups.discover(root, tmp_path)
+    groups = podgroups.discover(root, tmp_path)
     with pytest.raises(CgroupError, match=r"kubepods/cgroup\.controllers: cpuset → the groups above do not hand"):
         groups.set_pool(CPUSet.of(0))
 
@@ -277,13 +277,13 @@ def test_a_controller_that_a_group_above_does_not_have_is_said(root: Path, tmp_p
 def test_without_the_cpu_controller_nothing_is_limited_and_nothing_to_lift(root: Path, tmp_path: Path) -> None:
     make(root, "kubepods/pod1/app", "cpuset/kubepods/pod1/app")
     (root / "cgroup.controllers").write_text("cpuset")
-    groups = kubegroups.discover(root, tmp_path)
+    groups = podgroups.discover(root, tmp_path)
     assert groups.quota(root / "kubepods/pod1/app") == Quota(None)
     assert groups.set_quota(root / "kubepods/pod1", Quota(None)) == ()
     (root / "cgroup.controllers").unlink()
     for file in ("tasks", "cpuset.cpus"):
         (root / "cpuset" / file).write_text("")
-    groups = kubegroups.discover(root, tmp_path)
+    groups = podgroups.discover(root, tmp_path)
     assert groups.quota(root / "cpuset/kubepods/pod1/app") == Quota(None)
     assert groups.set_quota(root / "cpuset/kubepods/pod1", Quota(1000)) == ()
 

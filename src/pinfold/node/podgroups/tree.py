@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles as files
-from pinfold.node import kubegrouppaths as paths
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, NoCPUsError
-from pinfold.node.kubegrouppaths import NotInAPodError
+from pinfold.node.podgroups import paths
+from pinfold.node.podgroups.paths import NotInAPodError
 from pinfold.node.procfs import Procfs
 
 if TYPE_CHECKING:

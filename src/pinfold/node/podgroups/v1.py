@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
-from pinfold.node.kubegrouppaths import is_kubepods
-from pinfold.node.kubesettings import CPUS, MEMS, Changes, Quota, Setting, unless_gone
-from pinfold.node.kubetree import KubeTree
+from pinfold.node.podgroups.paths import is_kubepods
+from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, Quota, Setting, unless_gone
+from pinfold.node.podgroups.tree import KubeTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,9 +15,9 @@ from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
-from pinfold.node.kubegrouppaths import GroupPathError, NotInAPodError
-from pinfold.node.kubesettings import Quota
-from pinfold.node.kubetree import PooledError
+from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
+from pinfold.node.podgroups.settings import Quota
+from pinfold.node.podgroups.tree import PooledError
 from tests.contract import workload
 from tests.contract.kubenode import BESTEFFORT, BURSTABLE, GUARANTEED, Node, inherit
 from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed
@@ -25,7 +25,7 @@ from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pinfold.node.kubesettings import Setting
+    from pinfold.node.podgroups.settings import Setting
 
 ALL = workload.online()
 FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL, default=0))

@@ -63,7 +63,7 @@ def parse_absolute(path: str) -> Parts:
     ('kubepods', 'pod1', 'app')
     >>> parse_absolute("/kubepods/../system.slice")
     Traceback (most recent call last):
-    pinfold.node.kubegrouppaths.GroupPathError: cgroup path "/kubepods/../system.slice": ".." is not allowed in it
+    pinfold.node.podgroups.paths.GroupPathError: cgroup path "/kubepods/../system.slice": ".." is not allowed in it
     """
     if not path.startswith("/"):
         raise GroupPathError(path, 'does not begin with "/"')

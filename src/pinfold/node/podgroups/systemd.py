@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.cpuset import CPUSet
 from pinfold.errors import ParseError, excerpt
 from pinfold.node.grouperrors import GroupError
-from pinfold.node.kubegrouppaths import unit_of
+from pinfold.node.podgroups.paths import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pinfold.node.kubesettings import Setting
+    from pinfold.node.podgroups.settings import Setting
 
 SYSTEMCTL: Final = "systemctl"
 _SECONDS: Final = 10.0

@@ -1,7 +1,7 @@
 """KubeGroups: the CPUs of Kubernetes pods and containers, through the cgroups that the kubelet and its runtime made.
 
 pinfold makes and removes none of these groups; it finds them, sets their CPUs and reads them back. Everything takes
-effect before a call returns. Where systemd made the groups, it would take that back some day: `systemdslices` tells
+effect before a call returns. Where systemd made the groups, it would take that back some day: `systemd` tells
 it the settings that a call returns.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pinfold.node import kubegroupsv1, kubegroupsv2
 from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.podgroups import v1, v2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pinfold.core.cpuset import CPUSet
-    from pinfold.node.kubesettings import Quota, Setting
-    from pinfold.node.kubetree import KubeTree
+    from pinfold.node.podgroups.settings import Quota, Setting
+    from pinfold.node.podgroups.tree import KubeTree
 
 
 class KubeGroups(Protocol):
@@ -105,8 +105,8 @@ class KubeGroups(Protocol):
 
 
 _KINDS: Final[tuple[Callable[[Path, Path, str | None], KubeGroups], ...]] = (
-    kubegroupsv2.discover,
-    kubegroupsv1.discover,
+    v2.discover,
+    v1.discover,
 )
 
 

@@ -18,8 +18,8 @@ from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
-from pinfold.node.kubesettings import CPUS, MEMS, Changes, Quota, Setting, unless_gone
-from pinfold.node.kubetree import KubeTree
+from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, Quota, Setting, unless_gone
+from pinfold.node.podgroups.tree import KubeTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection
