@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.formats.kubepods import RuntimeContainer
-    from pinfold.node.podgroups.groups import KubeGroups
+    from pinfold.node.podgroups.groups import PodGroups
     from pinfold.node.podgroups.settings import Setting
     from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.roster import Roster
@@ -37,7 +37,7 @@ _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
 class PodPlaces:
     """Where the groups of the pods on a Roster are, and which of them belong to the shared pool; changes nothing."""
 
-    def __init__(self, groups: KubeGroups, roster: Roster, *, asked_first: bool) -> None:
+    def __init__(self, groups: PodGroups, roster: Roster, *, asked_first: bool) -> None:
         """*asked_first*: the runtime asks once more before a container runs (NRI), not only after (CRI)."""
         self.groups = groups
         self.roster = roster

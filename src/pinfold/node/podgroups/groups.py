@@ -1,4 +1,4 @@
-"""KubeGroups: the CPUs of Kubernetes pods and containers, through the cgroups that the kubelet and its runtime made.
+"""PodGroups: the CPUs of Kubernetes pods and containers, through the cgroups that the kubelet and its runtime made.
 
 pinfold makes and removes none of these groups; it finds them, sets their CPUs and reads them back. Everything takes
 effect before a call returns. Where systemd made the groups, it would take that back some day: `systemd` tells
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.node.podgroups.settings import Quota, Setting
-    from pinfold.node.podgroups.tree import KubeTree
+    from pinfold.node.podgroups.tree import PodTree
 
 
-class KubeGroups(Protocol):
+class PodGroups(Protocol):
     """The groups of pods and containers. A group is named by its directory, which `tree` finds.
 
     Every change returns all settings that are now as wanted; `Setting.changed` are those that were not so before.
@@ -38,7 +38,7 @@ class KubeGroups(Protocol):
         ...
 
     @property
-    def tree(self) -> KubeTree:
+    def tree(self) -> PodTree:
         """Where the groups are, and who is in them."""
         ...
 
@@ -104,7 +104,7 @@ class KubeGroups(Protocol):
         ...
 
 
-_KINDS: Final[tuple[Callable[[Path, Path, str | None], KubeGroups], ...]] = (
+_KINDS: Final[tuple[Callable[[Path, Path, str | None], PodGroups], ...]] = (
     v2.discover,
     v1.discover,
 )
@@ -112,7 +112,7 @@ _KINDS: Final[tuple[Callable[[Path, Path, str | None], KubeGroups], ...]] = (
 
 def discover(
     cgroup_root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc"), kubepods: str | None = None
-) -> KubeGroups:
+) -> PodGroups:
     """Return the groups of this machine, of whichever cgroup version has the cpuset controller.
 
     *kubepods* is the group of all pods, as a path or a slice; without it, the one nearest to the top is taken, as

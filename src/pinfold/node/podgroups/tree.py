@@ -1,4 +1,4 @@
-"""KubeTree: the groups of Kubernetes pods in one cgroup hierarchy: where they are, which there are, who is in them.
+"""PodTree: the groups of Kubernetes pods in one cgroup hierarchy: where they are, which there are, who is in them.
 
 Asks the kernel and changes nothing. A group is named by its directory.
 """
@@ -40,7 +40,7 @@ class PooledError(GroupError):
         self.group = group
 
 
-class KubeTree:
+class PodTree:
     """The groups below *root*, the hierarchy of the cpuset controller; *kubepods* is that of all pods, if known."""
 
     def __init__(self, root: Path, *, unified: bool, proc: Path, kubepods: str | None = None) -> None:

@@ -16,7 +16,7 @@ from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
 from pinfold.node.podgroups.paths import is_kubepods
 from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, Quota, Setting, unless_gone
-from pinfold.node.podgroups.tree import KubeTree
+from pinfold.node.podgroups.tree import PodTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,14 +36,14 @@ _ROUNDS: Final = 20
 _DISTURBED: Final = ("EBUSY", "EACCES", "")
 
 
-def discover(cgroup_root: Path, proc: Path, kubepods: str | None) -> KubeGroupsV1:
+def discover(cgroup_root: Path, proc: Path, kubepods: str | None) -> PodGroupsV1:
     """Return the groups in the hierarchies below *cgroup_root*, where one has the cpuset controller."""
     mounted = [path for path in files.groups_below(cgroup_root) if (path / "tasks").is_file()]
     cpuset = next((path for path in mounted if (path / CPUS).is_file()), None)
     if cpuset is None:
         raise KindUnavailableError(KIND, f"no cpuset controller is mounted below {cgroup_root}")
     cpu = next((path for path in mounted if (path / _SHARES).is_file()), None)
-    return KubeGroupsV1(KubeTree(cpuset, unified=False, proc=proc, kubepods=kubepods), cpu)
+    return PodGroupsV1(PodTree(cpuset, unified=False, proc=proc, kubepods=kubepods), cpu)
 
 
 class _Move(NamedTuple):
@@ -53,13 +53,13 @@ class _Move(NamedTuple):
     target: CPUSet
 
 
-class KubeGroupsV1:
+class PodGroupsV1:
     """Pods and containers of Kubernetes on cgroup v1. Remembers nothing: the kernel's files are the only state."""
 
     kind = KIND
     nested = True
 
-    def __init__(self, tree: KubeTree, cpu: Path | None) -> None:
+    def __init__(self, tree: PodTree, cpu: Path | None) -> None:
         self.tree = tree
         self._cpu = cpu
 

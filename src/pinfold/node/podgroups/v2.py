@@ -19,7 +19,7 @@ from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
 from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, Quota, Setting, unless_gone
-from pinfold.node.podgroups.tree import KubeTree
+from pinfold.node.podgroups.tree import PodTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,23 +35,23 @@ _UNLIMITED: Final = "max"
 _PROPERTIES: Final = {CPUS: "AllowedCPUs", MEMS: "AllowedMemoryNodes"}
 
 
-def discover(cgroup_root: Path, proc: Path, kubepods: str | None) -> KubeGroupsV2:
+def discover(cgroup_root: Path, proc: Path, kubepods: str | None) -> PodGroupsV2:
     """Return the groups below *cgroup_root* (or its directory "unified"), where it has the cpuset controller."""
     root = next((path for path in (cgroup_root, cgroup_root / "unified") if (path / _AVAILABLE).is_file()), None)
     if root is None:
         raise KindUnavailableError(KIND, f"it is not mounted at {cgroup_root}")
     if _CPUSET not in _words(root / _AVAILABLE):
         raise KindUnavailableError(KIND, f"{root} has no cpuset controller; is it in use by cgroup v1?")
-    return KubeGroupsV2(KubeTree(root, unified=True, proc=proc, kubepods=kubepods))
+    return PodGroupsV2(PodTree(root, unified=True, proc=proc, kubepods=kubepods))
 
 
-class KubeGroupsV2:
+class PodGroupsV2:
     """Pods and containers of Kubernetes on cgroup v2. Remembers nothing: the kernel's files are the only state."""
 
     kind = KIND
     nested = False
 
-    def __init__(self, tree: KubeTree) -> None:
+    def __init__(self, tree: PodTree) -> None:
         self.tree = tree
 
     def cpus(self, group: Path) -> CPUSet:

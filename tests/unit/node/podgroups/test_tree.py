@@ -16,7 +16,7 @@ from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import paths
 from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
 from pinfold.node.podgroups.settings import Changes, Quota
-from pinfold.node.podgroups.tree import AmbiguousKubepodsError, KubeTree
+from pinfold.node.podgroups.tree import AmbiguousKubepodsError, PodTree
 
 UID = "7d2c0e6a-0f3b-4b8e-9a53-1f4f7c1f2a10"
 SLICED = UID.replace("-", "_")
@@ -77,8 +77,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tree(root: Path, tmp_path: Path) -> KubeTree:
-    return KubeTree(root, unified=True, proc=tmp_path / "proc")
+def tree(root: Path, tmp_path: Path) -> PodTree:
+    return PodTree(root, unified=True, proc=tmp_path / "proc")
 
 
 def make(root: Path, *groups: str) -> list[Path]:
@@ -93,7 +93,7 @@ def say(proc: Path, pid: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(("told", "place"), PLACES.items(), ids=lambda text: text[:24])
-def test_a_container_is_where_its_runtime_says(tree: KubeTree, root: Path, told: str, place: str) -> None:
+def test_a_container_is_where_its_runtime_says(tree: PodTree, root: Path, told: str, place: str) -> None:
     container = tree.container(told)
     assert container == root / place
     assert tree.checked_container(container) == container
@@ -104,7 +104,7 @@ def test_a_container_is_where_its_runtime_says(tree: KubeTree, root: Path, told:
 
 
 @pytest.mark.parametrize("path", HOSTILE, ids=lambda path: ascii(path[:30]))
-def test_a_hostile_path_is_an_error_of_ours(tree: KubeTree, path: str) -> None:
+def test_a_hostile_path_is_an_error_of_ours(tree: PodTree, path: str) -> None:
     with pytest.raises(GroupPathError, match="cgroup path") as refusal:
         tree.container(path)
     assert "\n" not in str(refusal.value)
@@ -115,7 +115,7 @@ def test_a_hostile_path_is_an_error_of_ours(tree: KubeTree, path: str) -> None:
 
 @given(st.text() | st.text(alphabet="/.:-ab").map(lambda text: f"/kubepods{text}"))
 def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
-    tree = KubeTree(Path("/root/of/it"), unified=True, proc=Path("/proc"))
+    tree = PodTree(Path("/root/of/it"), unified=True, proc=Path("/proc"))
     for find in (tree.container, tree.pod):
         try:
             found = find(text)
@@ -142,18 +142,18 @@ def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
         ":a:b",
     ],
 )
-def test_what_is_no_container_of_a_pod_is_not_touched(tree: KubeTree, path: str) -> None:
+def test_what_is_no_container_of_a_pod_is_not_touched(tree: PodTree, path: str) -> None:
     with pytest.raises(NotInAPodError, match="is no group of a pod's container below kubepods"):
         tree.container(path)
 
 
 @pytest.mark.parametrize("parent", ["/kubepods", "/kubepods/pod1/app", "kubepods.slice", "/x/pod1"])
-def test_what_is_no_pod_is_not_taken_for_one(tree: KubeTree, parent: str) -> None:
+def test_what_is_no_pod_is_not_taken_for_one(tree: PodTree, parent: str) -> None:
     with pytest.raises(NotInAPodError, match="is no group of a pod below kubepods"):
         tree.pod(parent)
 
 
-def test_a_group_that_is_not_below_the_hierarchy_is_refused(tree: KubeTree, root: Path) -> None:
+def test_a_group_that_is_not_below_the_hierarchy_is_refused(tree: PodTree, root: Path) -> None:
     for group in (Path("/etc"), root, root / "..", root / "kubepods/../../x", Path("kubepods/pod1/app")):
         with pytest.raises(GroupPathError):
             tree.checked(group)
@@ -174,7 +174,7 @@ def test_the_v2_line_and_the_cpuset_line_of_proc_are_told_apart() -> None:
 
 
 def test_a_process_is_found_in_its_container_and_in_groups_that_it_made(
-    tree: KubeTree, root: Path, tmp_path: Path
+    tree: PodTree, root: Path, tmp_path: Path
 ) -> None:
     proc = tmp_path / "proc"
     say(proc, 1, "0::/init.scope\n")
@@ -198,7 +198,7 @@ def test_a_process_is_found_in_its_container_and_in_groups_that_it_made(
     ],
 )
 def test_the_groups_of_all_pods_are_found_wherever_they_are(
-    tree: KubeTree, root: Path, kubepods: str, burstable: str
+    tree: PodTree, root: Path, kubepods: str, burstable: str
 ) -> None:
     make(root, "system.slice/x.service/kubepods", "docker/1/2/3/kubepods")
     assert (tree.kubepods(), tree.pooled()) == (None, [])
@@ -206,21 +206,21 @@ def test_the_groups_of_all_pods_are_found_wherever_they_are(
     assert (tree.kubepods(), tree.pooled()) == (root / kubepods, [pooled])
 
 
-def test_the_one_nearest_to_the_top_is_the_kubelets(tree: KubeTree, root: Path) -> None:
+def test_the_one_nearest_to_the_top_is_the_kubelets(tree: PodTree, root: Path) -> None:
     (top, _) = make(root, "z/kubepods", "a/b/kubepods")
     assert tree.kubepods() == top
 
 
-def test_of_two_kubelets_one_must_be_named(tree: KubeTree, root: Path, tmp_path: Path) -> None:
+def test_of_two_kubelets_one_must_be_named(tree: PodTree, root: Path, tmp_path: Path) -> None:
     _, second, *_ = make(root, "a/kubepods", "b/kubepods", "b/kubepods/burstable")
     with pytest.raises(AmbiguousKubepodsError, match=r"more than one kubelet: .*a/kubepods, .*b/kubepods; say which"):
         tree.kubepods()
-    named = KubeTree(root, unified=True, proc=tmp_path, kubepods="/b/kubepods")
+    named = PodTree(root, unified=True, proc=tmp_path, kubepods="/b/kubepods")
     assert (named.kubepods(), named.pooled()) == (second, [second / "burstable"])
-    assert KubeTree(root, unified=True, proc=tmp_path, kubepods="c-kubepods.slice").kubepods() is None
+    assert PodTree(root, unified=True, proc=tmp_path, kubepods="c-kubepods.slice").kubepods() is None
 
 
-def test_pods_and_containers_are_listed_without_what_is_neither(tree: KubeTree, root: Path) -> None:
+def test_pods_and_containers_are_listed_without_what_is_neither(tree: PodTree, root: Path) -> None:
     pooled, pod, container, *_ = make(
         root, "kubepods/burstable", "kubepods/burstable/pod1", "kubepods/burstable/pod1/app", "kubepods/burstable/other"
     )
@@ -231,7 +231,7 @@ def test_pods_and_containers_are_listed_without_what_is_neither(tree: KubeTree, 
     assert [tree.levels(group) for group in (pooled, pod, container, inner)] == [2, 1, 0, -1]
 
 
-def test_members_are_those_of_all_groups_below(tree: KubeTree, root: Path) -> None:
+def test_members_are_those_of_all_groups_below(tree: PodTree, root: Path) -> None:
     container, inner = make(root, "kubepods/pod1/app", "kubepods/pod1/app/inner")
     (container / "cgroup.procs").write_text("7\n3\n")
     (inner / "cgroup.procs").write_text("5\n0\n")
