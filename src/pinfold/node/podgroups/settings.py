@@ -1,14 +1,10 @@
-"""Settings of groups: what a file of a group holds now, what it held before, and how systemd is told the same.
-
-A `Changes` writes only what differs, sees that the kernel has kept it, and remembers everything that was wanted.
-"""
+"""Settings of groups: what a file of a group holds now, what it held before, and the same as properties of systemd."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 
 if TYPE_CHECKING:
@@ -16,13 +12,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.cpuset import CPUSet
+    from pinfold.node.podgroups.driver import Driver
 
 CPUS: Final = "cpuset.cpus"
 MEMS: Final = "cpuset.mems"
+_PROPERTIES: Final = {CPUS: "AllowedCPUs", MEMS: "AllowedMemoryNodes"}
 _GONE: Final = ("ENOENT", "ENODEV")
 _MILLI: Final = 1000
 _LEAST: Final = 1000
 _PERCENT: Final = 100
+_UNLIMITED: Final = "max"
 
 
 class Quota(NamedTuple):
@@ -40,6 +39,27 @@ class Quota(NamedTuple):
         """
         return cls(max(limit * period // _MILLI, _LEAST), period)
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the quota that cpu.max of cgroup v2 holds.
+
+        >>> Quota.parse("max 100000"), Quota.parse("150000 50000")
+        (Quota(quota=None, period=100000), Quota(quota=150000, period=50000))
+        """
+        quota, period = text.split()
+        return cls(None if quota == _UNLIMITED else int(quota), int(period))
+
+    def __str__(self) -> str:
+        return f"{_UNLIMITED if self.quota is None else self.quota} {self.period}"
+
+    def after(self, before: Quota) -> Quota:
+        """Return what the kernel has once this is written where *before* was: lifting a limit keeps its period.
+
+        >>> Quota(None).after(Quota(25_000, 50_000))
+        Quota(quota=None, period=50000)
+        """
+        return self._replace(period=before.period) if self.quota is None else self
+
     def properties(self) -> tuple[str, ...]:
         """Return the same as properties of systemd, which counts in whole percent: rounded up, as runc does.
 
@@ -52,7 +72,7 @@ class Quota(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A file of a group as it is wanted, and now is."""
+    """A file of a group that now holds what was wanted."""
 
     group: Path
     file: str
@@ -63,44 +83,44 @@ class Setting(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether it was different before."""
+        """Whether the file held something else before."""
         return self.before != self.value
 
 
-class Changes:
-    """Writes files of groups, and remembers what was wanted, in order."""
+def cpuset_property(file: str, cpus: CPUSet) -> str:
+    """Return the property of systemd for the CPUs (or NUMA nodes) of a group on cgroup v2."""
+    return f"{_PROPERTIES[file]}={cpus}"
 
-    def __init__(self) -> None:
+
+class Changes:
+    """One change of groups through a driver: remembers all that was set, in the order in which it was first set."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
         self._settings: dict[tuple[Path, str], Setting] = {}
 
-    def set_cpus(self, group: Path, file: str, cpus: CPUSet, *properties: str, known: CPUSet | None = None) -> None:
-        """Make the file list these CPUs (or NUMA nodes); *known* is what it lists now, if it has just been read."""
-        before = files.read_cpus(group / file) if known is None else known
-        if before != cpus:
-            files.write_cpus(group / file, cpus)
-        self._note(Setting(group, file, str(before), str(cpus), properties))
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> None:
+        """Set the group's own CPUs (or NUMA nodes); *known* is what was just read."""
+        self._add(self.driver.set_own(group, file, cpus, known))
 
-    def set_text(self, group: Path, file: str, value: str, *properties: str) -> None:
-        """Make the file hold this text."""
-        before = files.read(group / file)
-        if before != value:
-            files.write(group / file, value)
-        self._note(Setting(group, file, before, value, properties))
+    def set_quota(self, group: Path, quota: Quota) -> None:
+        """Set the group's own limit of CPU time."""
+        for setting in self.driver.set_quota(group, quota):
+            self._add(setting)
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return every file that was wanted to be something, in the order in which they were first named."""
+        """Return what was set, each file once: as it was before the change, and as it is now."""
         return tuple(self._settings.values())
 
-    def _note(self, new: Setting) -> None:
+    @contextmanager
+    def unless_gone(self, group: Path) -> Iterator[None]:
+        """Skip what cannot be done because the group has been removed meanwhile."""
+        try:
+            yield
+        except CgroupError as error:
+            if error.name not in _GONE or self.driver.hierarchy.exists(group):
+                raise
+
+    def _add(self, new: Setting) -> None:
         first = self._settings.setdefault((new.group, new.file), new)
         self._settings[new.group, new.file] = new._replace(before=first.before)
-
-
-@contextmanager
-def unless_gone(group: Path) -> Iterator[None]:
-    """Pass over what cannot be done because the group has been removed meanwhile."""
-    try:
-        yield
-    except CgroupError as error:
-        if error.name not in _GONE or group.is_dir():
-            raise
