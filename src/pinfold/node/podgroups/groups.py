@@ -23,21 +23,26 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.node.podgroups.driver import Driver
 
+_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+_PROC: Final = Path("/proc")
 _DRIVERS: Final[tuple[Callable[[Path, Path], Driver], ...]] = (v2.discover, v1.discover)
 
 
-def discover(
-    cgroup_root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc"), kubepods: str | None = None
-) -> PodGroups:
+def discover(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC, kubepods: str | None = None) -> PodGroups:
     """Return the groups of this machine, of the cgroup version that has the cpuset controller.
 
     *kubepods* is the group of all pods, as a path or a slice; without it, the one nearest to the top is taken, as
     soon as there is one.
     """
+    return PodGroups(find_driver(cgroup_root, proc), kubepods)
+
+
+def find_driver(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> Driver:
+    """Return the driver for the cgroup version of this machine that has the cpuset controller."""
     refusals = []
-    for driver in _DRIVERS:
+    for discovered in _DRIVERS:
         try:
-            return PodGroups(driver(cgroup_root, proc), kubepods)
+            return discovered(cgroup_root, proc)
         except KindUnavailableError as error:
             refusals.append(error)
     raise KindUnavailableError(", ".join(error.kind for error in refusals), "; ".join(error.why for error in refusals))
