@@ -373,3 +373,46 @@ def test_a_group_above_that_forbids_the_cpus_is_said(node: Node) -> None:
             node.set_own(group, FIRST)
     with pytest.raises(CgroupError, match=rf"{LAST} → .*(groups? above)"):
         node.groups.set_container(owner, LAST)
+
+
+def test_widening_all_gives_every_group_down_to_the_pods_all_cpus_again_and_leaves_owners_theirs(node: Node) -> None:
+    shared, mixed = node.pod(GUARANTEED, "shared"), node.pod(GUARANTEED, "mixed")
+    sharers = [node.container(pod, "app") for pod in (node.pod(BURSTABLE, "b"), node.pod(BESTEFFORT, "e"), shared)]
+    helper, owner = node.container(mixed, "helper"), node.container(mixed, "owner")
+    node.groups.set_pool(REST, [shared], [helper[0]])
+    node.groups.set_container(owner[0], LAST)
+    assert {*map(node.groups.cpus, node.groups.tree.down_to_pods())} >= {REST}
+    with node.host.counted_writes() as writes:
+        settings = node.groups.widen_all(ALL, [group for group, _ in (*sharers, helper)])
+    assert {*map(node.groups.cpus, node.groups.tree.down_to_pods())} == {ALL}
+    assert [node.host.allowed(pid) for _, pid in (*sharers, helper)] == [{str(ALL)}] * 4
+    assert node.host.allowed(owner[1]) == {str(LAST)}
+    assert node.host.allowed(node.container(node.pod(BESTEFFORT, "new"), "app")[1]) == {str(ALL)}
+    written = [Path(path).parent for path in writes]
+    assert not any(above in written[place:] for place, group in enumerate(written) for above in group.parents)
+    assert set(changed(settings)) == set(writes)
+    assert not changed(node.groups.widen_all(ALL))
+
+
+def test_widening_all_widens_no_container_that_is_not_named(node: Node) -> None:
+    group, pid = node.container(node.pod(BURSTABLE, "b"), "app", own=FIRST)
+    node.groups.set_pool(REST)
+    node.groups.widen_all(ALL)
+    assert (node.own(group), node.host.allowed(pid)) == (REST, {str(REST)})
+
+
+def test_widening_all_skips_containers_that_are_gone(node: Node) -> None:
+    pod = node.pod(BURSTABLE, "b")
+    node.groups.set_pool(REST)
+    node.groups.widen_all(ALL, [pod / "gone"])
+    assert node.groups.cpus(pod) == ALL
+
+
+def test_widening_all_says_if_a_group_did_not_get_its_cpus(node: Node) -> None:
+    node.groups.set_pool(FIRST)
+    for group in (node.kubepods, node.kubepods.parent):
+        node.set_own(group, FIRST)
+    with pytest.raises(CgroupError, match=rf"{ALL} → .*groups? above"):
+        node.groups.widen_all(ALL)
+    with pytest.raises(NoCPUsError):
+        node.groups.widen_all(EMPTY)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
 from pinfold.node.podgroups import v1, v2
 from pinfold.node.podgroups.cut import Cut
@@ -154,6 +155,35 @@ class PodGroups:
         changes = Changes(self._driver)
         changes.set_quota(self.tree.checked(group), quota)
         return changes.settings()
+
+    def widen_all(self, cpus: CPUSet, containers: Collection[Path] = ()) -> tuple[Setting, ...]:
+        """Let every group from kubepods down to the pods have *cpus* again: for leaving the node.
+
+        Groups are widened from the top down, and read back when all are done. Groups that follow the one above need
+        no write. Of containers, only the given ones are widened: name those that share, so that owners keep theirs.
+        """
+        if not cpus:
+            raise NoCPUsError("groups of all pods")
+        sharing = [self.tree.checked_container(container) for container in containers]
+        changes, order = self._start()
+        for group in self.tree.down_to_pods():
+            with changes.unless_gone(group):
+                if own := self._driver.own(group, CPUS):
+                    changes.set_own(group, CPUS, own | cpus, own)
+        for container in sharing:
+            with changes.unless_gone(container):
+                if self._driver.own(container, CPUS):
+                    order.give(container, CPUS, cpus)
+        for setting in changes.settings():
+            with changes.unless_gone(setting.group):
+                self._check_has(setting.group, cpus)
+        return changes.settings()
+
+    def _check_has(self, group: Path, cpus: CPUSet) -> None:
+        given = self.cpus(group)
+        if not cpus <= given:
+            meaning = f"the groups above do not allow all of these; the kernel lets it run on {given}"
+            raise CgroupError(group / CPUS, str(cpus), "", meaning)
 
     def _start(self) -> tuple[Changes, Cut | Nested]:
         changes = Changes(self._driver)
