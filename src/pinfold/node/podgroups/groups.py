@@ -127,7 +127,7 @@ class PodGroups:
         changes, order = self._start()
         if lift_quota:
             changes.set_quota(pod, Quota(None))
-        self._driver.hand_down_to(pod / "container")
+        self._driver.hand_down_to(pod / "container")  # the container that is about to be made
         for file, wanted in ((CPUS, cpus), (MEMS, mems)):
             if wanted:
                 order.make_room(pod, file, wanted)

@@ -138,13 +138,13 @@ def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
     ],
 )
 def test_what_is_no_container_of_a_pod_is_not_touched(tree: PodTree, path: str) -> None:
-    with pytest.raises(NotInAPodError, match="is no group of a pod's container below kubepods"):
+    with pytest.raises(NotInAPodError, match="is not the group of a pod's container below kubepods"):
         tree.container(path)
 
 
 @pytest.mark.parametrize("parent", ["/kubepods", "/kubepods/pod1/app", "kubepods.slice", "/x/pod1"])
 def test_what_is_no_pod_is_not_taken_for_one(tree: PodTree, parent: str) -> None:
-    with pytest.raises(NotInAPodError, match="is no group of a pod below kubepods"):
+    with pytest.raises(NotInAPodError, match="is not the group of a pod below kubepods"):
         tree.pod(parent)
 
 
