@@ -27,15 +27,15 @@ from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
 from tests.contract import workload
-from tests.contract.kubenode import BURSTABLE, GUARANTEED, Node
+from tests.contract.kubenode import BURSTABLE, GUARANTEED, Kernel, Node
 from tests.contract.workload import Workload, allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pinfold.node.kubesettings import Setting
-    from pinfold.node.systemdslices import Systemd
+    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.criclient import CRIClient
 
 ALL = workload.online()
@@ -90,14 +90,11 @@ class Tried:
 
 @pytest.fixture
 def groups() -> Iterator[Node]:
-    running = Workload()
     try:
-        node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", "cgroupfs", running)
+        node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", "cgroupfs", Kernel(Workload()))
     except (KindUnavailableError, CgroupError) as error:
-        running.end()
         pytest.skip(str(error))
     yield node
-    running.end()
     node.end()
 
 

@@ -31,7 +31,8 @@ NAME = "pinfold-e2e"
 ROUNDS = 50
 SUITES = [
     "tests/contract/test_groups.py",
-    "tests/contract/test_kubegroups.py",
+    "tests/contract/test_podgroups.py",
+    "tests/contract/test_simulated_groups.py",
     "tests/contract/test_podnode.py",
     "tests/unit/node/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",
@@ -57,7 +58,11 @@ def main() -> int:
     groups.remove_all()
     os.chdir(MAIN)
     # Every instruction is emulated in the guest: there, only what cannot be tried outside.
-    base = ["--basetemp", "/run/pinfold-pytest", "-k", "not cgroup-v1 and not affinity"] if in_guest else []
+    base = (
+        ["--basetemp", "/run/pinfold-pytest", "-k", "not cgroup-v1 and not affinity and not simulated-v"]
+        if in_guest
+        else []
+    )
     return int(pytest.main([*SUITES, "-q", "--color=no", "--durations=5", "-p", "no:cacheprovider", *base]))
 
 

@@ -1,7 +1,7 @@
 """What a runtime and the kernel do to whoever is not careful: each shown to happen, and not to happen to us.
 
 A fifth, systemd taking cpusets back that were written behind its back, needs a host that systemd runs: its cure is
-tested by itself (tests/unit/node/test_kubegroups_systemd.py). A sixth, of cgroup v2, is shown in the guest
+tested by itself (tests/unit/node/podgroups/test_systemd.py). A sixth, of cgroup v2, is shown in the guest
 (guest_pods.py).
 """
 

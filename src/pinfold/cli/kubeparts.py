@@ -14,8 +14,9 @@ from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOv
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
-from pinfold.node import kubegroups, systemdslices
 from pinfold.node.kubeletstate import find_kubelet
+from pinfold.node.podgroups import groups as podgroups
+from pinfold.node.podgroups import systemd
 from pinfold.node.podsource import KnownPods, pod_source
 from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.pods import PodApplier, PodPlaces
@@ -40,12 +41,12 @@ def kube_parts(basis: Basis) -> Parts:
     chosen = basis.chosen
     known = _Known(chosen.kubernetes.pods_from, basis.bus)
     read_only = _meet_kubelet(basis)
-    systemd = systemdslices.Systemd() if systemdslices.runs() else None
-    groups = kubegroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
+    told = systemd.Systemd() if systemd.runs() else None
+    groups = podgroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
     nri = chosen.runtime == "nri"
     roster = Roster(known.find)
     places = PodPlaces(groups, roster, asked_first=nri)
-    applier = PodApplier(str(chosen.runtime), places, systemd, read_only=read_only)
+    applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     manager = loaded_manager(basis, applier, roster, {})
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
@@ -92,7 +93,7 @@ def _kubepods(cgroup_root: str | None) -> str | None:
     root = cgroup_root.strip("/")
     below = f"/{root}/kubepods" if root else "/kubepods"
     slices = "-".join([*root.split("/"), "kubepods.slice"]).lstrip("-")
-    return slices if systemdslices.runs() and not Path(f"/sys/fs/cgroup{below}").exists() else below
+    return slices if systemd.runs() and not Path(f"/sys/fs/cgroup{below}").exists() else below
 
 
 def _over_nri(basis: Basis, node: Node) -> list[Source]:

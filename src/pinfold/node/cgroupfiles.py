@@ -77,7 +77,7 @@ class CgroupError(GroupError):
 
 def opened(path: Path, flags: int, doing: str) -> int:
     """Return the open file; *doing* is what for."""
-    with _explained(path, doing):
+    with explained(path, doing):
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
@@ -86,7 +86,7 @@ def read(path: Path) -> str:
     file = opened(path, os.O_RDONLY, "read")
     chunks = []
     try:
-        with _explained(path, "read"):
+        with explained(path, "read"):
             while chunk := os.read(file, _CHUNK):
                 chunks.append(chunk)
     finally:
@@ -121,7 +121,7 @@ def write_once(path: Path, value: str) -> None:
     """Write *value* in a single system call; for files that cannot be read back the same."""
     file = opened(path, os.O_WRONLY, value)
     try:
-        with _explained(path, value, writing=True):
+        with explained(path, value, writing=True):
             # One call takes all of it or fails; an empty value still needs a byte to be a write.
             os.write(file, value.encode() or b"\n")
     finally:
@@ -144,7 +144,7 @@ def add_unless_gone(group: Path, pid: int) -> None:
 
 def make_group(path: Path) -> bool:
     """Make the group if it is not there; whether it was made."""
-    with _explained(path, "make the group"):
+    with explained(path, "make the group"):
         try:
             path.mkdir()
         except FileExistsError:
@@ -188,7 +188,8 @@ def _check(path: Path, value: str, kept: str, *, same: bool) -> None:
 
 
 @contextmanager
-def _explained(path: Path, doing: str, *, writing: bool = False) -> Iterator[None]:
+def explained(path: Path, doing: str, *, writing: bool = False) -> Iterator[None]:
+    """Raise a CgroupError in place of an OSError: it says what failed on which file, and what the errno means there."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ from pinfold.core.reconcile import Drift, Observed, Wanted, steps
 from pinfold.formats.kubepods import Phase, parse_parent, ref_of, told_uid
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
-from pinfold.node.kubesettings import Quota
+from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.formats.kubepods import RuntimeContainer
-    from pinfold.node.kubegroups import KubeGroups
-    from pinfold.node.kubesettings import Setting
-    from pinfold.node.systemdslices import Systemd
+    from pinfold.node.podgroups.groups import PodGroups
+    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.roster import Roster
 
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
@@ -37,7 +37,7 @@ _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
 class PodPlaces:
     """Where the groups of the pods on a Roster are, and which of them belong to the shared pool; changes nothing."""
 
-    def __init__(self, groups: KubeGroups, roster: Roster, *, asked_first: bool) -> None:
+    def __init__(self, groups: PodGroups, roster: Roster, *, asked_first: bool) -> None:
         """*asked_first*: the runtime asks once more before a container runs (NRI), not only after (CRI)."""
         self.groups = groups
         self.roster = roster

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.errors import ParseError
-from pinfold.node import systemdslices
-from pinfold.node.kubesettings import Quota, Setting
-from pinfold.node.systemdslices import Systemd, SystemdError, parse_shown, parse_span, units
+from pinfold.node.podgroups import systemd
+from pinfold.node.podgroups.settings import Quota, Setting
+from pinfold.node.podgroups.systemd import Systemd, SystemdError, parse_shown, parse_span, units
 
 BURSTABLE = "kubepods-burstable.slice"
 SCOPE = "cri-containerd-1.scope"
@@ -123,9 +123,9 @@ def test_a_systemd_that_cannot_be_asked_is_an_error(systemctl: Path, tmp_path: P
 
 def test_a_systemctl_that_hangs_is_ended(systemctl: Path, tmp_path: Path) -> None:
     (tmp_path / "hangs").touch()
-    systemd = Systemd(str(systemctl), seconds=0.05)
+    slow = Systemd(str(systemctl), seconds=0.05)
     with pytest.raises(SystemdError, match=r"no answer within 0\.05 s"):
-        asyncio.run(systemd.keep([setting(tmp_path / SCOPE, "AllowedCPUs=0")]))
+        asyncio.run(slow.keep([setting(tmp_path / SCOPE, "AllowedCPUs=0")]))
 
 
 def test_what_is_shown_in_a_way_we_cannot_read_is_told_again(systemctl: Path, tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_spans_of_time_are_read_as_systemd_prints_them(text: str, span: int) -> 
 
 
 def test_whether_systemd_owns_the_machine_is_asked_of_its_first_process(tmp_path: Path) -> None:
-    assert not systemdslices.runs(tmp_path)
+    assert not systemd.runs(tmp_path)
     (tmp_path / "1").mkdir()
     for comm, owns in (("systemd\n", True), ("init\n", False), ("systemd-oomd\n", False)):
         (tmp_path / "1/comm").write_text(comm)
-        assert systemdslices.runs(tmp_path) is owns
+        assert systemd.runs(tmp_path) is owns

@@ -1,10 +1,11 @@
 """Tells systemd the settings of groups that are its units, so that it does not take them back.
 
-With the systemd cgroup driver of a kubelet, pods are slices and containers are scopes. What was written straight into
-their files holds until systemd next applies what it knows of a unit: when a pod starts beside it, or when anybody
-changes a property. So the kernel is written first, which takes effect at once, and systemd told after, by systemctl.
+With the systemd cgroup driver of a kubelet, pods are slices and containers are scopes. A value written into one of
+their files holds until systemd applies what it knows of the unit: when another pod starts, or when a property changes.
+So the drivers write the kernel's files first, which takes effect at once, and `Systemd` tells systemd after, by
+systemctl.
 
-On cgroup v1 systemd does not know cpusets, only quotas; `Setting.properties` is empty where there is nothing to tell.
+On cgroup v1 systemd knows quotas, but no cpusets; `Setting.properties` is empty where there is nothing to tell.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.cpuset import CPUSet
 from pinfold.errors import ParseError, excerpt
 from pinfold.node.grouperrors import GroupError
-from pinfold.node.kubegrouppaths import unit_of
+from pinfold.node.podgroups.paths import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pinfold.node.kubesettings import Setting
+    from pinfold.node.podgroups.settings import Setting
 
 SYSTEMCTL: Final = "systemctl"
 _SECONDS: Final = 10.0
@@ -66,7 +67,7 @@ class Unit(NamedTuple):
 
 
 def runs(proc: Path = Path("/proc")) -> bool:
-    """Whether systemd is the first process of this machine, and so owns slices and scopes."""
+    """Whether systemd is the first process of this machine, so that slices and scopes are its units."""
     try:
         return (proc / "1/comm").read_bytes() == b"systemd\n"
     except OSError:
@@ -74,7 +75,7 @@ def runs(proc: Path = Path("/proc")) -> bool:
 
 
 def units(settings: Iterable[Setting]) -> list[Unit]:
-    """Return the units among the groups, each with all that is set for it, in the order of the settings."""
+    """Return the groups that are units, each with all its properties, in the order of the settings."""
     found: dict[str, Unit] = {}
     for setting in settings:
         name = unit_of(setting.group.name)
@@ -137,24 +138,24 @@ def parse_span(text: str) -> int | None:
 
 
 def differing(unit: Unit, shown: Mapping[str, str]) -> Unit:
-    """Return the unit with those properties that systemd does not have so."""
+    """Return the unit with only the properties for which systemd has another value."""
     return unit._replace(
         properties={name: value for name, value in unit.properties.items() if not _same(name, value, shown)}
     )
 
 
 class Systemd:
-    """The systemd of this machine, asked and told by *systemctl*; every command ends within so many *seconds*."""
+    """The systemd of this machine, reached by *systemctl*; each command may take up to *seconds*."""
 
     def __init__(self, systemctl: str = SYSTEMCTL, *, seconds: float = _SECONDS) -> None:
         self._systemctl = systemctl
         self._seconds = seconds
 
     async def keep(self, settings: Iterable[Setting]) -> tuple[str, ...]:
-        """Have systemd know these settings; return the units that it had to be told of.
+        """Tell systemd the settings that it does not know yet; return the units it was told of.
 
-        A unit whose group is gone is passed over. Telling it of one unit can make systemd take back what was written
-        into another that it does not know yet: read the groups back after this, not before.
+        A unit whose group is gone is skipped. While systemd is told of one unit, it can write its old values into
+        another that it was not told of yet: read the groups back after this, not before.
         """
         told = []
         wanted = units(settings)
@@ -226,7 +227,7 @@ def _parse_period(text: str) -> int:
     return _DEFAULT_PERIOD if span is None else span
 
 
-# What is set, what it is shown as, and how to compare the two.
+# For each property: the name it is shown by, and how to read the value set and the value shown.
 _PROPERTIES: Final[Mapping[str, tuple[str, Callable[[str], object], Callable[[str], object]]]] = {
     "AllowedCPUs": ("AllowedCPUs", _parse_cpus, _parse_cpus),
     "AllowedMemoryNodes": ("AllowedMemoryNodes", _parse_cpus, _parse_cpus),

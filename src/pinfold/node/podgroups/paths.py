@@ -1,11 +1,11 @@
-"""Where the groups of Kubernetes pods are: paths of a container runtime, a kubelet or /proc as parts below a hierarchy.
+"""Where the groups of Kubernetes pods are: the paths that a runtime, a kubelet or /proc names, as parts of a path.
 
     cgroupfs driver   /kubepods/burstable/podUID/ID
     systemd driver    kubepods-burstable-podUID.slice:cri-containerd:ID, which is
                       kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope
 
-Either can stand below groups of others (a kubelet's --cgroup-root). Knows names alone, no file. Every path comes from
-outside: one that could lead out of the hierarchy is an error.
+Both can be below another group (a kubelet's --cgroup-root). Knows only names, no files. Every path comes from outside:
+one that could lead out of the hierarchy is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BURSTABLE: Final = "burstable"
 BESTEFFORT: Final = "besteffort"
 POOLED: Final = (BURSTABLE, BESTEFFORT)
-"""The classes whose pods have a group in common; Guaranteed pods are directly below kubepods."""
+"""The QoS classes that have a group of their own; Guaranteed pods are directly below kubepods."""
 
 Parts = tuple[str, ...]
 """The components of a path below the root of a hierarchy."""
@@ -35,12 +35,12 @@ _SYSTEM_SLICE: Final = "system.slice"
 _OCI_FIELDS: Final = 3
 _MAX_COMPONENT: Final = 255
 _MAX_PATH: Final = 4095
-# The characters of a unit's name; a group with others is none of systemd's, nor an argument for systemctl.
+# The characters of a unit's name; a group with others is not systemd's, and not a safe argument for systemctl.
 _UNIT: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.(?:slice|scope)")
 
 
 class GroupPathError(GroupError):
-    """A path that names no group of this machine."""
+    """A path that is not the name of a group."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"cgroup path {excerpt(path)}: {why}")
@@ -49,10 +49,10 @@ class GroupPathError(GroupError):
 
 
 class NotInAPodError(GroupError):
-    """A group that is no pod's, nor in one: it is not touched."""
+    """A group that is not a pod's or a container's: pinfold does not change it."""
 
     def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path}: is no group of a {what} below kubepods")
+        super().__init__(f"{path}: is not the group of a {what} below kubepods")
         self.path = path
 
 
@@ -63,7 +63,7 @@ def parse_absolute(path: str) -> Parts:
     ('kubepods', 'pod1', 'app')
     >>> parse_absolute("/kubepods/../system.slice")
     Traceback (most recent call last):
-    pinfold.node.kubegrouppaths.GroupPathError: cgroup path "/kubepods/../system.slice": ".." is not allowed in it
+    pinfold.node.podgroups.paths.GroupPathError: cgroup path "/kubepods/../system.slice": ".." is not allowed in it
     """
     if not path.startswith("/"):
         raise GroupPathError(path, 'does not begin with "/"')
@@ -71,7 +71,7 @@ def parse_absolute(path: str) -> Parts:
 
 
 def parse_cgroups_path(path: str) -> Parts:
-    """Return where a container with this cgroupsPath (OCI runtime specification) has its group, for either driver.
+    """Return where a container with this cgroupsPath (OCI runtime specification) has its group, in either form.
 
     >>> parse_cgroups_path("kubepods-pod1.slice:cri-containerd:app")
     ('kubepods.slice', 'kubepods-pod1.slice', 'cri-containerd-app.scope')
@@ -117,7 +117,7 @@ def expand_slice(unit: str) -> Parts:
 def parse_membership(text: str, *, unified: bool) -> Parts | None:
     """Return the group that /proc/PID/cgroup says a process is in: cgroup v2's, or v1's of the cpuset controller.
 
-    None if it is in none, or in the top group.
+    None if there is no such line, or the group is the top one.
     """
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -148,7 +148,7 @@ def qos_name(kubepods: str, qos: str) -> str:
 
 
 def pod_depth(parts: Sequence[str]) -> int | None:
-    """Return how many components lead to the pod that the group is, or is in; None if there is no pod.
+    """Return how many components the path of the group's pod has; None if the group is not a pod or in one.
 
     >>> pod_depth(("kubepods", "burstable", "pod1", "app")), pod_depth(("kubepods", "pod1")), pod_depth(("a", "pod1"))
     (3, 2, None)
@@ -162,7 +162,7 @@ def pod_depth(parts: Sequence[str]) -> int | None:
 
 
 def is_pod(above: str, name: str) -> bool:
-    """Whether a group of this name, below that of kubepods or of a class, is a pod's.
+    """Whether a group of this name, below kubepods or the group of a class, is a pod's.
 
     >>> is_pod("burstable", "pod1"), is_pod("kubepods.slice", "kubepods-pod1.slice"), is_pod("kubepods", "burstable")
     (True, True, False)
@@ -178,7 +178,7 @@ def is_pooled(parts: Sequence[str]) -> bool:
 
 
 def unit_of(name: str) -> str | None:
-    """Return the unit of systemd that a group of this name belongs to, None if to none.
+    """Return the unit of systemd that has this name for its group; None if no unit can.
 
     >>> unit_of("kubepods.slice"), unit_of("kubepods"), unit_of("-x*.slice")
     ('kubepods.slice', None, None)

@@ -1,4 +1,4 @@
-"""Finding groups of pods on a directory tree, and what is refused; what the kernel does is in tests/contract."""
+"""Finding the groups of pods in a directory tree, and which paths are refused."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node import kubegrouppaths as paths
-from pinfold.node import kubegroups
-from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import GroupError, KindUnavailableError
-from pinfold.node.kubegrouppaths import GroupPathError, NotInAPodError
-from pinfold.node.kubesettings import Changes, Quota
-from pinfold.node.kubetree import AmbiguousKubepodsError, KubeTree
+from pinfold.node.grouperrors import GroupError
+from pinfold.node.podgroups.files import Directories
+from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
+from pinfold.node.podgroups.tree import AmbiguousKubepodsError, PodTree
 
 UID = "7d2c0e6a-0f3b-4b8e-9a53-1f4f7c1f2a10"
 SLICED = UID.replace("-", "_")
@@ -77,8 +73,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tree(root: Path, tmp_path: Path) -> KubeTree:
-    return KubeTree(root, unified=True, proc=tmp_path / "proc")
+def tree(root: Path, tmp_path: Path) -> PodTree:
+    return PodTree(Directories(root, unified=True, proc=tmp_path / "proc"))
 
 
 def make(root: Path, *groups: str) -> list[Path]:
@@ -93,18 +89,17 @@ def say(proc: Path, pid: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(("told", "place"), PLACES.items(), ids=lambda text: text[:24])
-def test_a_container_is_where_its_runtime_says(tree: KubeTree, root: Path, told: str, place: str) -> None:
+def test_a_container_is_where_its_runtime_says(tree: PodTree, root: Path, told: str, place: str) -> None:
     container = tree.container(told)
     assert container == root / place
     assert tree.checked_container(container) == container
-    assert tree.pod_of(container) == container.parent
     assert tree.checked_pod(container.parent) == tree.checked(container.parent) == container.parent
     parent = told.partition(":")[0] if ":" in told else str(Path(told).parent)
     assert tree.pod(parent) == tree.pod(f"/{Path(place).parent}") == container.parent
 
 
 @pytest.mark.parametrize("path", HOSTILE, ids=lambda path: ascii(path[:30]))
-def test_a_hostile_path_is_an_error_of_ours(tree: KubeTree, path: str) -> None:
+def test_a_hostile_path_is_an_error_of_ours(tree: PodTree, path: str) -> None:
     with pytest.raises(GroupPathError, match="cgroup path") as refusal:
         tree.container(path)
     assert "\n" not in str(refusal.value)
@@ -115,7 +110,7 @@ def test_a_hostile_path_is_an_error_of_ours(tree: KubeTree, path: str) -> None:
 
 @given(st.text() | st.text(alphabet="/.:-ab").map(lambda text: f"/kubepods{text}"))
 def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
-    tree = KubeTree(Path("/root/of/it"), unified=True, proc=Path("/proc"))
+    tree = PodTree(Directories(Path("/root/of/it"), unified=True))
     for find in (tree.container, tree.pod):
         try:
             found = find(text)
@@ -142,39 +137,25 @@ def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
         ":a:b",
     ],
 )
-def test_what_is_no_container_of_a_pod_is_not_touched(tree: KubeTree, path: str) -> None:
-    with pytest.raises(NotInAPodError, match="is no group of a pod's container below kubepods"):
+def test_what_is_no_container_of_a_pod_is_not_touched(tree: PodTree, path: str) -> None:
+    with pytest.raises(NotInAPodError, match="is not the group of a pod's container below kubepods"):
         tree.container(path)
 
 
 @pytest.mark.parametrize("parent", ["/kubepods", "/kubepods/pod1/app", "kubepods.slice", "/x/pod1"])
-def test_what_is_no_pod_is_not_taken_for_one(tree: KubeTree, parent: str) -> None:
-    with pytest.raises(NotInAPodError, match="is no group of a pod below kubepods"):
+def test_what_is_no_pod_is_not_taken_for_one(tree: PodTree, parent: str) -> None:
+    with pytest.raises(NotInAPodError, match="is not the group of a pod below kubepods"):
         tree.pod(parent)
 
 
-def test_a_group_that_is_not_below_the_hierarchy_is_refused(tree: KubeTree, root: Path) -> None:
+def test_a_group_that_is_not_below_the_hierarchy_is_refused(tree: PodTree, root: Path) -> None:
     for group in (Path("/etc"), root, root / "..", root / "kubepods/../../x", Path("kubepods/pod1/app")):
         with pytest.raises(GroupPathError):
             tree.checked(group)
 
 
-def test_slices_nest_by_their_dashes() -> None:
-    assert paths.expand_slice("-.slice") == ()
-    assert paths.expand_slice("a-b-c.slice") == ("a.slice", "a-b.slice", "a-b-c.slice")
-
-
-def test_the_v2_line_and_the_cpuset_line_of_proc_are_told_apart() -> None:
-    text = "12:cpu,cpuacct:/cpu\n3:cpuset:/kubepods/pod1/v1\n2:name=cpuset2:/named\n0::/kubepods/pod1/v2\n"
-    assert paths.parse_membership(text, unified=True) == ("kubepods", "pod1", "v2")
-    assert paths.parse_membership(text, unified=False) == ("kubepods", "pod1", "v1")
-    assert paths.parse_membership("0::/\n", unified=True) is None
-    assert paths.parse_membership("0::/\n", unified=False) is None
-    assert paths.parse_membership("nonsense", unified=True) is None
-
-
 def test_a_process_is_found_in_its_container_and_in_groups_that_it_made(
-    tree: KubeTree, root: Path, tmp_path: Path
+    tree: PodTree, root: Path, tmp_path: Path
 ) -> None:
     proc = tmp_path / "proc"
     say(proc, 1, "0::/init.scope\n")
@@ -198,7 +179,7 @@ def test_a_process_is_found_in_its_container_and_in_groups_that_it_made(
     ],
 )
 def test_the_groups_of_all_pods_are_found_wherever_they_are(
-    tree: KubeTree, root: Path, kubepods: str, burstable: str
+    tree: PodTree, root: Path, kubepods: str, burstable: str
 ) -> None:
     make(root, "system.slice/x.service/kubepods", "docker/1/2/3/kubepods")
     assert (tree.kubepods(), tree.pooled()) == (None, [])
@@ -206,21 +187,21 @@ def test_the_groups_of_all_pods_are_found_wherever_they_are(
     assert (tree.kubepods(), tree.pooled()) == (root / kubepods, [pooled])
 
 
-def test_the_one_nearest_to_the_top_is_the_kubelets(tree: KubeTree, root: Path) -> None:
+def test_the_one_nearest_to_the_top_is_the_kubelets(tree: PodTree, root: Path) -> None:
     (top, _) = make(root, "z/kubepods", "a/b/kubepods")
     assert tree.kubepods() == top
 
 
-def test_of_two_kubelets_one_must_be_named(tree: KubeTree, root: Path, tmp_path: Path) -> None:
+def test_of_two_kubelets_one_must_be_named(tree: PodTree, root: Path) -> None:
     _, second, *_ = make(root, "a/kubepods", "b/kubepods", "b/kubepods/burstable")
     with pytest.raises(AmbiguousKubepodsError, match=r"more than one kubelet: .*a/kubepods, .*b/kubepods; say which"):
         tree.kubepods()
-    named = KubeTree(root, unified=True, proc=tmp_path, kubepods="/b/kubepods")
+    named = PodTree(Directories(root, unified=True), "/b/kubepods")
     assert (named.kubepods(), named.pooled()) == (second, [second / "burstable"])
-    assert KubeTree(root, unified=True, proc=tmp_path, kubepods="c-kubepods.slice").kubepods() is None
+    assert PodTree(Directories(root, unified=True), "c-kubepods.slice").kubepods() is None
 
 
-def test_pods_and_containers_are_listed_without_what_is_neither(tree: KubeTree, root: Path) -> None:
+def test_pods_and_containers_are_listed_without_what_is_neither(tree: PodTree, root: Path) -> None:
     pooled, pod, container, *_ = make(
         root, "kubepods/burstable", "kubepods/burstable/pod1", "kubepods/burstable/pod1/app", "kubepods/burstable/other"
     )
@@ -231,83 +212,9 @@ def test_pods_and_containers_are_listed_without_what_is_neither(tree: KubeTree, 
     assert [tree.levels(group) for group in (pooled, pod, container, inner)] == [2, 1, 0, -1]
 
 
-def test_members_are_those_of_all_groups_below(tree: KubeTree, root: Path) -> None:
+def test_members_are_those_of_all_groups_below(tree: PodTree, root: Path) -> None:
     container, inner = make(root, "kubepods/pod1/app", "kubepods/pod1/app/inner")
     (container / "cgroup.procs").write_text("7\n3\n")
     (inner / "cgroup.procs").write_text("5\n0\n")
     assert tree.members(container) == [3, 5, 7]
     assert tree.members(root / "kubepods/pod1/gone") == []
-
-
-@pytest.mark.parametrize(
-    ("made", "kind"),
-    [
-        ({"cgroup.controllers": "cpuset cpu memory"}, "cgroup v2"),
-        ({"unified/cgroup.controllers": "cpuset cpu"}, "cgroup v2"),
-        ({"unified/cgroup.controllers": "pids", "cpuset/tasks": "", "cpuset/cpuset.cpus": "0"}, "cgroup v1"),
-        ({"cgroup.controllers": "memory"}, None),
-        ({}, None),
-    ],
-    ids=["v2", "unified", "hybrid", "no-cpuset", "nothing"],
-)
-def test_the_version_that_has_the_cpuset_controller_is_used(
-    root: Path, tmp_path: Path, made: dict[str, str], kind: str | None
-) -> None:
-    root.mkdir()
-    for name, text in made.items():
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(text)
-    if kind is None:
-        with pytest.raises(KindUnavailableError, match=r"cgroup v2, cgroup v1 cannot be used: .*; no cpuset"):
-            kubegroups.discover(root, tmp_path)
-    else:
-        assert kubegroups.discover(root, tmp_path).kind == kind
-
-
-def test_a_controller_that_a_group_above_does_not_have_is_said(root: Path, tmp_path: Path) -> None:
-    burstable, *_ = make(root, "kubepods/burstable")
-    for group, has in ((root, "cpuset"), (burstable.parent, "cpu")):
-        (group / "cgroup.controllers").write_text(has)
-        (group / "cgroup.subtree_control").write_text(has)
-    groups = kubegroups.discover(root, tmp_path)
-    with pytest.raises(CgroupError, match=r"kubepods/cgroup\.controllers: cpuset → the groups above do not hand"):
-        groups.set_pool(CPUSet.of(0))
-
-
-def test_without_the_cpu_controller_nothing_is_limited_and_nothing_to_lift(root: Path, tmp_path: Path) -> None:
-    make(root, "kubepods/pod1/app", "cpuset/kubepods/pod1/app")
-    (root / "cgroup.controllers").write_text("cpuset")
-    groups = kubegroups.discover(root, tmp_path)
-    assert groups.quota(root / "kubepods/pod1/app") == Quota(None)
-    assert groups.set_quota(root / "kubepods/pod1", Quota(None)) == ()
-    (root / "cgroup.controllers").unlink()
-    for file in ("tasks", "cpuset.cpus"):
-        (root / "cpuset" / file).write_text("")
-    groups = kubegroups.discover(root, tmp_path)
-    assert groups.quota(root / "cpuset/kubepods/pod1/app") == Quota(None)
-    assert groups.set_quota(root / "cpuset/kubepods/pod1", Quota(1000)) == ()
-
-
-def test_changes_remember_the_first_value_and_the_last(tmp_path: Path) -> None:
-    (tmp_path / "cpuset.cpus").write_text("0\n")
-    changes = Changes()
-    for cpus in ("0-3", "1-3"):
-        (tmp_path / "cpuset.cpus").write_text("0\n" if cpus == "0-3" else "0-3\n")
-        changes.set_cpus(tmp_path, "cpuset.cpus", CPUSet.parse(cpus), f"AllowedCPUs={cpus}")
-    (setting,) = changes.settings()
-    assert (setting.before, setting.value, setting.properties) == ("0", "1-3", ("AllowedCPUs=1-3",))
-    assert setting.changed
-
-
-@pytest.mark.parametrize(
-    ("quota", "properties"),
-    [
-        (Quota(None), ("CPUQuota=",)),
-        (Quota(100_000), ("CPUQuota=100%", "CPUQuotaPeriodSec=100000us")),
-        (Quota(150_001), ("CPUQuota=151%", "CPUQuotaPeriodSec=100000us")),
-        (Quota(1_000), ("CPUQuota=1%", "CPUQuotaPeriodSec=100000us")),
-        (Quota(25_000, 50_000), ("CPUQuota=50%", "CPUQuotaPeriodSec=50000us")),
-    ],
-)
-def test_a_quota_is_told_in_whole_percent_rounded_up(quota: Quota, properties: tuple[str, ...]) -> None:
-    assert quota.properties() == properties

@@ -1,23 +1,22 @@
-"""KubeTree: the groups of Kubernetes pods in one cgroup hierarchy: where they are, which there are, who is in them.
+"""PodTree: the groups of Kubernetes pods in one cgroup hierarchy: where they are, which exist, who is in them.
 
-Asks the kernel and changes nothing. A group is named by its directory.
+Asks the hierarchy and changes nothing. A group is named by its path.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.node import cgroupfiles as files
-from pinfold.node import kubegrouppaths as paths
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, NoCPUsError
-from pinfold.node.kubegrouppaths import NotInAPodError
-from pinfold.node.procfs import Procfs
+from pinfold.node.podgroups import paths
+from pinfold.node.podgroups.paths import NotInAPodError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.cpuset import CPUSet
+    from pinfold.node.podgroups.driver import Hierarchy
 
 # A kubelet's cgroup root is rarely more than two levels down; containers of others, which could hold anything, are.
 _SEARCHED_LEVELS: Final = 4
@@ -40,14 +39,12 @@ class PooledError(GroupError):
         self.group = group
 
 
-class KubeTree:
-    """The groups below *root*, the hierarchy of the cpuset controller; *kubepods* is that of all pods, if known."""
+class PodTree:
+    """The groups of pods in a *hierarchy*; *kubepods* is the group of all pods, as a path or a slice, if known."""
 
-    def __init__(self, root: Path, *, unified: bool, proc: Path, kubepods: str | None = None) -> None:
-        self.root = root
-        self._unified = unified
-        self._proc = proc
-        self._procfs = Procfs(proc)
+    def __init__(self, hierarchy: Hierarchy, kubepods: str | None = None) -> None:
+        self.root = hierarchy.root
+        self._hierarchy = hierarchy
         self._given = None if kubepods is None else self._path(paths.parse_cgroup_parent(kubepods))
         self._found: Path | None = None
 
@@ -57,31 +54,27 @@ class KubeTree:
 
     def pod(self, cgroup_parent: str) -> Path:
         """Return the group of a pod, by the cgroup parent that its sandbox was made with; it need not exist."""
-        parts = paths.parse_cgroup_parent(cgroup_parent)
-        if paths.pod_depth(parts) != len(parts):
-            raise NotInAPodError(str(self._path(parts)), "pod")
-        return self._path(parts)
+        return self.checked_pod(self._path(paths.parse_cgroup_parent(cgroup_parent)))
 
     def of_process(self, pid: int) -> Path | None:
-        """Return the group of the container that the process is in; None if it has ended, or is in no container.
+        """Return the group of the container that a process is in; None if it has ended, or is in no container.
 
-        A group that the container has made for itself, or its runtime in it, counts as the container's.
+        A group that the container or its runtime made inside the container's group counts as the container's.
         """
-        try:
-            text = files.read(self._proc / str(pid) / "cgroup")
-        except CgroupError as error:
-            if error.name in {"ENOENT", "ESRCH"}:
-                return None
-            raise
-        parts = paths.parse_membership(text, unified=self._unified)
-        depth = None if parts is None else paths.pod_depth(parts)
-        return None if parts is None or depth is None or len(parts) == depth else self._container(parts)
+        group = self._hierarchy.group_of(pid)
+        parts = () if group is None else self.parts(group)
+        depth = paths.pod_depth(parts)
+        return None if depth is None or len(parts) == depth else self._container(parts)
+
+    def exists(self, group: Path) -> bool:
+        """Whether there is such a group now."""
+        return self._hierarchy.exists(group)
 
     def kubepods(self) -> Path | None:
         """Return the group of all pods: the given one, else the nearest to the top; None while there is none."""
         if self._given is not None:
-            return self._given if self._given.is_dir() else None
-        if self._found is None or not self._found.is_dir():
+            return self._given if self.exists(self._given) else None
+        if self._found is None or not self.exists(self._found):
             self._found = self._search()
         return self._found
 
@@ -89,28 +82,53 @@ class KubeTree:
         """Return the groups of all Burstable and of all BestEffort pods, those that exist."""
         top = self.kubepods()
         groups = [] if top is None else [top / paths.qos_name(top.name, qos) for qos in paths.POOLED]
-        return [group for group in groups if group.is_dir()]
+        return [group for group in groups if self.exists(group)]
 
     def guaranteed(self) -> list[Path]:
         """Return the groups of all Guaranteed pods."""
         top = self.kubepods()
-        return [] if top is None else [group for group in files.groups_below(top) if paths.is_pod(top.name, group.name)]
+        return [] if top is None else self._pods(top)
+
+    def down_to_pods(self) -> list[Path]:
+        """Return kubepods, the groups of the classes and those of all pods, each before the groups below it."""
+        top = self.kubepods()
+        above = [] if top is None else [top, *self.pooled()]
+        return [*above, *(pod for group in above for pod in self._pods(group))]
 
     def pods_and_containers(self, above: Path) -> list[Path]:
         """Return the pods below the group of their class, each before its containers; of a pod, its containers."""
-        groups = files.groups_below(above)
         if self._depth(above) is not None:
-            return groups
-        pods = [group for group in groups if paths.is_pod(above.name, group.name)]
-        return [group for pod in pods for group in (pod, *files.groups_below(pod))]
+            return self._hierarchy.below(above)
+        return [group for pod in self._pods(above) for group in (pod, *self._hierarchy.below(pod))]
 
     def containers(self, pod: Path) -> list[Path]:
         """Return the groups of a pod's containers, that of its sandbox included."""
-        return files.groups_below(self.checked_pod(pod))
+        return self._hierarchy.below(self.checked_pod(pod))
 
-    def pod_of(self, container: Path) -> Path:
-        """Return the pod that a container's group is in."""
-        return self.checked_container(container).parent
+    def above(self, group: Path) -> list[Path]:
+        """Return the groups above, from kubepods down to the one that *group* is in; none outside of kubepods."""
+        inside = [path for path in reversed(group.parents) if path.is_relative_to(self.root)]
+        depth = next((depth for depth, path in enumerate(inside) if paths.is_kubepods(path.name)), len(inside))
+        return inside[depth:]
+
+    def below(self, group: Path) -> list[Path]:
+        """Return the group and all groups below it, those above before those below; none if it does not exist."""
+        groups = [group] if self.exists(group) else []
+        for path in groups:  # grows while it is walked
+            groups.extend(self._hierarchy.below(path))
+        return groups
+
+    def members(self, group: Path) -> list[int]:
+        """Return the processes in the group and in all groups below it, ascending; none if it does not exist."""
+        pids: set[int] = set()
+        for path in self.below(group):
+            try:
+                pids |= set(self._hierarchy.members(path))
+            except CgroupError as error:
+                # A threaded group of v2 lists no processes; the group above it that is not threaded has them.
+                if error.name not in {"ENOENT", "ENODEV", "EOPNOTSUPP"}:
+                    raise
+        return sorted(pids)
 
     def checked_pod(self, group: Path) -> Path:
         """Return the group, if it is a pod's."""
@@ -135,7 +153,7 @@ class KubeTree:
             raise NoCPUsError(str(group))
         if paths.is_pooled(self.parts(self.checked(group))):
             raise PooledError(group)
-        if not group.is_dir():
+        if not self.exists(group):
             raise CgroupError(group, f"CPUs {cpus}", "ENOENT", "there is no such group; has it ended?")
 
     def levels(self, group: Path) -> int:
@@ -149,31 +167,6 @@ class KubeTree:
             raise paths.GroupPathError(str(group), f"is not below {self.root}")
         return paths.parse_absolute(f"/{group.relative_to(self.root)}")
 
-    def members(self, group: Path) -> list[int]:
-        """Return the processes in the group and in all groups below it, ascending; none if it is gone."""
-        pids: set[int] = set()
-        for path in self.below(group):
-            try:
-                pids |= set(files.read_pids(path))
-            except CgroupError as error:
-                # A threaded group of v2 lists no processes; the group above it that is not threaded has them.
-                if error.name not in {"ENOENT", "ENODEV", "EOPNOTSUPP"}:
-                    raise
-        return sorted(pids)
-
-    def allowed(self, group: Path) -> dict[int, CPUSet]:
-        """Return the CPUs that each thread in the group, and below it, may use now."""
-        threads = [thread for pid in self.members(group) for thread in self._procfs.threads(pid)]
-        found = ((thread, self._procfs.allowed(thread)) for thread in threads)
-        return {thread: cpus for thread, cpus in found if cpus}
-
-    def below(self, group: Path) -> list[Path]:
-        """Return the group and all groups below it, those above before those below; none if it is gone."""
-        groups = [group] if group.is_dir() else []
-        for path in groups:  # grows while it is walked
-            groups.extend(files.groups_below(path))
-        return groups
-
     def _path(self, parts: paths.Parts) -> Path:
         return self.root.joinpath(*parts)
 
@@ -186,11 +179,14 @@ class KubeTree:
     def _depth(self, group: Path) -> int | None:
         return paths.pod_depth(self.parts(group))
 
+    def _pods(self, above: Path) -> list[Path]:
+        return [group for group in self._hierarchy.below(above) if paths.is_pod(above.name, group.name)]
+
     def _search(self) -> Path | None:
         """Look level by level, so that what a container has made inside its own group is never found first."""
         level = [self.root]
         for _ in range(_SEARCHED_LEVELS):
-            below = [path for group in level for path in files.groups_below(group)]
+            below = [path for group in level for path in self._hierarchy.below(group)]
             found = [path for path in below if paths.is_kubepods(path.name)]
             if len(found) > 1:
                 raise AmbiguousKubepodsError(found)

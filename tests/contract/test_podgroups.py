@@ -1,4 +1,4 @@
-"""The contract of the groups of Kubernetes pods, on the kernel this runs on and with groups made as a kubelet does."""
+"""The contract of the groups of Kubernetes pods, made as a kubelet makes them: on this kernel and simulated."""
 
 from __future__ import annotations
 
@@ -15,46 +15,47 @@ from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
-from pinfold.node.kubegrouppaths import GroupPathError, NotInAPodError
-from pinfold.node.kubesettings import Quota
-from pinfold.node.kubetree import PooledError
+from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
+from pinfold.node.podgroups.settings import Quota
+from pinfold.node.podgroups.tree import PooledError
 from tests.contract import workload
-from tests.contract.kubenode import BESTEFFORT, BURSTABLE, GUARANTEED, Node, inherit
-from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed
+from tests.contract.kubenode import BESTEFFORT, BURSTABLE, GUARANTEED, Host, Kernel, Memory, Node
+from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed_or_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pinfold.node.kubesettings import Setting
+    from pinfold.node.podgroups.settings import Setting
 
-ALL = workload.online()
-FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL, default=0))
+ONLINE = workload.online()
+HAS_KERNEL = len(ONLINE) > 1 and os.geteuid() == 0
+ALL = ONLINE if len(ONLINE) > 1 else CPUSet.parse("0-3")
+FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL))
 REST = ALL - LAST
 NO_SUCH_CPU = CPUSet.of(60_000)
-DRIVERS = ("cgroupfs", "systemd")
-
-pytestmark = pytest.mark.skipif(
-    len(ALL) < 2 or os.geteuid() != 0, reason="needs two CPUs, and to be root as a kubelet is"
-)
+KINDS = ("kernel", "simulated-v1", "simulated-v2")
+NAMINGS = ("cgroupfs", "systemd")
 
 
 def changed(settings: tuple[Setting, ...]) -> dict[str, str]:
     return {str(setting.group / setting.file): setting.value for setting in settings if setting.changed}
 
 
-@pytest.fixture
-def running() -> Iterator[Workload]:
-    everything = Workload()
-    yield everything
-    everything.end()
-
-
-@pytest.fixture(params=DRIVERS)
-def node(request: pytest.FixtureRequest, running: Workload) -> Iterator[Node]:
+def host(kind: str) -> Host:
+    if kind != "kernel":
+        return Memory(ALL, nested=kind == "simulated-v1")
+    if not HAS_KERNEL:
+        pytest.skip("needs two CPUs, and to be root as a kubelet is")
     try:
-        node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", str(request.param), running)
-    except (KindUnavailableError, CgroupError) as error:
+        return Kernel(Workload())
+    except KindUnavailableError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(params=[(kind, naming) for kind in KINDS for naming in NAMINGS], ids="-".join)
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    kind, naming = request.param
+    node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", naming, host(kind))
     yield node
     node.end()
 
@@ -63,14 +64,14 @@ def test_the_pool_moves_every_burstable_and_besteffort_container(node: Node) -> 
     pods = [node.pod(qos, f"{qos[0]}{i}") for qos in (BURSTABLE, BESTEFFORT) for i in range(2)]
     containers = [node.container(pod, f"c{i}", THREADS if i else IDLE) for pod in pods for i in range(2)]
     owner, untouched = node.container(node.pod(GUARANTEED, "g"), "app")
-    for pool in (FIRST, ALL, LAST, FIRST, REST):
-        with workload.counted_writes() as writes:
+    for pool in (FIRST, ALL, LAST, REST):
+        with node.host.counted_writes() as writes:
             settings = node.groups.set_pool(pool)
-        assert [allowed(pid) for _, pid in containers] == [{str(pool)}] * len(containers)
+        assert [node.host.allowed(pid) for _, pid in containers] == [{str(pool)}] * len(containers)
         assert {node.groups.cpus(group) for group, _ in containers} == {pool}
-        assert (node.groups.cpus(owner), allowed(untouched)) == (ALL, {str(ALL)})
+        assert (node.groups.cpus(owner), node.host.allowed(untouched)) == (ALL, {str(ALL)})
         assert set(changed(settings)) == set(writes)
-        if node.unified:
+        if not node.groups.nested:
             assert [Path(path).parent for path in writes] == node.groups.tree.pooled()
 
 
@@ -79,7 +80,7 @@ def test_setting_the_same_pool_again_writes_nothing(node: Node) -> None:
     node.container(node.pod(BURSTABLE, "b"), "app")
     single, _ = node.container(node.pod(GUARANTEED, "mixed"), "helper")
     node.groups.set_pool(REST, [pod], [single])
-    with workload.counted_writes() as writes:
+    with node.host.counted_writes() as writes:
         settings = node.groups.set_pool(REST, [pod], [single])
     assert not writes
     assert settings
@@ -89,9 +90,9 @@ def test_setting_the_same_pool_again_writes_nothing(node: Node) -> None:
 def test_a_container_made_later_starts_inside_the_pool(node: Node) -> None:
     node.groups.set_pool(REST)
     _, pid = node.container(node.pod(BURSTABLE, "later"), "app")
-    assert allowed(pid) == {str(REST)}
+    assert node.host.allowed(pid) == {str(REST)}
     node.groups.set_pool(ALL)
-    assert allowed(pid) == {str(ALL)}
+    assert node.host.allowed(pid) == {str(ALL)}
 
 
 def test_trap_a_container_that_has_read_its_pods_cpus_and_not_written_them_yet_can_still_start(node: Node) -> None:
@@ -99,15 +100,13 @@ def test_trap_a_container_that_has_read_its_pods_cpus_and_not_written_them_yet_c
     shared = node.pod(GUARANTEED, "shared")
     running = [node.container(pod, "app")[1] for pod in (settled, opening, shared)]
     node.groups.set_pool(REST, [shared], settled=[settled])
-    assert [allowed(pid) for pid in running] == [{str(REST)}] * 3
+    assert [node.host.allowed(pid) for pid in running] == [{str(REST)}] * 3
     for pod in (opening, shared):
-        late = pod / "late"
-        late.mkdir()
-        if not node.unified:
-            files.write_cpus(late / "cpuset.mems", files.read_cpus(pod / "cpuset.mems"))
-            files.write_cpus(late / "cpuset.cpus", ALL)  # as read before the others moved
+        late = node.made_inside(pod, "late")
+        if node.groups.nested:
+            node.set_own(late, ALL)  # as the runtime read it before the others moved
     _, pid = node.container(settled, "later")
-    assert allowed(pid) == {str(REST)}
+    assert node.host.allowed(pid) == {str(REST)}
     node.groups.set_pool(REST, [shared])
     assert {node.groups.cpus(pod) for pod in (settled, opening, shared)} == {REST}
 
@@ -118,7 +117,7 @@ def test_guaranteed_pods_without_an_owner_are_in_the_pool(node: Node) -> None:
     _, untouched = node.container(other, "app")
     for pool in (REST, LAST, ALL, FIRST):
         node.groups.set_pool(pool, [pod])
-        assert (allowed(pid), allowed(untouched)) == ({str(pool)}, {str(ALL)})
+        assert (node.host.allowed(pid), node.host.allowed(untouched)) == ({str(pool)}, {str(ALL)})
 
 
 def test_shared_containers_of_mixed_pods_are_set_one_by_one(node: Node) -> None:
@@ -127,9 +126,9 @@ def test_shared_containers_of_mixed_pods_are_set_one_by_one(node: Node) -> None:
     assert node.groups.tree.containers(pod) == sorted([owner, helper, sandbox])
     node.groups.set_pool(REST, [], [helper, sandbox])
     node.groups.set_container(owner, LAST)
-    assert [allowed(each) for each in (pinned, pid, pause)] == [{str(LAST)}, {str(REST)}, {str(REST)}]
+    assert [node.host.allowed(each) for each in (pinned, pid, pause)] == [{str(LAST)}, {str(REST)}, {str(REST)}]
     node.groups.set_pool(FIRST, [], [helper, sandbox])
-    assert [allowed(each) for each in (pinned, pid, pause)] == [{str(LAST)}, {str(FIRST)}, {str(FIRST)}]
+    assert [node.host.allowed(each) for each in (pinned, pid, pause)] == [{str(LAST)}, {str(FIRST)}, {str(FIRST)}]
 
 
 def test_a_pod_that_was_in_the_pool_gets_an_owner_and_loses_it_again(node: Node) -> None:
@@ -140,13 +139,13 @@ def test_a_pod_that_was_in_the_pool_gets_an_owner_and_loses_it_again(node: Node)
     node.groups.open_pod(pod, LAST)
     owner, pinned = node.container(pod, "app", own=LAST)
     node.groups.set_container(owner, LAST)
-    assert (allowed(pinned), allowed(pid)) == ({str(LAST)}, {str(REST)})
-    node.running.end(pinned)
-    files.remove_group(owner)
+    assert (node.host.allowed(pinned), node.host.allowed(pid)) == ({str(LAST)}, {str(REST)})
+    node.host.end(pinned)
+    node.host.remove(owner)
     node.groups.set_pool(ALL, [pod])
-    assert (allowed(pid), node.groups.cpus(pod)) == ({str(ALL)}, ALL)
+    assert (node.host.allowed(pid), node.groups.cpus(pod)) == ({str(ALL)}, ALL)
     node.groups.set_pool(FIRST, [pod])
-    assert allowed(pid) == {str(FIRST)}
+    assert node.host.allowed(pid) == {str(FIRST)}
 
 
 def test_trap_an_owner_whose_pod_has_other_cpus_does_not_fall_back_to_those(node: Node) -> None:
@@ -154,7 +153,7 @@ def test_trap_an_owner_whose_pod_has_other_cpus_does_not_fall_back_to_those(node
     owner, pid = node.container(pod, "app")
     node.groups.set_pool(REST, [pod])
     node.groups.set_container(owner, LAST)
-    assert (node.groups.cpus(owner), allowed(pid)) == (LAST, {str(LAST)})
+    assert (node.groups.cpus(owner), node.host.allowed(pid)) == (LAST, {str(LAST)})
 
 
 def test_trap_opening_a_pod_does_not_let_the_others_in_it_onto_the_owners_cpus(node: Node) -> None:
@@ -162,7 +161,7 @@ def test_trap_opening_a_pod_does_not_let_the_others_in_it_onto_the_owners_cpus(n
     _, pid = node.container(pod, "helper")
     node.groups.set_pool(REST, [pod])
     settings = node.groups.open_pod(pod, LAST)
-    assert (node.groups.cpus(pod), allowed(pid)) == (ALL, {str(REST)})
+    assert (node.groups.cpus(pod), node.host.allowed(pid)) == (ALL, {str(REST)})
     assert changed(settings)
     assert not changed(node.groups.open_pod(pod, LAST))
 
@@ -175,40 +174,39 @@ def test_trap_a_shared_container_with_cpus_of_its_own_follows_the_pool(node: Nod
     pods = [] if qos else [pod]
     for pool in (REST, ALL, FIRST):
         node.groups.set_pool(pool, pods)
-        assert (allowed(pid), allowed(other)) == ({str(pool)}, {str(pool)})
+        assert (node.host.allowed(pid), node.host.allowed(other)) == ({str(pool)}, {str(pool)})
         assert {node.groups.cpus(group) for group in (disjoint, inherits)} == {pool}
-        assert files.read_cpus(disjoint / "cpuset.cpus") == pool
+        assert node.own(disjoint) == pool
 
 
 def test_a_group_that_a_workload_made_inside_its_container_stays_within_it(node: Node) -> None:
     container, pid = node.container(node.pod(BURSTABLE, "x"), "engine")
     inner = node.made_inside(container, "inner")
-    files.add_process(inner, pid)
-    if node.unified:
-        files.write_once(container / "cgroup.subtree_control", "+cpuset")
-    files.write_cpus(inner / "cpuset.cpus", LAST)
+    node.host.put(pid, inner)
+    node.host.driver.hand_down_to(inner)
+    node.set_own(inner, LAST)
     seen = []
     for pool in (REST, ALL, FIRST):
         node.groups.set_pool(pool)
         assert node.groups.cpus(container) == pool
-        seen.append(allowed(pid))
+        seen.append(node.host.allowed(pid))
     # The kernel of v2 remembers what the workload wanted; on v1 it has to be overwritten.
-    assert seen == [{str(REST)}, {str(LAST if node.unified else ALL)}, {str(FIRST)}]
+    assert seen == [{str(REST)}, {str(ALL if node.groups.nested else LAST)}, {str(FIRST)}]
 
 
 def test_deeper_groups_follow_or_keep_what_is_left_of_their_own(node: Node) -> None:
-    if node.unified:
+    if not node.groups.nested:
         pytest.skip("the kernel of cgroup v2 does it")
     container, _ = node.container(node.pod(BURSTABLE, "x"), "engine")
     everything = node.made_inside(container, "everything")
     deepest = [node.made_inside(everything, name, own) for name, own in (("first", FIRST), ("last", LAST))]
-    empty = container / "empty"
-    empty.mkdir()
+    empty = node.made_inside(container, "empty")
+    node.set_own(empty, EMPTY)
     node.groups.set_pool(REST)
     assert [node.groups.cpus(group) for group in (everything, *deepest)] == [REST, FIRST, REST]
     node.groups.set_pool(LAST)
     assert [node.groups.cpus(group) for group in (everything, *deepest)] == [LAST, LAST, LAST]
-    assert not files.read_cpus(empty / "cpuset.cpus")
+    assert not node.own(empty)
 
 
 def test_cpus_and_nodes_of_an_owner_are_set_and_its_quota_lifted_with_its_pods(node: Node) -> None:
@@ -220,12 +218,11 @@ def test_cpus_and_nodes_of_an_owner_are_set_and_its_quota_lifted_with_its_pods(n
     nodes = node.groups.mems(owner)
     before = node.groups.quota(pod)
     settings = node.groups.set_container(owner, LAST, CPUSet.of(nodes.lowest))
-    unlimited = "max 100000" if node.unified else "-1"
-    assert (node.quota_file(pod), node.quota_file(owner)) == (unlimited, unlimited)
+    assert node.host.quota_text(pod) == node.host.quota_text(owner)
+    assert node.host.quota_text(pod) in {"max 100000", "-1"}
     assert (node.groups.quota(pod), node.groups.quota(owner)) == (Quota(None), Quota(None))
-    assert (allowed(pid), node.groups.mems(owner)) == ({str(LAST)}, CPUSet.of(nodes.lowest))
-    assert set(node.groups.tree.allowed(owner).values()) == {LAST}
-    assert len(node.groups.tree.allowed(owner)) == 6
+    assert (node.host.allowed(pid), node.groups.mems(owner)) == ({str(LAST)}, CPUSet.of(nodes.lowest))
+    assert node.groups.tree.members(owner) == [pid]
     assert len(changed(settings)) >= 3
     assert not changed(node.groups.set_container(owner, LAST, CPUSet.of(nodes.lowest)))
     node.groups.set_quota(pod, before)
@@ -247,21 +244,19 @@ def test_owners_move_grow_and_shrink(node: Node) -> None:
     owner, pid = node.container(node.pod(GUARANTEED, "g"), "app", THREADS)
     for cpus in (LAST, FIRST, ALL, REST, LAST):
         node.groups.set_container(owner, cpus)
-        assert (allowed(pid), node.groups.cpus(owner)) == ({str(cpus)}, cpus)
+        assert (node.host.allowed(pid), node.groups.cpus(owner)) == ({str(cpus)}, cpus)
 
 
 def test_what_has_gone_meanwhile_is_passed_over(node: Node) -> None:
     pod = node.pod(GUARANTEED, "gone")
     container, pid = node.container(pod, "app")
-    node.running.end(pid)
-    for root in node.roots:
-        files.remove_group(root / container.relative_to(node.groups.tree.root))
+    node.host.end(pid)
+    node.host.remove(container)
     assert container not in {setting.group for setting in node.groups.set_pool(ALL, [], [container])}
-    for root in node.roots:
-        files.remove_group(root / pod.relative_to(node.groups.tree.root))
+    node.host.remove(pod)
     _, pid = node.container(node.pod(BURSTABLE, "b"), "app")
     node.groups.set_pool(REST, [pod], [container])
-    assert allowed(pid) == {str(REST)}
+    assert node.host.allowed(pid) == {str(REST)}
     assert node.groups.tree.members(container) == []
     with pytest.raises(CgroupError, match=r"app.*no such group"):
         node.groups.set_container(container, LAST)
@@ -275,10 +270,8 @@ def test_containers_made_and_ended_while_the_pool_changes_are_inside_it_at_last(
         while not stop.is_set():
             group = pod / f"c{uuid.uuid4().hex}"
             with suppress(CgroupError):
-                files.make_group(group)
-                if not node.unified:
-                    inherit(group)
-            files.remove_group(group)
+                node.host.make_inside(group)
+            node.host.remove(group)
 
     runtime = threading.Thread(target=come_and_go)
     runtime.start()
@@ -292,11 +285,12 @@ def test_containers_made_and_ended_while_the_pool_changes_are_inside_it_at_last(
 
 
 def test_children_forked_meanwhile_move_too(node: Node) -> None:
+    if not isinstance(node.host, Kernel):
+        pytest.skip("nothing forks in memory")
     group, pid = node.container(node.pod(BESTEFFORT, "x"), "storm", FORK_STORM)
     node.groups.set_pool(REST)
     assert pid in node.groups.tree.members(group)
-    for cpus in node.groups.tree.allowed(group).values():
-        assert cpus == REST
+    assert {cpus for member in node.groups.tree.members(group) for cpus in allowed_or_gone(member)} == {str(REST)}
 
 
 def test_a_cpu_that_does_not_exist_is_refused_with_path_and_value(node: Node) -> None:
@@ -308,7 +302,7 @@ def test_a_cpu_that_does_not_exist_is_refused_with_path_and_value(node: Node) ->
     with pytest.raises(CgroupError, match=r"cpuset\.cpus: .*60000 → ERANGE: no such CPU"):
         node.groups.set_container(owner, NO_SUCH_CPU)
     assert [node.groups.cpus(group) for group in node.groups.tree.pooled()] == [REST, REST]
-    assert allowed(pid) == {str(ALL)}
+    assert node.host.allowed(pid) == {str(ALL)}
 
 
 def test_no_cpus_are_refused(node: Node) -> None:
@@ -346,35 +340,79 @@ def test_a_process_leads_to_its_container(node: Node) -> None:
     group, pid = node.container(node.pod(BURSTABLE, "b"), "app")
     assert node.groups.tree.of_process(pid) == group
     inner = node.made_inside(group, "inner")
-    files.add_process(inner, pid)
+    node.host.put(pid, inner)
     assert node.groups.tree.of_process(pid) == group
     assert node.groups.tree.members(group) == [pid]
     assert node.groups.tree.of_process(os.getpid()) is None
-    node.running.end(pid)
+    node.host.end(pid)
     assert node.groups.tree.of_process(pid) is None
 
 
 def test_a_controller_that_is_not_handed_down_is(node: Node) -> None:
-    if not node.unified:
-        pytest.skip("each controller of cgroup v1 is a hierarchy of its own")
-    node.handed_down = "+cpu"
+    if node.groups.nested or not isinstance(node.host, Kernel):
+        pytest.skip("only cgroup v2 hands controllers down")
+    node.host.handed_down = "+cpu"
     for qos in (BURSTABLE, BESTEFFORT):
         files.write_once(node.kubepods / "cgroup.subtree_control", "-cpuset")
         group, pid = node.container(node.pod(qos, "x"), "app")
         assert node.groups.cpus(group) == ALL
         node.groups.set_pool(REST)
-        assert (allowed(pid), node.groups.cpus(group)) == ({str(REST)}, REST)
+        assert (node.host.allowed(pid), node.groups.cpus(group)) == ({str(REST)}, REST)
     owner, pid = node.container(node.pod(GUARANTEED, "g"), "app")
     node.groups.set_container(owner, LAST)
-    assert allowed(pid) == {str(LAST)}
+    assert node.host.allowed(pid) == {str(LAST)}
 
 
 def test_a_group_above_that_forbids_the_cpus_is_said(node: Node) -> None:
-    files.write_cpus(node.kubepods.parent / "cpuset.cpus", ALL)
-    files.write_cpus(node.kubepods / "cpuset.cpus", FIRST) if node.unified else None
+    node.set_own(node.kubepods.parent, ALL)
+    if not node.groups.nested:
+        node.set_own(node.kubepods, FIRST)
     owner, _ = node.container(node.pod(GUARANTEED, "g"), "app")
-    if not node.unified:
+    if node.groups.nested:
         for group in (*reversed(node.groups.tree.below(node.kubepods)), node.kubepods.parent):
-            files.write_cpus(group / "cpuset.cpus", FIRST)
+            node.set_own(group, FIRST)
     with pytest.raises(CgroupError, match=rf"{LAST} → .*(groups? above)"):
         node.groups.set_container(owner, LAST)
+
+
+def test_widening_all_gives_every_group_down_to_the_pods_all_cpus_again_and_leaves_owners_theirs(node: Node) -> None:
+    shared, mixed = node.pod(GUARANTEED, "shared"), node.pod(GUARANTEED, "mixed")
+    sharers = [node.container(pod, "app") for pod in (node.pod(BURSTABLE, "b"), node.pod(BESTEFFORT, "e"), shared)]
+    helper, owner = node.container(mixed, "helper"), node.container(mixed, "owner")
+    node.groups.set_pool(REST, [shared], [helper[0]])
+    node.groups.set_container(owner[0], LAST)
+    assert {*map(node.groups.cpus, node.groups.tree.down_to_pods())} >= {REST}
+    with node.host.counted_writes() as writes:
+        settings = node.groups.widen_all(ALL, [group for group, _ in (*sharers, helper)])
+    assert {*map(node.groups.cpus, node.groups.tree.down_to_pods())} == {ALL}
+    assert [node.host.allowed(pid) for _, pid in (*sharers, helper)] == [{str(ALL)}] * 4
+    assert node.host.allowed(owner[1]) == {str(LAST)}
+    assert node.host.allowed(node.container(node.pod(BESTEFFORT, "new"), "app")[1]) == {str(ALL)}
+    written = [Path(path).parent for path in writes]
+    assert not any(above in written[place:] for place, group in enumerate(written) for above in group.parents)
+    assert set(changed(settings)) == set(writes)
+    assert not changed(node.groups.widen_all(ALL))
+
+
+def test_widening_all_widens_no_container_that_is_not_named(node: Node) -> None:
+    group, pid = node.container(node.pod(BURSTABLE, "b"), "app", own=FIRST)
+    node.groups.set_pool(REST)
+    node.groups.widen_all(ALL)
+    assert (node.own(group), node.host.allowed(pid)) == (REST, {str(REST)})
+
+
+def test_widening_all_skips_containers_that_are_gone(node: Node) -> None:
+    pod = node.pod(BURSTABLE, "b")
+    node.groups.set_pool(REST)
+    node.groups.widen_all(ALL, [pod / "gone"])
+    assert node.groups.cpus(pod) == ALL
+
+
+def test_widening_all_says_if_a_group_did_not_get_its_cpus(node: Node) -> None:
+    node.groups.set_pool(FIRST)
+    for group in (node.kubepods, node.kubepods.parent):
+        node.set_own(group, FIRST)
+    with pytest.raises(CgroupError, match=rf"{ALL} → .*groups? above"):
+        node.groups.widen_all(ALL)
+    with pytest.raises(NoCPUsError):
+        node.groups.widen_all(EMPTY)
