@@ -47,9 +47,9 @@ class PodPlaces:
         """Return the container's group, if there is one yet."""
         tree = self.groups.tree
         group = tree.container(container.cgroups_path) if container.cgroups_path else None
-        if (group is None or not group.is_dir()) and container.pid:
+        if (group is None or not tree.exists(group)) and container.pid:
             group = tree.of_process(container.pid)
-        return group if group is not None and group.is_dir() else None
+        return group if group is not None and tree.exists(group) else None
 
     def cpus(self, container: RuntimeContainer) -> CPUSet:
         """Return the CPUs that the kernel lets the container use; none if it has no group."""
@@ -75,7 +75,7 @@ class PodPlaces:
         parent = self.roster.pods[pod_id].cgroup_parent
         if parent:
             group = tree.pod(parent)
-            return group if group.is_dir() else None
+            return group if tree.exists(group) else None
         groups = (self.group(container) for container in self.roster.containers_of(pod_id))
         return next((group.parent for group in groups if group is not None), None)
 
