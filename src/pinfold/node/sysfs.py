@@ -63,7 +63,7 @@ def read_online(tree: Tree) -> tuple[int, int]:
     online = tree.mask(["cpu/online"], [])
     if not online:
         if directories:
-            tree.warn("cpu/online: missing; taken from cpuN/online, or every cpuN directory")
+            tree.warn("cpu/online", "missing; taken from cpuN/online, or every cpuN directory")
         online = _mask_of(cpu for cpu in cpus_of(directories) if tree.number(f"cpu/cpu{cpu}/online") != 0)
     elif directories and online & ~directories:
         _warn_about(tree, online & ~directories, "online, but without a directory; ignored")
@@ -98,7 +98,7 @@ def read_distances(tree: Tree, nodes: Mapping[int, int]) -> dict[int, dict[int, 
             distances[node] = dict(zip(order, map(int, words), strict=True))
         else:
             found = excerpt(" ".join(words))
-            tree.warn(f"node/node{node}/distance: expected {len(order)} numbers, found {found}; ignored")
+            tree.warn(f"node/node{node}/distance", f"expected {len(order)} numbers, found {found}; ignored")
     return distances
 
 
@@ -158,7 +158,7 @@ def _uncore_caches(tree: Tree, online: int) -> dict[int, int]:
                 continue
             mask = tree.mask([f"{cache}/shared_cpu_list"], [f"{cache}/shared_cpu_map"])
             if mask is None:
-                tree.warn(f"{cache}: does not say which CPUs share it; ignored")
+                tree.warn(cache, "does not say which CPUs share it; ignored")
                 continue
             ids[cpu] = tree.number(f"{cache}/id")
             return mask
@@ -200,7 +200,7 @@ def _nodes_by_cpu_links(tree: Tree, online: int) -> dict[int, int]:
 
 def _warn_about(tree: Tree, cpus: int, problem: str) -> None:
     if cpus:
-        tree.warn(f"CPUs {format_list(cpus)}: {problem}")
+        tree.warn(f"CPUs {format_list(cpus)}", problem)
 
 
 def _mask_of(cpus: Iterable[int]) -> int:

@@ -297,7 +297,7 @@ DAMAGES = {
         files=("cpu/cpu*/topology/core_id", *SIBLINGS),
         content=b"zero",
         warnings=(
-            f"cpu/cpu0/topology/core_id: {NOT_A_NUMBER}",
+            f"cpu/cpuN/topology/core_id (CPUs 0-15): {NOT_A_NUMBER}",
             "CPUs 0-15: on an unknown core; each is taken for a core of its own",
         ),
         changes=lambda topology: [core.mask for core in topology.cores],
@@ -365,7 +365,7 @@ DAMAGES = {
     ),
     "sharing CPUs missing": Damage(
         files=("cpu/cpu*/cache/index3/shared_cpu_*",),
-        warnings=("cpu/cpu0/cache/index3: does not say which CPUs share it; ignored",),
+        warnings=("cpu/cpuN/cache/index3 (CPUs 0-15): does not say which CPUs share it; ignored",),
         changes=lambda topology: {row.uncore for row in topology.cpus},
         into={None},
     ),
@@ -378,7 +378,7 @@ DAMAGES = {
     "cache levels garbled": Damage(
         files=("cpu/cpu*/cache/index3/level",),
         content=b"zero",
-        warnings=(f"cpu/cpu0/cache/index3/level: {NOT_A_NUMBER}",),
+        warnings=(f"cpu/cpuN/cache/index3/level (CPUs 0-15): {NOT_A_NUMBER}",),
         changes=lambda topology: ({row.uncore for row in topology.cpus}, sizes(topology)),
         into=({None}, (2, 2, 2, 8)),
     ),
