@@ -39,6 +39,10 @@ class Files:
     uncore_level: int = 3
     cache_ids: tuple[int, ...] | None = None
     """What the id files of the uncore caches say; () if there are none."""
+    uncore_lists: Literal["right", "of other CPUs"] = "right"
+    uncore_maps: Literal["right", "zero"] = "right"
+    untold_uncore: tuple[str, ...] = ()
+    """Uncore caches whose CPUs a reader cannot find, because every file of theirs is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Topology from a sysfs tree, live or recorded.
 
-Where a fact is missing the next file that can tell is asked, in this order:
+Where a file is missing or wrong the next one that can tell is asked, in this order:
 
 - online: cpu/online; each cpuN/online; every cpuN directory. Offline: cpu/present (or the directories) less online.
 - core: core_cpus or thread_siblings, as list or map; (package, die, book, core_id); unknown.
@@ -10,7 +10,8 @@ Where a fact is missing the next file that can tell is asked, in this order:
 - uncore cache: shared_cpu_list or shared_cpu_map of the first cache above level 2, named by its id file if all such
   caches have one of their own, else numbered by their lowest CPU; unknown.
 
-Each group is read once, not once for each of its CPUs.
+A file about the core, package or cache of a CPU that leaves out this CPU is wrong. Every wrong file is a warning. Each
+group is read once, not once for each of its CPUs.
 """
 
 from __future__ import annotations
@@ -102,15 +103,14 @@ def read_distances(tree: Tree, nodes: Mapping[int, int]) -> dict[int, dict[int, 
     return distances
 
 
-def _cores(tree: Tree, online: int) -> list[int]:
-    def siblings(cpu: int) -> int | None:
-        topology = f"cpu/cpu{cpu}/topology"
-        return tree.mask(
-            [f"{topology}/core_cpus_list", f"{topology}/thread_siblings_list"],
-            [f"{topology}/core_cpus", f"{topology}/thread_siblings"],
-        )
+def uncore_directory(tree: Tree, cpu: int) -> str | None:
+    """Return the directory of the uncore cache: the first cache above level 2."""
+    caches = (f"cpu/cpu{cpu}/cache/index{index}" for index in tree.numbered(f"cpu/cpu{cpu}/cache", "index"))
+    return next((cache for cache in caches if (tree.number(f"{cache}/level") or 0) > _LAST_CORE_LEVEL), None)
 
-    groups, missing = _partition(online, siblings)
+
+def _cores(tree: Tree, online: int) -> list[int]:
+    groups, missing = _groups(online, lambda cpu: _siblings(tree, cpu, "core_cpus", "thread_siblings"))
     by_id: dict[tuple[int | None, ...], int] = {}
     for cpu in cpus_of(missing):
         core = tree.number(f"cpu/cpu{cpu}/topology/core_id")
@@ -124,14 +124,7 @@ def _cores(tree: Tree, online: int) -> list[int]:
 
 
 def _sockets(tree: Tree, online: int, cores: list[int]) -> dict[int, int]:
-    def package(cpu: int) -> int | None:
-        topology = f"cpu/cpu{cpu}/topology"
-        return tree.mask(
-            [f"{topology}/package_cpus_list", f"{topology}/core_siblings_list"],
-            [f"{topology}/package_cpus", f"{topology}/core_siblings"],
-        )
-
-    groups, missing = _partition(online, package)
+    groups, missing = _groups(online, lambda cpu: _siblings(tree, cpu, "package_cpus", "core_siblings"))
     sockets: dict[int, int] = {}
     unnamed: list[int] = []
     # CPUs of one package share its id; those that name no package are asked one by one.
@@ -152,27 +145,38 @@ def _uncore_caches(tree: Tree, online: int) -> dict[int, int]:
     ids: dict[int, int | None] = {}
 
     def shared(cpu: int) -> int | None:
-        for index in tree.numbered(f"cpu/cpu{cpu}/cache", "index"):
-            cache = f"cpu/cpu{cpu}/cache/index{index}"
-            if (tree.number(f"{cache}/level") or 0) <= _LAST_CORE_LEVEL:
-                continue
-            mask = tree.mask([f"{cache}/shared_cpu_list"], [f"{cache}/shared_cpu_map"])
-            if mask is None:
-                tree.warn(cache, "does not say which CPUs share it; ignored")
-                continue
-            ids[cpu] = tree.number(f"{cache}/id")
-            return mask
-        return None
+        cache = uncore_directory(tree, cpu)
+        if cache is None:
+            return None
+        ids[cpu] = tree.number(f"{cache}/id")
+        return _shared(tree, cache, cpu)
 
-    caches, _missing = _partition(online, shared)
-    names = [ids.get(asked) for asked in caches]
+    caches, _missing = _groups(online, shared)
+    names = [ids[asked] for asked in caches]
     if None in names or len(set(names)) < len(names):
-        names = list(range(len(caches)))
+        order = sorted(caches.values(), key=_lowest)
+        names = [order.index(cache) for cache in caches.values()]
     return {name: cache for name, cache in zip(names, caches.values(), strict=True) if name is not None}
 
 
-def _partition(online: int, group_of: Callable[[int], int | None]) -> tuple[dict[int, int], int]:
-    """Return the groups by the one CPU that was asked for each, in the order of their lowest CPU; and who has none."""
+def _shared(tree: Tree, cache: str, cpu: int) -> int | None:
+    # Both files are read: there are few caches, and the kubelet goes by the map where we go by the list.
+    listed = tree.mask([f"{cache}/shared_cpu_list"], [], cpu=cpu)
+    mapped = tree.mask([], [f"{cache}/shared_cpu_map"], cpu=cpu)
+    if listed is None and mapped is None:
+        tree.warn(cache, "no file says which CPUs share this cache; the cache is unknown")
+    elif listed is not None and mapped is not None and listed != mapped:
+        tree.warn(cache, "shared_cpu_list and shared_cpu_map name different CPUs; the list is used")
+    return mapped if listed is None else listed
+
+
+def _siblings(tree: Tree, cpu: int, *names: str) -> int | None:
+    paths = [f"cpu/cpu{cpu}/topology/{name}" for name in names]
+    return tree.mask([f"{path}_list" for path in paths], paths, cpu=cpu)
+
+
+def _groups(online: int, group_of: Callable[[int], int | None]) -> tuple[dict[int, int], int]:
+    """Return the groups by the one CPU that was asked for each, and the CPUs that no group names."""
     groups: dict[int, int] = {}
     missing = 0
     rest = online
@@ -183,11 +187,11 @@ def _partition(online: int, group_of: Callable[[int], int | None]) -> tuple[dict
             missing |= 1 << cpu
             rest ^= 1 << cpu
         else:
+            groups[cpu] = mask & online
+            rest &= ~mask
             # A CPU that says nothing itself is where others say it is.
-            groups[cpu] = (mask | 1 << cpu) & (rest | missing)
-            rest &= ~groups[cpu]
-            missing &= ~groups[cpu]
-    return dict(sorted(groups.items(), key=lambda group: _lowest(group[1]))), missing
+            missing &= ~mask
+    return groups, missing
 
 
 def _nodes_by_cpu_links(tree: Tree, online: int) -> dict[int, int]:

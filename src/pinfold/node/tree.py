@@ -59,10 +59,11 @@ class Tree:
         self._unusable(path, ParseError(f"expected a number, found {excerpt(text)}"))
         return None
 
-    def mask(self, lists: Sequence[str], maps: Sequence[str]) -> int | None:
+    def mask(self, lists: Sequence[str], maps: Sequence[str], *, cpu: int | None = None) -> int | None:
         """Return the CPUs in the first file that can be used: a list if there is one, else a hex map.
 
-        The kind of file that answered last time is asked first: a kernel writes the same files for all CPUs.
+        With *cpu*, the files are about a group of this CPU: a file that leaves it out is wrong and not used. The kind
+        of file that answered last time is asked first: a kernel writes the same files for all CPUs.
         """
         paths = (*lists, *maps)
         kind = (paths[0].rpartition("/")[2], len(paths))
@@ -70,6 +71,9 @@ class Tree:
         for i in (best, *(i for i in range(len(paths)) if i != best)):
             mask = self._mask(paths[i], CPUSet.parse if i < len(lists) else CPUSet.parse_mask)
             if mask is None:
+                continue
+            if cpu is not None and not mask >> cpu & 1:
+                self.warn(paths[i], "leaves out its own CPU; ignored" if mask else "names no CPU; ignored")
                 continue
             self._answered[kind] = i
             return mask

@@ -292,6 +292,24 @@ DAMAGES = {
     "core lists missing, maps there": Damage(
         files=("cpu/cpu*/topology/core_cpus_list", "cpu/cpu*/topology/thread_siblings_list")
     ),
+    "core_cpus_list of one CPU leaves it out": Damage(
+        files=("cpu/cpu0/topology/core_cpus_list",),
+        content=b"1\n",
+        warnings=("cpu/cpu0/topology/core_cpus_list: leaves out its own CPU; ignored",),
+    ),
+    "core lists empty, maps there": Damage(
+        files=("cpu/cpu*/topology/core_cpus_list", "cpu/cpu*/topology/thread_siblings_list"),
+        content=b"\n",
+        warnings=(
+            "cpu/cpu0/topology/core_cpus_list: names no CPU; ignored",
+            "cpu/cpu0/topology/thread_siblings_list: names no CPU; ignored",
+        ),
+    ),
+    "a core claims a CPU of another": Damage(
+        files=("cpu/cpu1/topology/core_cpus_list",),
+        content=b"0-1,9\n",
+        warnings=("core also claims CPUs 0, which another core has; the first one keeps them",),
+    ),
     "core files missing, core_id there": Damage(files=SIBLINGS),
     "core files missing, core_id garbled": Damage(
         files=("cpu/cpu*/topology/core_id", *SIBLINGS),
@@ -314,6 +332,11 @@ DAMAGES = {
         files=("cpu/cpu1/topology/physical_package_id",),
         content=b"zero",
         warnings=(f"cpu/cpu1/topology/physical_package_id: {NOT_A_NUMBER}",),
+    ),
+    "one package_cpus_list leaves out its CPU": Damage(
+        files=("cpu/cpu1/topology/package_cpus_list",),
+        content=b"0\n",
+        warnings=("cpu/cpu1/topology/package_cpus_list: leaves out its own CPU; ignored",),
     ),
     "package ids missing, files there": Damage(files=("cpu/cpu*/topology/physical_package_id",)),
     "package ids -1 as some kernels print it": Damage(
@@ -363,9 +386,17 @@ DAMAGES = {
         content=b"zero",
         warnings=(f"cpu/cpu0/cache/index3/shared_cpu_list: {NOT_A_LIST}",),
     ),
+    "a cache claims a CPU of another": Damage(
+        files=("cpu/cpu1/cache/index3/shared_cpu_list",),
+        content=f"0,{ODD}\n".encode(),
+        warnings=(
+            "cpu/cpu1/cache/index3: shared_cpu_list and shared_cpu_map name different CPUs; the list is used",
+            "uncore cache 1 also claims CPUs 0, which another uncore cache has; the first one keeps them",
+        ),
+    ),
     "sharing CPUs missing": Damage(
         files=("cpu/cpu*/cache/index3/shared_cpu_*",),
-        warnings=("cpu/cpuN/cache/index3 (CPUs 0-15): does not say which CPUs share it; ignored",),
+        warnings=("cpu/cpuN/cache/index3 (CPUs 0-15): no file says which CPUs share this cache; the cache is unknown",),
         changes=lambda topology: {row.uncore for row in topology.cpus},
         into={None},
     ),
@@ -447,6 +478,15 @@ def test_cpu_that_does_not_name_its_cache_has_the_one_whose_other_cpus_name_it(c
     assert discover(root) == expected(machine)
 
 
+def test_cache_is_unknown_where_only_a_cache_above_it_names_its_cpus(root: Path) -> None:
+    write_sysfs(machine_called("laptop"), root)
+    for cache in (root / "sys/devices/system/cpu").glob("cpu[0-9]/cache"):
+        shutil.copytree(cache / "index3", cache / "index4")
+        (cache / "index4/level").write_text("4\n")
+    Damage(files=("cpu/cpu*/cache/index3/shared_cpu_*",)).do(root)
+    assert {row.uncore for row in discover(root).cpus} == {None}
+
+
 def test_empty_file_of_online_cpus_is_as_good_as_none(root: Path) -> None:
     machine = machine_called("two-sockets-smt")
     write_sysfs(machine, root)
@@ -466,6 +506,18 @@ def test_kubelet_takes_the_package_for_the_node_where_there_are_no_nodes(root: P
 def test_kubelet_takes_the_socket_for_the_cache_that_has_no_id(root: Path) -> None:
     write_sysfs(machine_called("cache-ids-missing"), root)
     assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0}
+
+
+@pytest.mark.parametrize("name", ["cache-maps-zero", "cache-lists-of-other-cpus"])
+def test_kubelet_takes_the_cache_by_its_id_whatever_its_list_says(name: str, root: Path) -> None:
+    write_sysfs(machine_called(name), root)
+    assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
+
+
+def test_kubelet_counts_the_cpus_of_a_cache_in_its_map(root: Path) -> None:
+    write_sysfs(machine_called("several-caches-in-a-node"), root)
+    Damage(files=("cpu/cpu*/cache/index3/shared_cpu_map",), content=b"0f0f\n").do(root)
+    assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
 
 
 def test_kubelet_on_s390_takes_a_cache_that_has_no_id_for_cache_0(root: Path) -> None:
