@@ -42,7 +42,11 @@ def _write_topology(machine: Machine, place: int, directory: Path) -> None:
     if not files.topology:
         return
     socket = machine.socket_of(core)
-    package = mask(machine.sockets[socket]) if socket is not None and files.package_is == "socket" else core
+    package = {
+        "socket": core if socket is None else mask(machine.sockets[socket]),
+        "core": core,
+        "machine": machine.present,
+    }[files.package_is]
     _write(directory / "physical_package_id", str(socket if files.package_id is None else files.package_id))
     _write(directory / "core_id", str(machine.core_id(place)))
     for name, ids in (("die_id", files.die_ids), ("cluster_id", files.cluster_ids), ("book_id", files.book_ids)):

@@ -63,6 +63,13 @@ MACHINES: Final = [
         files=Files(core_ids=(0, 1, 0), book_ids=(0, 0, 1), siblings=False, caches=False),
     ),
     Machine(
+        name="package-files-span-two-sockets",
+        cores="0 1 2 3 4 5",
+        sockets={0: "0-3", 1: "4-5"},
+        nodes={0: "0-5"},
+        files=Files(core_ids=(0, 1, 2, 3, 0, 1), package_is="machine", caches=False),
+    ),
+    Machine(
         name="package-unknown-but-grouped",
         cores="0 1 2 3",
         sockets={0: "0-1", 1: "2-3"},

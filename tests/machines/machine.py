@@ -30,7 +30,8 @@ class Files:
     old_names: bool = True
     new_names: bool = True
     package_id: int | None = None
-    package_is: Literal["socket", "core"] = "socket"
+    package_is: Literal["socket", "core", "machine"] = "socket"
+    """Which CPUs the sibling files of the package name."""
     core_ids: tuple[int, ...] = ()
     die_ids: tuple[int, ...] = ()
     cluster_ids: tuple[int, ...] = ()

@@ -4,14 +4,16 @@ Where a file is missing or wrong the next one that can tell is asked, in this or
 
 - online: cpu/online; each cpuN/online; every cpuN directory. Offline: cpu/present (or the directories) less online.
 - core: core_cpus or thread_siblings, as list or map; (package, die, book, core_id); unknown.
-- socket: physical_package_id if it is not negative; package_cpus or core_siblings, if they tell more than the cores
-  do, numbered by their lowest CPU; unknown.
+- socket: physical_package_id if it is not negative, of the CPU itself, the others of its core, or those in its
+  package_cpus or core_siblings; these files, if they tell more than the cores do, numbered by their lowest CPU;
+  unknown.
 - NUMA node: nodeN/cpulist, nodeN/cpumap, the cpuN links in nodeN, the nodeN link in cpuN; unknown.
 - uncore cache: shared_cpu_list or shared_cpu_map of the first cache above level 2, named by its id file if all such
   caches have one of their own, else numbered by their lowest CPU; unknown.
 
-A file about the core, package or cache of a CPU that leaves out this CPU is wrong. Every wrong file is a warning. Each
-group is read once, not once for each of its CPUs.
+A file about the core, package or cache of a CPU that leaves out this CPU is wrong. Every wrong file, and every
+assumption made for want of a file, is a warning. Package ids are read for each CPU; the files of cores, packages and
+caches once for each group, not for each of its CPUs.
 """
 
 from __future__ import annotations
@@ -124,21 +126,40 @@ def _cores(tree: Tree, online: int) -> list[int]:
 
 
 def _sockets(tree: Tree, online: int, cores: list[int]) -> dict[int, int]:
-    groups, missing = _groups(online, lambda cpu: _siblings(tree, cpu, "package_cpus", "core_siblings"))
-    sockets: dict[int, int] = {}
-    unnamed: list[int] = []
-    # CPUs of one package share its id; those that name no package are asked one by one.
-    for cpu, mask in [*groups.items(), *((cpu, 1 << cpu) for cpu in cpus_of(missing))]:
-        socket = tree.number(f"cpu/cpu{cpu}/topology/physical_package_id")
-        if socket is not None and 0 <= socket != _UNKNOWN_ID:
-            sockets[socket] = sockets.get(socket, 0) | mask
-        elif not mask & missing:
-            unnamed.append(mask)
+    packages, _missing = _groups(online, lambda cpu: _siblings(tree, cpu, "package_cpus", "core_siblings"))
+    sockets = _sockets_by_id(tree, online)
+    _warn_of_several_ids(tree, packages.values(), sockets)
+    _extend(sockets, [*cores, *packages.values()], online & ~_union(sockets))
+    unnamed = [mask for mask in packages.values() if not mask & _union(sockets)]
     if set(unnamed) - set(cores):
-        first = max(sockets, default=-1) + 1
-        sockets.update(enumerate(sorted(unnamed, key=_lowest), first))
+        sockets.update(enumerate(sorted(unnamed, key=_lowest), max(sockets, default=-1) + 1))
     _warn_about(tree, online & ~_union(sockets), "in no known socket; one common socket is assumed")
     return sockets
+
+
+def _sockets_by_id(tree: Tree, online: int) -> dict[int, int]:
+    sockets: dict[int, int] = {}
+    for cpu in cpus_of(online):
+        socket = tree.number(f"cpu/cpu{cpu}/topology/physical_package_id")
+        if socket is not None and 0 <= socket != _UNKNOWN_ID:
+            sockets[socket] = sockets.get(socket, 0) | 1 << cpu
+    return sockets
+
+
+def _warn_of_several_ids(tree: Tree, packages: Iterable[int], sockets: Mapping[int, int]) -> None:
+    for package in packages:
+        ids = sum(1 for mask in sockets.values() if mask & package)
+        if ids > 1:
+            _warn_about(tree, package, f"listed as one package, but with {ids} package ids; the ids are used")
+
+
+def _extend(sockets: dict[int, int], groups: Iterable[int], unnamed: int) -> None:
+    """Put CPUs without a package id into the socket of the others in their group, if these are all in one."""
+    for group in groups:
+        ids = [socket for socket, mask in sockets.items() if mask & group] if group & unnamed else []
+        if len(ids) == 1:
+            sockets[ids[0]] |= group & unnamed
+            unnamed &= ~group
 
 
 def _uncore_caches(tree: Tree, online: int) -> dict[int, int]:

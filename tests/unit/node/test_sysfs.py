@@ -338,6 +338,9 @@ DAMAGES = {
         content=b"0\n",
         warnings=("cpu/cpu1/topology/package_cpus_list: leaves out its own CPU; ignored",),
     ),
+    "package ids missing but for one CPU of each": Damage(
+        files=("cpu/cpu[2-9]/topology/physical_package_id", "cpu/cpu1?/topology/physical_package_id")
+    ),
     "package ids missing, files there": Damage(files=("cpu/cpu*/topology/physical_package_id",)),
     "package ids -1 as some kernels print it": Damage(
         files=("cpu/cpu*/topology/physical_package_id",), content=b"4294967295\n"
@@ -518,6 +521,11 @@ def test_kubelet_counts_the_cpus_of_a_cache_in_its_map(root: Path) -> None:
     write_sysfs(machine_called("several-caches-in-a-node"), root)
     Damage(files=("cpu/cpu*/cache/index3/shared_cpu_map",), content=b"0f0f\n").do(root)
     assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
+
+
+def test_kubelet_takes_the_package_id_of_each_cpu_whatever_the_package_files_say(root: Path) -> None:
+    write_sysfs(machine_called("package-files-span-two-sockets"), root)
+    assert [row.socket for row in discover_as_kubelet(root).cpus] == [0, 0, 0, 0, 1, 1]
 
 
 def test_kubelet_on_s390_takes_a_cache_that_has_no_id_for_cache_0(root: Path) -> None:
