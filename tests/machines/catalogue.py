@@ -63,6 +63,14 @@ MACHINES: Final = [
         files=Files(core_ids=(0, 1, 0), book_ids=(0, 0, 1), siblings=False, caches=False),
     ),
     Machine(
+        name="core-ids-repeat-across-nodes-without-siblings",
+        cores="0 1 2 3",
+        sockets={0: "0-3"},
+        nodes={0: "0-1", 1: "2-3"},
+        distances=((10, 16), (16, 10)),
+        files=Files(core_ids=(0, 1, 0, 1), siblings=False, caches=False),
+    ),
+    Machine(
         name="package-files-span-two-sockets",
         cores="0 1 2 3 4 5",
         sockets={0: "0-3", 1: "4-5"},

@@ -93,6 +93,9 @@ _UNKNOWN = "no file says which CPUs share this cache; the cache is unknown"
 WARNED = {
     "overlapping-nodes": ["NUMA node 1 also claims CPUs 2, which another NUMA node has; the first one keeps them"],
     "package-files-span-two-sockets": ["CPUs 0-5: listed as one package, but with 2 package ids; the ids are used"],
+    "core-ids-repeat-across-nodes-without-siblings": [
+        "CPUs 0-3: no file names the CPUs of their core; taken from core_id, package and NUMA node"
+    ],
     "cache-lists-of-other-cpus": ["cpu/cpuN/cache/index3/shared_cpu_list (CPUs 0,2): leaves out its own CPU; ignored"],
     "cache-maps-zero": ["cpu/cpuN/cache/index3/shared_cpu_map (CPUs 0,2): names no CPU; ignored"],
     "cache-maps-zero-without-lists": [

@@ -3,7 +3,8 @@
 Where a file is missing or wrong the next one that can tell is asked, in this order:
 
 - online: cpu/online; each cpuN/online; every cpuN directory. Offline: cpu/present (or the directories) less online.
-- core: core_cpus or thread_siblings, as list or map; (package, die, book, core_id); unknown.
+- core: core_cpus or thread_siblings, as list or map; the same NUMA node, package, die, cluster, book, drawer and
+  core_id; unknown.
 - socket: physical_package_id if it is not negative, of the CPU itself, the others of its core, or those in its
   package_cpus or core_siblings; these files, if they tell more than the cores do, numbered by their lowest CPU;
   unknown.
@@ -43,8 +44,8 @@ def discover(root: Path) -> Topology:
     online, present = read_online(tree)
     if not online:
         raise NoCPUs(root, f"no CPUs found in {SYSTEM}/cpu; expected the root directory of a Linux machine or a copy")
-    cores = _cores(tree, online)
     numa_nodes = read_nodes(tree, online)
+    cores = _cores(tree, online, numa_nodes)
     return Topology.from_groups(
         Facts(
             online=online,
@@ -77,15 +78,16 @@ def read_online(tree: Tree) -> tuple[int, int]:
 
 def read_nodes(tree: Tree, online: int) -> dict[int, int]:
     """Return the CPUs of each NUMA node, also those that are offline; empty where there are no nodes."""
-    numbers = tree.numbered("node", "node")
-    if not numbers:
-        return _nodes_by_cpu_links(tree, online)
     nodes: dict[int, int] = {}
-    for node in numbers:
+    for node in tree.numbered("node", "node"):
         mask = tree.mask([f"node/node{node}/cpulist"], [f"node/node{node}/cpumap"])
         nodes[node] = _mask_of(tree.numbered(f"node/node{node}", "cpu")) if mask is None else mask
-    _warn_about(tree, online & ~_union(nodes), "in no NUMA node")
-    return nodes
+    unlisted = online & ~_union(nodes)
+    by_link = _nodes_by_cpu_links(tree, unlisted)
+    if nodes:
+        _warn_about(tree, _union(by_link), "no NUMA node lists them; taken from the node link of each CPU")
+        _warn_about(tree, unlisted & ~_union(by_link), "in no NUMA node")
+    return {node: nodes.get(node, 0) | by_link.get(node, 0) for node in sorted(nodes.keys() | by_link)}
 
 
 def read_distances(tree: Tree, nodes: Mapping[int, int]) -> dict[int, dict[int, int]]:
@@ -111,18 +113,27 @@ def uncore_directory(tree: Tree, cpu: int) -> str | None:
     return next((cache for cache in caches if (tree.number(f"{cache}/level") or 0) > _LAST_CORE_LEVEL), None)
 
 
-def _cores(tree: Tree, online: int) -> list[int]:
+def _cores(tree: Tree, online: int, numa_nodes: Mapping[int, int]) -> list[int]:
     groups, missing = _groups(online, lambda cpu: _siblings(tree, cpu, "core_cpus", "thread_siblings"))
+    by_id = _cores_by_id(tree, missing, numa_nodes)
+    named = _union(by_id)
+    _warn_about(tree, named, "no file names the CPUs of their core; taken from core_id, package and NUMA node")
+    _warn_about(tree, missing & ~named, "on an unknown core; each is taken for a core of its own")
+    return [*groups.values(), *by_id.values()]
+
+
+def _cores_by_id(tree: Tree, cpus: int, numa_nodes: Mapping[int, int]) -> dict[tuple[int | None, ...], int]:
+    """Return the cores of *cpus* by core_id and what it can repeat in: NUMA nodes, packages, dies, and so on."""
     by_id: dict[tuple[int | None, ...], int] = {}
-    for cpu in cpus_of(missing):
+    for cpu in cpus_of(cpus):
         core = tree.number(f"cpu/cpu{cpu}/topology/core_id")
         if core is None or core < 0:
             continue
         outer = ("physical_package_id", "die_id", "cluster_id", "book_id", "drawer_id")
-        key = (*(tree.number(f"cpu/cpu{cpu}/topology/{name}") for name in outer), core)
+        node = next((node for node, mask in numa_nodes.items() if mask >> cpu & 1), None)
+        key = (node, *(tree.number(f"cpu/cpu{cpu}/topology/{name}") for name in outer), core)
         by_id[key] = by_id.get(key, 0) | 1 << cpu
-    _warn_about(tree, missing & ~_union(by_id), "on an unknown core; each is taken for a core of its own")
-    return [*groups.values(), *by_id.values()]
+    return by_id
 
 
 def _sockets(tree: Tree, online: int, cores: list[int]) -> dict[int, int]:

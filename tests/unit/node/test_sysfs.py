@@ -255,6 +255,7 @@ EVEN, ODD = "0,2,4,6,8,10,12,14", "1,3,5,7,9,11,13,15"
 SIBLINGS = ("cpu/cpu*/topology/core_cpus*", "cpu/cpu*/topology/thread_siblings*")
 PACKAGES = ("cpu/cpu*/topology/package_cpus*", "cpu/cpu*/topology/core_siblings*")
 FROM_DIRECTORIES = "cpu/online: missing; taken from cpuN/online, or every cpuN directory"
+FROM_CORE_IDS = "CPUs 0-15: no file names the CPUs of their core; taken from core_id, package and NUMA node"
 NOT_A_LIST = 'expected a CPU number at column 1 of "zero"; ignored'
 NOT_A_NUMBER = 'expected a number, found "zero"; ignored'
 
@@ -310,7 +311,7 @@ DAMAGES = {
         content=b"0-1,9\n",
         warnings=("core also claims CPUs 0, which another core has; the first one keeps them",),
     ),
-    "core files missing, core_id there": Damage(files=SIBLINGS),
+    "core files missing, core_id there": Damage(files=SIBLINGS, warnings=(FROM_CORE_IDS,)),
     "core files missing, core_id garbled": Damage(
         files=("cpu/cpu*/topology/core_id", *SIBLINGS),
         content=b"zero",
@@ -488,6 +489,18 @@ def test_cache_is_unknown_where_only_a_cache_above_it_names_its_cpus(root: Path)
         (cache / "index4/level").write_text("4\n")
     Damage(files=("cpu/cpu*/cache/index3/shared_cpu_*",)).do(root)
     assert {row.uncore for row in discover(root).cpus} == {None}
+
+
+def test_cpu_that_no_node_lists_is_in_the_node_that_its_directory_links_to(root: Path) -> None:
+    machine = machine_called("two-sockets-smt")
+    write_sysfs(machine, root)
+    system = root / "sys/devices/system"
+    (system / "node/node1/cpulist").write_text("\n")
+    for cpu in CPUSet.parse(ODD):
+        (system / f"cpu/cpu{cpu}/node1").symlink_to("../../node/node1")
+    topology = discover(root)
+    assert topology == expected(machine)
+    assert topology.warnings == (f"CPUs {ODD}: no NUMA node lists them; taken from the node link of each CPU",)
 
 
 def test_empty_file_of_online_cpus_is_as_good_as_none(root: Path) -> None:
