@@ -16,6 +16,7 @@ import pinfold
 from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
+from pinfold.core.layout import layout_data
 from pinfold.core.snapshot import pools
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
@@ -67,6 +68,7 @@ class Views:
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
             "topology": lambda: json.loads(format_topology_json(loop.manager.topology)),
+            "layout": lambda: layout_data(loop.manager.topology),
             "pools": self.pools,
             "containers": self.containers,
             "pods": self.pods,
