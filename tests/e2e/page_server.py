@@ -27,12 +27,12 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import STATE, Entry, Subject
 from pinfold.core.explanation import alignment_counts, explain_entry, why_shared
+from pinfold.core.layout import layout_data
 from pinfold.core.outcome import Outcome
 from pinfold.core.planner import start
 from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.presets import preset
 from pinfold.core.snapshot import pools
-from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, parse_question
 from pinfold.node.journal import Journal
 from pinfold.serve.http import Event, HTTPError, Request, Response, Server
@@ -330,9 +330,6 @@ class PageServer:
 
     def _api(self, name: str, query: Mapping[str, str]) -> Response:
         node = self.node
-        if name == "topology":
-            content = format_topology_json(node.topology).encode()
-            return Response(200, content=content, kind="application/json")
         if name == "history":
             return Response(200, answer_history(node.journal, parse_question(query)))
         if name == "at":
@@ -340,6 +337,7 @@ class PageServer:
         if name == "explain":
             return Response(200, node.explain(query["container"]))
         plain: dict[str, Callable[[], object]] = {
+            "layout": lambda: layout_data(node.topology),
             "pools": node.pools,
             "pods": node.pods,
             "containers": node.containers,

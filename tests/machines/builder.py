@@ -42,7 +42,11 @@ def _write_topology(machine: Machine, place: int, directory: Path) -> None:
     if not files.topology:
         return
     socket = machine.socket_of(core)
-    package = mask(machine.sockets[socket]) if socket is not None and files.package_is == "socket" else core
+    package = {
+        "socket": core if socket is None else mask(machine.sockets[socket]),
+        "core": core,
+        "machine": machine.present,
+    }[files.package_is]
     _write(directory / "physical_package_id", str(socket if files.package_id is None else files.package_id))
     _write(directory / "core_id", str(machine.core_id(place)))
     for name, ids in (("die_id", files.die_ids), ("cluster_id", files.cluster_ids), ("book_id", files.book_ids)):
@@ -66,7 +70,9 @@ def _write_caches(machine: Machine, cpu: int, directory: Path) -> None:
         (1, "Instruction", core, place),
         (2, "Unified", core, place),
     ]
-    for text, number in zip(machine.uncore.values(), machine.cache_ids, strict=True):
+    uncore = [*zip(machine.uncore.values(), machine.cache_ids, strict=True)]
+    uncore += [(text, number) for number, text in enumerate(machine.files.untold_uncore)]
+    for text, number in uncore:
         if mask(text) >> cpu & 1:
             caches.append((machine.files.uncore_level, "Unified", mask(text), number))
     for index, (level, kind, cpus, number) in enumerate(caches):
@@ -74,8 +80,18 @@ def _write_caches(machine: Machine, cpu: int, directory: Path) -> None:
         _write(cache / "level", str(level))
         _write(cache / "type", kind)
         _write_mask(machine, cache / "shared_cpu_map", cpus, "_list", strip="_map")
+        if level == machine.files.uncore_level:
+            _spoil_masks(machine, cache, machine.present & ~cpus)
         if number is not None and machine.files.cache_ids != ():
             _write(cache / "id", str(number))
+
+
+def _spoil_masks(machine: Machine, cache: Path, others: int) -> None:
+    """Overwrite the files that are wrong about an uncore cache; *others* are the CPUs that do not share it."""
+    if machine.files.uncore_lists != "right" and "list" in machine.files.masks:
+        _write(cache / "shared_cpu_list", CPUSet(others).format())
+    if machine.files.uncore_maps != "right" and "map" in machine.files.masks:
+        _write(cache / "shared_cpu_map", CPUSet().format_mask(machine.present.bit_length()))
 
 
 def _write_nodes(machine: Machine, directory: Path) -> None:

@@ -30,7 +30,8 @@ class Files:
     old_names: bool = True
     new_names: bool = True
     package_id: int | None = None
-    package_is: Literal["socket", "core"] = "socket"
+    package_is: Literal["socket", "core", "machine"] = "socket"
+    """Which CPUs the sibling files of the package name."""
     core_ids: tuple[int, ...] = ()
     die_ids: tuple[int, ...] = ()
     cluster_ids: tuple[int, ...] = ()
@@ -39,6 +40,10 @@ class Files:
     uncore_level: int = 3
     cache_ids: tuple[int, ...] | None = None
     """What the id files of the uncore caches say; () if there are none."""
+    uncore_lists: Literal["right", "of other CPUs"] = "right"
+    uncore_maps: Literal["right", "zero"] = "right"
+    untold_uncore: tuple[str, ...] = ()
+    """Uncore caches whose CPUs a reader cannot find, because every file of theirs is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

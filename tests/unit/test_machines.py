@@ -89,7 +89,29 @@ def test_names_of_machines_are_their_own() -> None:
     assert len({machine.name for machine in MACHINES}) == len(MACHINES)
 
 
-def test_overlapping_nodes_are_a_warning(tmp_path: Path) -> None:
-    machine = next(machine for machine in MACHINES if machine.name == "overlapping-nodes")
+_UNKNOWN = "no file says which CPUs share this cache; the cache is unknown"
+WARNED = {
+    "overlapping-nodes": ["NUMA node 1 also claims CPUs 2, which another NUMA node has; the first one keeps them"],
+    "package-files-span-two-sockets": ["CPUs 0-5: listed as one package, but with 2 package ids; the ids are used"],
+    "core-ids-repeat-across-nodes-without-siblings": [
+        "CPUs 0-3: no file names the CPUs of their core; taken from core_id, package and NUMA node"
+    ],
+    "cache-lists-of-other-cpus": ["cpu/cpuN/cache/index3/shared_cpu_list (CPUs 0,2): leaves out its own CPU; ignored"],
+    "cache-maps-zero": ["cpu/cpuN/cache/index3/shared_cpu_map (CPUs 0,2): names no CPU; ignored"],
+    "cache-maps-zero-without-lists": [
+        "cpu/cpuN/cache/index3/shared_cpu_map (CPUs 0-3): names no CPU; ignored",
+        f"cpu/cpuN/cache/index3 (CPUs 0-3): {_UNKNOWN}",
+    ],
+    "cache-lists-of-other-cpus-and-maps-zero": [
+        "cpu/cpuN/cache/index3/shared_cpu_list (CPUs 0-3): leaves out its own CPU; ignored",
+        "cpu/cpuN/cache/index3/shared_cpu_map (CPUs 0-3): names no CPU; ignored",
+        f"cpu/cpuN/cache/index3 (CPUs 0-3): {_UNKNOWN}",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_what_a_sysfs_tree_tells_wrongly_is_a_warning(name: str, tmp_path: Path) -> None:
+    machine = next(machine for machine in MACHINES if machine.name == name)
     write_sysfs(machine, tmp_path)
-    assert any("NUMA node 1 also claims CPUs 2" in warning for warning in discover(tmp_path).warnings)
+    assert [*discover(tmp_path).warnings] == WARNED[name]

@@ -68,6 +68,12 @@ class Box:
         """The outermost kind of group that the box stands for."""
         return self.names[0].kind if self.names else Kind.SOCKET
 
+    def data(self) -> dict[str, object]:
+        """Return the box as JSON-ready data; the cores stand in the innermost boxes."""
+        boxes = [box.data() for box in self.boxes]
+        cores = [] if boxes else [list(core) for core in self.cores]
+        return {"label": self.label, "kind": self.kind.name.lower(), "boxes": boxes, "cores": cores}
+
     def leaves(self) -> Iterator[Box]:
         """Return the innermost boxes."""
         return (leaf for box in self.boxes for leaf in box.leaves()) if self.boxes else iter((self,))
@@ -103,6 +109,24 @@ def layout(topology: Topology, *, merge: bool = True) -> Layout:
     levels = _levels(rows, order) if merge else tuple((kind,) for kind in order)
     whole = {kind: Counter(row[_FIELDS[kind]] for row in rows) for kind in kinds}
     return Layout(levels or ((),), _boxes(rows, levels or ((),), whole))
+
+
+def layout_data(topology: Topology) -> dict[str, object]:
+    """Return all that a picture of *topology* shows, as JSON-ready data: its boxes, and what is in none of them.
+
+    >>> from pinfold.core.presets import preset
+    >>> layout_data(preset("cores:1,threads:2"))["boxes"]
+    [{'label': 'Socket 0 · NUMA 0 · L3 0', 'kind': 'socket', 'boxes': [], 'cores': [[0, 1]]}]
+    """
+    drawn = layout(topology)
+    return {
+        "summary": summary(topology),
+        "depth": len(drawn.levels),
+        "threads": topology.threads_per_core,
+        "boxes": [box.data() for box in drawn.boxes],
+        "offline": str(topology.offline),
+        "memory_only": list(topology.memory_only),
+    }
 
 
 def summary(topology: Topology) -> str:

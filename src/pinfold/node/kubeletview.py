@@ -2,7 +2,7 @@
 
 The kubelet (through cAdvisor) names a core by (NUMA node, package id, core_id), leaves out CPUs in no node or without
 these ids, takes the package id for the NUMA node where there are no nodes, and takes the socket for the uncore cache
-where a cache has no id file or is shared by as many CPUs as its NUMA node has.
+where a cache has no id file or is shared, by its shared_cpu_map, by as many CPUs as its NUMA node has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.cpuset import EMPTY, CPUSet, cpus_of
 from pinfold.core.topology import CPUInfo, Topology
-from pinfold.node.sysfs import SYSTEM, read_distances, read_nodes, read_online
+from pinfold.node.sysfs import SYSTEM, read_distances, read_nodes, read_online, uncore_directory
 from pinfold.node.tree import NoCPUs, Tree
 
 if TYPE_CHECKING:
@@ -79,12 +79,18 @@ def _rows(tree: Tree, node: int, cpus: dict[int, tuple[int, ...]], *, s390: bool
 
 
 def _uncore(tree: Tree, cpu: int, cpus_in_node: int, *, s390: bool) -> int | None:
-    for index in tree.numbered(f"cpu/cpu{cpu}/cache", "index"):
-        cache = f"cpu/cpu{cpu}/cache/index{index}"
-        if (tree.number(f"{cache}/level") or 0) > 2:  # noqa: PLR2004 - above the caches of a core
-            shared = tree.mask([f"{cache}/shared_cpu_list"], [f"{cache}/shared_cpu_map"]) or 0
-            name = tree.number(f"{cache}/id")
-            if name is None and not s390:
-                return None
-            return None if shared.bit_count() == cpus_in_node else (name or 0)
-    return None
+    cache = uncore_directory(tree, cpu)
+    if cache is None:
+        return None
+    name = tree.number(f"{cache}/id")
+    if name is None and not s390:
+        return None
+    return None if _sharing(tree, cache) == cpus_in_node else (name or 0)
+
+
+def _sharing(tree: Tree, cache: str) -> int:
+    """Return the number of CPUs that share the cache; the kubelet reads the map, even where the map is wrong."""
+    mask = tree.mask([], [f"{cache}/shared_cpu_map"])
+    if mask is None:  # A recorded tree can be without it, where the machine was not.
+        mask = tree.mask([f"{cache}/shared_cpu_list"], [])
+    return (mask or 0).bit_count()

@@ -1,6 +1,6 @@
-"""Reads small files of a sysfs tree, live or recorded, without ever trusting them.
+"""Tree: reads small files of a sysfs tree, live or recorded, and trusts none of them.
 
-Missing is an answer (None); unreadable, oversized or garbled is None and a warning.
+A missing file gives None. A file that is unreadable, oversized, garbled or wrong gives None and a warning.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, format_list
 from pinfold.errors import ParseError, PinfoldError, excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 # The longest honest file is a list of 65,536 CPUs; the kernel itself stops at a page for most.
 _MAX_FILE: Final = 1 << 19
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _MAX_NUMBERED: Final = 65535
+_OF_CPU: Final = re.compile(r"cpu/cpu([0-9]+)(?=/)")
 
 
 class NoCPUs(PinfoldError):  # noqa: N818 - the fact, as the others in this family
@@ -35,7 +36,7 @@ class Tree:
 
     def __init__(self, root: Path, below: str) -> None:
         self._root = os.path.join(root, below)  # noqa: PTH118 - os is several times faster, and called per file
-        self.warnings: list[str] = []
+        self._warnings: dict[tuple[str, str], int] = {}
         self._answered: dict[tuple[str, int], int] = {}
 
     def text(self, path: str) -> str | None:
@@ -58,22 +59,21 @@ class Tree:
         self._unusable(path, ParseError(f"expected a number, found {excerpt(text)}"))
         return None
 
-    def mask(self, lists: Sequence[str], maps: Sequence[str]) -> int | None:
-        """Return the CPUs in the first file that can be read: a list if there is one, else a hex map.
+    def mask(self, lists: Sequence[str], maps: Sequence[str], *, cpu: int | None = None) -> int | None:
+        """Return the CPUs in the first file that can be used: a list if there is one, else a hex map.
 
-        The kind of file that answered last time is asked first: a kernel writes the same files for all CPUs.
+        With *cpu*, the files are about a group of this CPU: a file that leaves it out is wrong and not used. The kind
+        of file that answered last time is asked first: a kernel writes the same files for all CPUs.
         """
         paths = (*lists, *maps)
         kind = (paths[0].rpartition("/")[2], len(paths))
         best = self._answered.get(kind, 0)
         for i in (best, *(i for i in range(len(paths)) if i != best)):
-            text = self.text(paths[i])
-            if text is None:
+            mask = self._mask(paths[i], CPUSet.parse if i < len(lists) else CPUSet.parse_mask)
+            if mask is None:
                 continue
-            try:
-                mask = (CPUSet.parse(text) if i < len(lists) else CPUSet.parse_mask(text)).mask
-            except ParseError as error:
-                self._unusable(paths[i], error)
+            if cpu is not None and not mask >> cpu & 1:
+                self.warn(paths[i], "leaves out its own CPU; ignored" if mask else "names no CPU; ignored")
                 continue
             self._answered[kind] = i
             return mask
@@ -96,13 +96,35 @@ class Tree:
         """Whether there is such a file or directory."""
         return os.path.exists(f"{self._root}/{path}")  # noqa: PTH110 - as above
 
-    def warn(self, message: str) -> None:
-        """Remember what was missing or wrong, and what is assumed instead."""
-        self.warnings.append(message)
+    @property
+    def warnings(self) -> list[str]:
+        """What was missing or wrong, and what is assumed instead; the same about several CPUs is one warning."""
+        return [f"{_place(path, cpus)}: {problem}" for (path, problem), cpus in self._warnings.items()]
+
+    def warn(self, path: str, problem: str) -> None:
+        """Record that something is missing or wrong, and what is assumed instead."""
+        of_cpu = _OF_CPU.match(path)
+        key = (_OF_CPU.sub("cpu/cpuN", path), problem)
+        self._warnings[key] = self._warnings.get(key, 0) | (1 << int(of_cpu[1]) if of_cpu else 0)
+
+    def _mask(self, path: str, parse: Callable[[str], CPUSet]) -> int | None:
+        text = self.text(path)
+        try:
+            return None if text is None else parse(text).mask
+        except ParseError as error:
+            self._unusable(path, error)
+            return None
 
     def _unusable(self, path: str, error: OSError | ValueError) -> None:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self.warnings.append(f"{path}: {problem}; ignored")
+        self.warn(path, f"{problem}; ignored")
+
+
+def _place(path: str, cpus: int) -> str:
+    """Return the path of the one CPU; or, of several CPUs, their common path and which they are."""
+    if cpus.bit_count() > 1:
+        return f"{path} (CPUs {format_list(cpus)})"
+    return path.replace("cpuN", f"cpu{format_list(cpus)}", 1) if cpus else path
 
 
 def _read(path: str) -> str:

@@ -16,6 +16,7 @@ import pinfold
 from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
+from pinfold.core.layout import layout_data
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
@@ -76,6 +77,7 @@ class Views:
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
             "topology": lambda: json.loads(format_topology_json(look().topology)),
+            "layout": lambda: layout_data(look().topology),
             "pools": lambda: look().pools(),
             "containers": self.containers,
             "pods": self.pods,

@@ -54,6 +54,20 @@ _POD: Final = _object(namespace=_TEXT, name=_TEXT, uid=_TEXT, qos=_TEXT, kind=_T
 _POOLS: Final = _object(
     online=_CPUS, shared=_CPUS, reserved=_CPUS, assignable=_CPUS, exclusive=_CPUS, offline=_CPUS, isolated=_CPUS
 )
+_BOX: Final = _object(
+    label={"type": "string", "description": "the groups that the box stands for, such as Socket 0 · NUMA 0"},
+    kind={"type": "string", "enum": ["socket", "numa", "uncore"]},
+    boxes=_list({"$ref": "#/components/schemas/Box"}),
+    cores={**_list(_list(_NUMBER)), "description": "the CPUs of each core; only in the innermost boxes"},
+)
+_LAYOUT: Final = _object(
+    summary={"type": "string", "description": "the machine in one line"},
+    depth={"type": "integer", "description": "how many levels of boxes there are"},
+    threads={"type": "integer", "description": "the largest number of CPUs that a core has"},
+    boxes=_list({"$ref": "#/components/schemas/Box"}),
+    offline=_CPUS,
+    memory_only={**_list(_NUMBER), "description": "NUMA nodes without CPUs"},
+)
 _CONFIG: Final = _object(
     version=_TEXT,
     policy=_TEXT,
@@ -177,6 +191,7 @@ def document() -> Schema:
         },
         "paths": {
             "/api/v1/topology": _get("sockets, NUMA nodes, caches, cores and CPUs", {"type": "object"}),
+            "/api/v1/layout": _get("how sockets, NUMA nodes, caches and cores nest, for a picture", _LAYOUT),
             "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
             "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
             "/api/v1/pods": _get("every pod", _list(_POD)),
@@ -210,4 +225,5 @@ def document() -> Schema:
             "/healthz": _plain("whether it is alive", "text/plain"),
             "/readyz": _plain("whether it is ready", "text/plain", _NOT_READY),
         },
+        "components": {"schemas": {"Box": _BOX}},
     }

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import pinfold
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.layout import layout_data
+from pinfold.formats.topologyjson import parse_topology_json
 from tests.e2e.api.client import MACHINE
 from tests.e2e.daemon import allowed, container, pod
 
@@ -64,6 +66,11 @@ def test_topology_is_that_of_the_command_line_and_of_the_control_socket(node: Da
     assert topology == node.client.get("/v1/topology")
     if "simulated" in node.options:
         assert topology == json.loads(node.say("topology", "--preset", MACHINE, "-o", "json").stdout)
+
+
+def test_layout_is_of_the_topology(seen: Web) -> None:
+    topology = parse_topology_json(json.dumps(seen.get("topology")))
+    assert seen.get("layout") == layout_data(topology)
 
 
 def test_pods_are_those_of_the_control_socket_and_of_get(node: Daemon, seen: Web) -> None:

@@ -1,11 +1,14 @@
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.layout import Kind, layout, remarks, summary
+from pinfold.core.layout import Kind, layout, layout_data, remarks, summary
 from pinfold.core.presets import preset, preset_names
-from pinfold.core.topology import Topology
+from pinfold.core.topology import Facts, Topology
 
 S, N, U = Kind.SOCKET, Kind.NUMA, Kind.UNCORE
 IDS = st.none() | st.integers(0, 3)
@@ -137,3 +140,18 @@ def test_remarks_name_what_boxes_do_not_show() -> None:
 
 def test_ordinary_machine_needs_no_remarks() -> None:
     assert remarks(preset("epyc-7303-2s")) == []
+
+
+@given(ROWS)
+def test_data_for_a_picture_has_every_cpu_once_in_an_innermost_box(rows: list[tuple[int | None, ...]]) -> None:
+    def cpus(box: dict[str, Any]) -> list[int]:
+        return [cpu for inner in box["boxes"] for cpu in cpus(inner)] + [cpu for core in box["cores"] for cpu in core]
+
+    data: dict[str, Any] = layout_data(machine(rows))
+    assert sorted(cpu for box in data["boxes"] for cpu in cpus(box)) == [*range(len(rows))]
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_data_for_a_picture_tells_what_is_in_no_box() -> None:
+    data = layout_data(Topology.from_groups(Facts(online=1, offline=6, numa_nodes={0: 1, 4: 0})))
+    assert (data["offline"], data["memory_only"]) == ("1-2", [4])

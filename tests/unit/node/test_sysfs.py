@@ -255,6 +255,7 @@ EVEN, ODD = "0,2,4,6,8,10,12,14", "1,3,5,7,9,11,13,15"
 SIBLINGS = ("cpu/cpu*/topology/core_cpus*", "cpu/cpu*/topology/thread_siblings*")
 PACKAGES = ("cpu/cpu*/topology/package_cpus*", "cpu/cpu*/topology/core_siblings*")
 FROM_DIRECTORIES = "cpu/online: missing; taken from cpuN/online, or every cpuN directory"
+FROM_CORE_IDS = "CPUs 0-15: no file names the CPUs of their core; taken from core_id, package and NUMA node"
 NOT_A_LIST = 'expected a CPU number at column 1 of "zero"; ignored'
 NOT_A_NUMBER = 'expected a number, found "zero"; ignored'
 
@@ -292,12 +293,30 @@ DAMAGES = {
     "core lists missing, maps there": Damage(
         files=("cpu/cpu*/topology/core_cpus_list", "cpu/cpu*/topology/thread_siblings_list")
     ),
-    "core files missing, core_id there": Damage(files=SIBLINGS),
+    "core_cpus_list of one CPU leaves it out": Damage(
+        files=("cpu/cpu0/topology/core_cpus_list",),
+        content=b"1\n",
+        warnings=("cpu/cpu0/topology/core_cpus_list: leaves out its own CPU; ignored",),
+    ),
+    "core lists empty, maps there": Damage(
+        files=("cpu/cpu*/topology/core_cpus_list", "cpu/cpu*/topology/thread_siblings_list"),
+        content=b"\n",
+        warnings=(
+            "cpu/cpu0/topology/core_cpus_list: names no CPU; ignored",
+            "cpu/cpu0/topology/thread_siblings_list: names no CPU; ignored",
+        ),
+    ),
+    "a core claims a CPU of another": Damage(
+        files=("cpu/cpu1/topology/core_cpus_list",),
+        content=b"0-1,9\n",
+        warnings=("core also claims CPUs 0, which another core has; the first one keeps them",),
+    ),
+    "core files missing, core_id there": Damage(files=SIBLINGS, warnings=(FROM_CORE_IDS,)),
     "core files missing, core_id garbled": Damage(
         files=("cpu/cpu*/topology/core_id", *SIBLINGS),
         content=b"zero",
         warnings=(
-            f"cpu/cpu0/topology/core_id: {NOT_A_NUMBER}",
+            f"cpu/cpuN/topology/core_id (CPUs 0-15): {NOT_A_NUMBER}",
             "CPUs 0-15: on an unknown core; each is taken for a core of its own",
         ),
         changes=lambda topology: [core.mask for core in topology.cores],
@@ -314,6 +333,14 @@ DAMAGES = {
         files=("cpu/cpu1/topology/physical_package_id",),
         content=b"zero",
         warnings=(f"cpu/cpu1/topology/physical_package_id: {NOT_A_NUMBER}",),
+    ),
+    "one package_cpus_list leaves out its CPU": Damage(
+        files=("cpu/cpu1/topology/package_cpus_list",),
+        content=b"0\n",
+        warnings=("cpu/cpu1/topology/package_cpus_list: leaves out its own CPU; ignored",),
+    ),
+    "package ids missing but for one CPU of each": Damage(
+        files=("cpu/cpu[2-9]/topology/physical_package_id", "cpu/cpu1?/topology/physical_package_id")
     ),
     "package ids missing, files there": Damage(files=("cpu/cpu*/topology/physical_package_id",)),
     "package ids -1 as some kernels print it": Damage(
@@ -363,9 +390,17 @@ DAMAGES = {
         content=b"zero",
         warnings=(f"cpu/cpu0/cache/index3/shared_cpu_list: {NOT_A_LIST}",),
     ),
+    "a cache claims a CPU of another": Damage(
+        files=("cpu/cpu1/cache/index3/shared_cpu_list",),
+        content=f"0,{ODD}\n".encode(),
+        warnings=(
+            "cpu/cpu1/cache/index3: shared_cpu_list and shared_cpu_map name different CPUs; the list is used",
+            "uncore cache 1 also claims CPUs 0, which another uncore cache has; the first one keeps them",
+        ),
+    ),
     "sharing CPUs missing": Damage(
         files=("cpu/cpu*/cache/index3/shared_cpu_*",),
-        warnings=("cpu/cpu0/cache/index3: does not say which CPUs share it; ignored",),
+        warnings=("cpu/cpuN/cache/index3 (CPUs 0-15): no file says which CPUs share this cache; the cache is unknown",),
         changes=lambda topology: {row.uncore for row in topology.cpus},
         into={None},
     ),
@@ -378,7 +413,7 @@ DAMAGES = {
     "cache levels garbled": Damage(
         files=("cpu/cpu*/cache/index3/level",),
         content=b"zero",
-        warnings=(f"cpu/cpu0/cache/index3/level: {NOT_A_NUMBER}",),
+        warnings=(f"cpu/cpuN/cache/index3/level (CPUs 0-15): {NOT_A_NUMBER}",),
         changes=lambda topology: ({row.uncore for row in topology.cpus}, sizes(topology)),
         into=({None}, (2, 2, 2, 8)),
     ),
@@ -447,6 +482,27 @@ def test_cpu_that_does_not_name_its_cache_has_the_one_whose_other_cpus_name_it(c
     assert discover(root) == expected(machine)
 
 
+def test_cache_is_unknown_where_only_a_cache_above_it_names_its_cpus(root: Path) -> None:
+    write_sysfs(machine_called("laptop"), root)
+    for cache in (root / "sys/devices/system/cpu").glob("cpu[0-9]/cache"):
+        shutil.copytree(cache / "index3", cache / "index4")
+        (cache / "index4/level").write_text("4\n")
+    Damage(files=("cpu/cpu*/cache/index3/shared_cpu_*",)).do(root)
+    assert {row.uncore for row in discover(root).cpus} == {None}
+
+
+def test_cpu_that_no_node_lists_is_in_the_node_that_its_directory_links_to(root: Path) -> None:
+    machine = machine_called("two-sockets-smt")
+    write_sysfs(machine, root)
+    system = root / "sys/devices/system"
+    (system / "node/node1/cpulist").write_text("\n")
+    for cpu in CPUSet.parse(ODD):
+        (system / f"cpu/cpu{cpu}/node1").symlink_to("../../node/node1")
+    topology = discover(root)
+    assert topology == expected(machine)
+    assert topology.warnings == (f"CPUs {ODD}: no NUMA node lists them; taken from the node link of each CPU",)
+
+
 def test_empty_file_of_online_cpus_is_as_good_as_none(root: Path) -> None:
     machine = machine_called("two-sockets-smt")
     write_sysfs(machine, root)
@@ -466,6 +522,23 @@ def test_kubelet_takes_the_package_for_the_node_where_there_are_no_nodes(root: P
 def test_kubelet_takes_the_socket_for_the_cache_that_has_no_id(root: Path) -> None:
     write_sysfs(machine_called("cache-ids-missing"), root)
     assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0}
+
+
+@pytest.mark.parametrize("name", ["cache-maps-zero", "cache-lists-of-other-cpus"])
+def test_kubelet_takes_the_cache_by_its_id_whatever_its_list_says(name: str, root: Path) -> None:
+    write_sysfs(machine_called(name), root)
+    assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
+
+
+def test_kubelet_counts_the_cpus_of_a_cache_in_its_map(root: Path) -> None:
+    write_sysfs(machine_called("several-caches-in-a-node"), root)
+    Damage(files=("cpu/cpu*/cache/index3/shared_cpu_map",), content=b"0f0f\n").do(root)
+    assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
+
+
+def test_kubelet_takes_the_package_id_of_each_cpu_whatever_the_package_files_say(root: Path) -> None:
+    write_sysfs(machine_called("package-files-span-two-sockets"), root)
+    assert [row.socket for row in discover_as_kubelet(root).cpus] == [0, 0, 0, 0, 1, 1]
 
 
 def test_kubelet_on_s390_takes_a_cache_that_has_no_id_for_cache_0(root: Path) -> None:

@@ -11,18 +11,18 @@ const SIZES = [
 const SMALL_FROM = 560; // narrower pages are touched with a finger, for which small CPUs are too small
 
 /** The best plan for a place: its size, `across` (CPUs of a core side by side) and `columns` of each level. */
-export function arrange(machine, place) {
+export function arrange(layout, place) {
   const sizes = place.width < SMALL_FROM ? SIZES.filter((size) => size.height > 24) : SIZES;
   let best = null;
   for (const size of sizes) {
-    best = bestOf(machine, size, place.width) ?? best;
+    best = bestOf(layout, size, place.width) ?? best;
     if (best && best.height <= place.height) break;
   }
-  return best ?? narrowest(machine, sizes.at(-1));
+  return best ?? narrowest(layout, sizes.at(-1));
 }
 
-function bestOf(machine, size, width) {
-  const shapes = shapesOf(machine, size);
+function bestOf(layout, size, width) {
+  const shapes = shapesOf(layout, size);
   let best = null;
   for (const across of divisors(shapes.threads)) {
     for (const columns of plans(shapes.most)) {
@@ -36,14 +36,14 @@ function bestOf(machine, size, width) {
   return best;
 }
 
-function narrowest(machine, size) {
-  const columns = shapesOf(machine, size).most.map(() => 1);
+function narrowest(layout, size) {
+  const columns = shapesOf(layout, size).most.map(() => 1);
   return { size, across: 1, columns, width: Infinity, height: Infinity };
 }
 
 /** The distinct shapes of boxes, inner ones first; regular machines have few. */
-function shapesOf(machine, size) {
-  const depth = machine.levels.length;
+function shapesOf(layout, size) {
+  const { depth } = layout;
   const most = Array(depth + 1).fill(1);
   const index = new Map();
   const list = [];
@@ -62,10 +62,10 @@ function shapesOf(machine, size) {
     for (const core of box.cores) highest = Math.max(highest, ...core);
     return add({ level, label: box.label.length, cores: box.cores.length });
   };
-  most[0] = machine.boxes.length;
-  const root = machine.boxes.map((box) => visit(box, 0));
+  most[0] = layout.boxes.length;
+  const root = layout.boxes.map((box) => visit(box, 0));
   const digits = String(highest).length * size.letter * 0.62 + 4;
-  return { list, root, most, threads: machine.threads, digits };
+  return { list, root, most, threads: layout.threads, digits };
 }
 
 function measure(shapes, size, columns, across, which) {

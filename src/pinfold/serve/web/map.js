@@ -2,9 +2,8 @@
 
 import { arrange } from "./arrange.js";
 import { colour } from "./colours.js";
-import { parseCpus } from "./cpus.js";
-import { memoryOnly, memoryText, nest } from "./nest.js";
-import { cut, make } from "./text.js";
+import { formatCpus, parseCpus } from "./cpus.js";
+import { cut, make, plural } from "./text.js";
 import { POOLS, poolOf } from "./view.js";
 
 const TAGS = { reserved: "reserved", offline: "offline", idle: "no pool", shared: "shared" };
@@ -16,7 +15,7 @@ export class MachineMap {
   #siblings = new Map();
   #lit = [];
   #current = null;
-  #machine = null;
+  #layout = null;
   #plan = "";
 
   /** `handlers`: `point(cpu | null, element)` for the CPU under the pointer or with the focus, `pick(cpu)`. */
@@ -32,15 +31,15 @@ export class MachineMap {
     new ResizeObserver(() => this.fit()).observe(root.parentElement);
   }
 
-  /** Draw a machine anew. */
-  build(topology) {
+  /** Draw a machine anew, by the answer of /layout. */
+  build(layout) {
     this.#cells.clear();
     this.#places.clear();
     this.#siblings.clear();
-    this.#machine = nest(topology);
+    this.#layout = layout;
     this.#plan = "";
-    const whole = make("div", { class: "grid level0" }, ...this.#machine.boxes.map((box) => this.#box(box, 0, [])));
-    this.root.replaceChildren(whole, ...this.#beside(topology));
+    const whole = make("div", { class: "grid level0" }, ...layout.boxes.map((box) => this.#box(box, 0, [])));
+    this.root.replaceChildren(whole, ...this.#beside(layout));
     const first = this.#cells.keys().next().value;
     this.#current = null;
     if (first !== undefined) this.#move(first);
@@ -58,7 +57,7 @@ export class MachineMap {
 
   #core(core, way) {
     const cells = core.map((cpu) => this.#cell(cpu, way, core));
-    return this.#machine.threads > 1 ? make("div", { class: "core" }, ...cells) : cells[0];
+    return this.#layout.threads > 1 ? make("div", { class: "core" }, ...cells) : cells[0];
   }
 
   #cell(cpu, way, core) {
@@ -71,27 +70,30 @@ export class MachineMap {
   }
 
   /** What has no place in a box: CPUs that are offline, and NUMA nodes without CPUs. */
-  #beside(topology) {
+  #beside(layout) {
     const found = [];
-    const offline = [...parseCpus(topology.offline)].filter((cpu) => !this.#cells.has(cpu));
+    const offline = [...parseCpus(layout.offline)].filter((cpu) => !this.#cells.has(cpu));
     if (offline.length) {
       const cells = offline.map((cpu) => this.#cell(cpu, ["offline now, so where it is, is not known"], [cpu]));
       const label = make("div", { class: "label", "aria-hidden": "true" }, "Offline now");
       const inside = make("div", { class: "loose" }, ...cells);
       found.push(make("div", { class: "box apart", role: "group", "aria-label": "CPUs that are offline now" }, label, inside));
     }
-    const nodes = memoryOnly(topology);
-    if (nodes.length) found.push(make("div", { class: "box apart memory" }, make("div", { class: "label" }, memoryText(nodes))));
+    const nodes = layout.memory_only;
+    if (nodes.length) {
+      const text = `${plural(nodes.length, "NUMA node")} without CPUs: ${formatCpus(nodes)}`;
+      found.push(make("div", { class: "box apart memory" }, make("div", { class: "label" }, text)));
+    }
     return found;
   }
 
   /** Arrange the boxes for the room there is. */
   fit() {
-    if (!this.#machine) return;
+    if (!this.#layout) return;
     const style = getComputedStyle(this.root.parentElement);
     const width = this.root.parentElement.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const height = Math.max(360, window.innerHeight - 215);
-    const plan = arrange(this.#machine, { width, height });
+    const plan = arrange(this.#layout, { width, height });
     const text = JSON.stringify([plan.size.name, plan.across, plan.columns, plan.width]);
     if (width <= 0 || text === this.#plan) return;
     this.#plan = text;

@@ -4,7 +4,6 @@ import { Card } from "./card.js";
 import { choose } from "./colours.js";
 import { ask, Stream } from "./feed.js";
 import { MachineMap } from "./map.js";
-import { summary } from "./nest.js";
 import { Activity, Refusals } from "./notes.js";
 import { PodList } from "./pods.js";
 import { everyCpu, Pools } from "./pools.js";
@@ -21,7 +20,7 @@ const KEPT = 5000;
 const ROUNDED = 0.001; // times are told in milliseconds; at the time of a change, it has happened
 const RULES = new Set(["reconfigured", "runtime", "weaker"]);
 
-const data = { topology: null, pools: {}, containers: [], config: null };
+const data = { layout: null, pools: {}, containers: [], config: null };
 let entries = []; // oldest first
 const byNumber = new Map();
 let first = null; // the time of the first entry that the daemon keeps
@@ -63,13 +62,13 @@ const stream = new Stream({
 // -- what is drawn
 
 function draw(flash = false) {
-  if (!data.topology) return;
+  if (!data.layout) return;
   view = then && timeline.at !== null ? past(data, then, (key, cpus) => timeline.since(key, cpus, timeline.at)) : present(data);
   const owners = [...view.containers.entries()].filter(([, container]) => container.exclusive);
   choose(owners.sort(([, a], [, b]) => a.since - b.since).map(([key]) => key));
   map.show(view, { flash });
   pods.show(view, now(), timeline.at !== null);
-  pools.show(view, everyCpu(data));
+  pools.show(view, everyCpu(data.pools));
   drawNotes();
   light();
   if (card.isShown && pointed?.cpu !== undefined) point({ ...pointed, element: map.element(pointed.cpu) });
@@ -81,7 +80,7 @@ function draw(flash = false) {
 
 /** Of what this machine does not have, the legend says nothing. */
 function drawLegend() {
-  const all = everyCpu(data);
+  const all = everyCpu(data.pools);
   const pools = new Set(all.map((cpu) => poolOf(view, cpu)));
   $("legend-isolated").hidden = !all.some((cpu) => view.isolated.has(cpu));
   $("legend-offline").hidden = !pools.has("offline");
@@ -147,23 +146,23 @@ async function load(everything) {
   const [found, containers] = await Promise.all([ask("pools"), ask("containers"), read === null ? null : loadNews()]);
   const isSame = ["online", "offline", "isolated", "reserved"].every((name) => found[name] === data.pools[name]);
   if (everything || !isSame) {
-    const [topology, config] = await Promise.all([ask("topology"), ask("config")]);
-    loaded(topology, config);
+    const [layout, config] = await Promise.all([ask("layout"), ask("config")]);
+    loaded(layout, config);
   }
   data.pools = found;
   data.containers = containers;
 }
 
-function loaded(topology, config) {
-  data.topology = topology;
+function loaded(layout, config) {
+  data.layout = layout;
   data.config = config;
-  const text = JSON.stringify([topology.cpus, topology.offline, topology.nodes]);
+  const text = JSON.stringify(layout);
   if (text !== machine) {
     machine = text;
-    map.build(topology);
-    $("empty").hidden = topology.cpus.length > 0;
+    map.build(layout);
+    $("empty").hidden = layout.boxes.length > 0;
   }
-  put($("machine"), typeof config.machine === "string" && config.machine ? cut(config.machine, 200) : summary(topology));
+  put($("machine"), layout.summary);
   drawConfig();
 }
 
@@ -213,7 +212,7 @@ async function lookNow() {
   wanted = null;
   let wait = AGAIN;
   try {
-    await load(everything || !data.topology);
+    await load(everything || !data.layout);
     draw(timeline.at === null);
     document.body.classList.remove("loading");
     if (streaming) found();

@@ -45,4 +45,5 @@ function line([name, title, meaning], cpus) {
   return make("tr", {}, head, make("td", { class: "number" }, String(cpus.length)), make("td", { class: "list soft" }, spaced(formatCpus(cpus)) || "none"));
 }
 
-export const everyCpu = (data) => [...new Set([...data.topology.cpus.map((row) => row.cpu), ...parseCpus(data.topology.offline)])];
+/** All CPUs of the machine: online, then offline. */
+export const everyCpu = (pools) => [...parseCpus(pools.online), ...parseCpus(pools.offline)];

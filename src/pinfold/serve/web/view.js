@@ -32,9 +32,8 @@ export function past(data, then, since) {
   return build(Object.entries(then.exclusive ?? {}), asThen, containers);
 }
 
-function pools(data) {
-  const both = (name) => new Set([...parseCpus(data.topology[name]), ...parseCpus(data.pools[name])]);
-  return { shared: parseCpus(data.pools.shared), reserved: parseCpus(data.pools.reserved), offline: both("offline"), isolated: both("isolated") };
+function pools({ pools }) {
+  return Object.fromEntries(["shared", "reserved", "offline", "isolated"].map((name) => [name, parseCpus(pools[name])]));
 }
 
 function remembered(key, known) {
