@@ -179,13 +179,13 @@ def _reserved(loop: Loop) -> CPUSet:
 
 async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Callable[[], Awaitable[None]]:
     from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
-    from pinfold.serve.podresources import Held, PodResources  # noqa: PLC0415
+    from pinfold.serve.podresources import Held, PodResources, limited  # noqa: PLC0415
 
     def read() -> Held:
         return Held(loop.node.pods.values(), loop.manager.state, loop.manager.topology.online - _reserved(loop))
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
-    server = GRPCServer(PodResources(read).methods, report=report)
+    server = GRPCServer(limited(PodResources(read).methods), report=report)
     await server.start(bound.listener)
 
     async def end() -> None:

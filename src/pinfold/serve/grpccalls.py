@@ -19,7 +19,6 @@ import h2.exceptions
 import h2.settings
 
 from pinfold.runtimes.grpcerrors import CallError, Code
-from pinfold.serve.limits import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +29,6 @@ _CONTENT: Final = "application/grpc"
 _PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 # h2 looks at the size of a frame, at most 16 KB, only when all of it has come: that may be 16 MB.
 _MOST_UNHEARD: Final = 256 << 10
-_RATE: Final = Rate(100.0, 200)
 
 
 class CallLimits(NamedTuple):
@@ -45,8 +43,6 @@ class CallLimits(NamedTuple):
     connections: int = 32
     seconds: float = 10.0
     """For a call from its first byte until its answer is taken."""
-    rate: Rate | None = _RATE
-    """How many calls are answered, all clients together; the reference answers 100 a second."""
 
 
 class Host(Protocol):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.runtimes.grpcerrors import CallError, Code
 from pinfold.serve.grpccalls import CallLimits, Connection
-from pinfold.serve.limits import Buckets
 
 if TYPE_CHECKING:
     import socket
@@ -38,7 +37,6 @@ class GRPCServer:
         self.limits = limits
         self._methods = methods
         self._report = report
-        self._buckets = None if limits.rate is None else Buckets(limits.rate)
         self._listening: list[asyncio.Server] = []
         self._open: dict[Connection, None] = {}
         """Who called last comes last."""
@@ -68,8 +66,6 @@ class GRPCServer:
         method = self._methods.get(name)
         if method is None:
             raise CallError(name, Code.UNIMPLEMENTED, f"unknown method {name}")
-        if self._buckets is not None and self._buckets.take("", asyncio.get_running_loop().time()):
-            raise CallError(name, Code.RESOURCE_EXHAUSTED, "too many calls; try again in a moment")
         try:
             return method(request)
         except CallError:

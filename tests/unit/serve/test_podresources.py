@@ -27,7 +27,7 @@ from pinfold.proto import podresources_pb2 as pb
 from pinfold.runtimes.grpcerrors import CallError, Code
 from pinfold.serve.grpcserver import CallLimits, GRPCServer
 from pinfold.serve.limits import Rate
-from pinfold.serve.podresources import Held, PodResources
+from pinfold.serve.podresources import RATE, Held, PodResources, limited
 from tests.property.strategies import guaranteed, pinned, pod_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ NODE = held_after(
 
 @asynccontextmanager
 async def serving(
-    directory: Path, read: Callable[[], Held] = lambda: NODE, limits: CallLimits | None = None
+    directory: Path,
+    read: Callable[[], Held] = lambda: NODE,
+    limits: CallLimits | None = None,
+    rate: Rate = RATE,
 ) -> AsyncIterator[Site]:
     path = str(directory / "podresources.sock")
     listener = socket.socket(socket.AF_UNIX)
@@ -73,7 +76,7 @@ async def serving(
     listener.listen()
     errors: list[Exception] = []
     server = GRPCServer(
-        PodResources(read).methods,
+        limited(PodResources(read).methods, rate),
         limits=CallLimits() if limits is None else limits,
         report=lambda _what, error: errors.append(error),
     )
@@ -273,8 +276,12 @@ def test_error_nobody_expected_is_reported_and_answered(tmp_path: Path) -> None:
 
 def test_many_calls_at_once_are_all_answered(tmp_path: Path) -> None:
     async def test() -> None:
-        limits = CallLimits(calls=8, rate=None)
-        async with serving(tmp_path, limits=limits) as site, calling(site) as one, calling(site) as two:
+        limits = CallLimits(calls=8)
+        async with (
+            serving(tmp_path, limits=limits, rate=Rate(1000.0, 1000)) as site,
+            calling(site) as one,
+            calling(site) as two,
+        ):
             replies = await asyncio.gather(*(list_pods(channel) for channel in [one, two] * 150))
         assert len(replies) == 300
         assert all(len(reply.pod_resources) == 2 for reply in replies)
@@ -284,8 +291,7 @@ def test_many_calls_at_once_are_all_answered(tmp_path: Path) -> None:
 
 def test_more_calls_than_the_rate_allows_are_refused_and_later_ones_served(tmp_path: Path) -> None:
     async def test() -> None:
-        limits = CallLimits(rate=Rate(per_second=50.0, burst=3))
-        async with serving(tmp_path, limits=limits) as site, calling(site) as channel:
+        async with serving(tmp_path, rate=Rate(per_second=50.0, burst=3)) as site, calling(site) as channel:
             replies = await asyncio.gather(*(list_pods(channel) for _ in range(20)), return_exceptions=True)
             refused = [reply for reply in replies if isinstance(reply, GRPCError)]
             assert refused
@@ -518,7 +524,7 @@ def test_client_that_does_not_read_its_socket_is_let_go(tmp_path: Path) -> None:
     pods = [pod_of(pinned(0), uid="x" * 200 + str(n)) for n in range(2000)]
 
     async def test() -> None:
-        limits = CallLimits(seconds=0.1, rate=None)
+        limits = CallLimits(seconds=0.1)
         held = Held(pods, State(CPUSet.of(0)), EMPTY)
         async with serving(tmp_path, lambda: held, limits) as site, wired(site, window=(1 << 31) - 1) as wire:
             wire.h2.increment_flow_control_window((1 << 31) - 1 - 65535)
