@@ -178,7 +178,7 @@ def _reserved(loop: Loop) -> CPUSet:
 
 
 async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Callable[[], Awaitable[None]]:
-    from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
     from pinfold.serve.podresources import Held, PodResources, limited  # noqa: PLC0415
 
     def read() -> Held:

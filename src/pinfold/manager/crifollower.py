@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, is_workload
+from pinfold.grpc.errors import Unimplemented
 from pinfold.manager.manager import Note
 from pinfold.manager.podnode import is_live
-from pinfold.runtimes.grpcerrors import Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,10 +16,10 @@ from pinfold.core.processorgroups import affinities_of
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.criinfo import Info, parse_info
 from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
+from pinfold.grpc.client import DEADLINE, Channel
+from pinfold.grpc.errors import CallError, Code, Unimplemented
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.grpcchannel import DEADLINE, Channel
-from pinfold.runtimes.grpcerrors import CallError, Code, Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

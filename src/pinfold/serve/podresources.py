@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pinfold.core.pods import exclusive_cpus
+from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
-from pinfold.runtimes.grpcerrors import CallError, Code
 from pinfold.serve.limits import Buckets, Rate
 
 if TYPE_CHECKING:

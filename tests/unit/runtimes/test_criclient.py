@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from pinfold.core.cpuset import CPUSet
 from pinfold.errors import ParseError, PinfoldError, RuntimeUnavailable
 from pinfold.formats.kubepods import Phase, build_pod
+from pinfold.grpc.clientlink import Connection
+from pinfold.grpc.errors import CallError, Code, Unimplemented
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.criclient import CgroupDriver, ContainerEvent, CRIClient, Happening, Version
-from pinfold.runtimes.grpcconnection import Connection
-from pinfold.runtimes.grpcerrors import CallError, Code, Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

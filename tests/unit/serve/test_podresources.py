@@ -23,9 +23,9 @@ from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.pods import Pod, PodUID
 from pinfold.core.presets import preset
 from pinfold.core.state import State
+from pinfold.grpc.errors import CallError, Code
+from pinfold.grpc.server import CallLimits, GRPCServer
 from pinfold.proto import podresources_pb2 as pb
-from pinfold.runtimes.grpcerrors import CallError, Code
-from pinfold.serve.grpcserver import CallLimits, GRPCServer
 from pinfold.serve.limits import Rate
 from pinfold.serve.podresources import RATE, Held, PodResources, limited
 from tests.property.strategies import guaranteed, pinned, pod_of

@@ -18,7 +18,7 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from pinfold.runtimes.grpcerrors import CallError, Code
+from pinfold.grpc.errors import CallError, Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

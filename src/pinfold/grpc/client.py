@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import RuntimeUnavailable
-from pinfold.runtimes.grpcconnection import Connection, short_name
-from pinfold.runtimes.grpcerrors import CallError, Code, Lost
+from pinfold.grpc.clientlink import Connection, short_name
+from pinfold.grpc.errors import CallError, Code, Lost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from pinfold.runtimes.grpcerrors import CallError, Code
-from pinfold.serve.grpccalls import CallLimits, Connection
+from pinfold.grpc.errors import CallError, Code
+from pinfold.grpc.serverlink import CallLimits, Connection
 
 if TYPE_CHECKING:
     import socket

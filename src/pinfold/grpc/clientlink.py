@@ -19,7 +19,7 @@ import h2.exceptions
 import h2.settings
 
 from pinfold.errors import PinfoldError, RuntimeUnavailable
-from pinfold.runtimes.grpcerrors import CODES, CallError, Code, Lost, Unimplemented, one_line
+from pinfold.grpc.errors import CODES, CallError, Code, Lost, Unimplemented, one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
