@@ -1,33 +1,48 @@
-"""gRPC calls over one unix socket, with deadlines; the connection is made when it is needed, and again after a loss.
+"""The client's end of gRPC: calls over one unix socket, with deadlines; any number of them at once.
 
-Any number of calls run on it at once. Knows no protobuf: requests and answers are bytes.
+The channel connects when a call needs it, and again after the connection was lost. Requests and answers are bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pinfold.errors import RuntimeUnavailable
-from pinfold.grpc.clientlink import Connection, short_name
-from pinfold.grpc.errors import CallError, Code, Lost
+import h2.events
+from h2.errors import ErrorCodes
+from h2.exceptions import H2Error
+from h2.settings import SettingCodes
+
+from pinfold.errors import PinfoldError, RuntimeUnavailable
+from pinfold.grpc.errors import CallError, Code, Lost, Unimplemented, one_line, short
+from pinfold.grpc.frames import Status, frame, parse_status, readable, request_headers
+from pinfold.grpc.link import Inbox, Link
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 DEADLINE: Final = 5.0
 MAX_MESSAGE: Final = 16 << 20
+_WINDOW: Final = 1 << 20
+"""How much may come for a call before its reader asks for more."""
+_SETTINGS: Final = {
+    SettingCodes.ENABLE_PUSH: 0,
+    SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW,
+    SettingCodes.MAX_HEADER_LIST_SIZE: 64 << 10,
+}
 
 
 class Channel:
-    """Calls to whoever serves on a unix socket."""
+    """Calls to the server on a unix socket; each call ends within its deadline (seconds)."""
 
     def __init__(self, path: str, *, deadline: float = DEADLINE, max_message: int = MAX_MESSAGE) -> None:
         self.path = path
         self.deadline = deadline
         self._max_message = max_message
-        self._connection: Connection | None = None
+        self._link: ClientLink | None = None
         self._connecting = asyncio.Lock()
 
     async def call(self, method: str, request: bytes, *, deadline: float | None = None) -> bytes:
@@ -38,57 +53,199 @@ class Channel:
                 try:
                     return await self._ask(method, request, seconds)
                 except Lost:
-                    # The other end may have restarted while nobody called; a second time it is really gone.
+                    # The server may have restarted since the last call; if a new connection fails too, it is gone.
                     return await self._ask(method, request, seconds)
         except TimeoutError as error:
-            raise RuntimeUnavailable(f"{self.path}: {short_name(method)} had no answer in {seconds:g} s") from error
+            raise RuntimeUnavailable(f"{self.path}: {short(method)} had no answer in {seconds:g} s") from error
 
     @asynccontextmanager
     async def stream(self, method: str, request: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Ask for a stream, whose messages come for as long as the block lasts; they wait until they are read."""
+        """Yield the messages of a stream while the block lasts; the server waits while they are not read."""
         try:
             async with asyncio.timeout(self.deadline):
-                connection = await self._connected()
-                call = await connection.start(method, request, None)
+                link = await self._connected()
+                call = await link.start(method, request)
         except TimeoutError as error:
             raise RuntimeUnavailable(f"{self.path}: no connection in {self.deadline:g} s") from error
         try:
-            yield call.messages()
+            yield call.inbox.messages()
         finally:
-            connection.end(call)
+            link.end(call)
 
     def close(self) -> None:
-        """End the connection and every call on it."""
-        if self._connection is not None:
-            self._connection.lose("closed by us", RuntimeUnavailable)
+        """End the connection and every call on it; a later call connects again."""
+        if self._link is not None:
+            self._link.close("closed by us", RuntimeUnavailable)
 
     async def _ask(self, method: str, request: bytes, seconds: float) -> bytes:
-        connection = await self._connected()
-        call = await connection.start(method, request, seconds)
-        answer = None
+        link = await self._connected()
+        call = await link.start(method, request, seconds)
         try:
-            async for message in call.messages():
-                if answer is not None:
-                    raise CallError(call.method, Code.INTERNAL, "more than one answer")
-                answer = message
+            return await call.inbox.only()
         finally:
-            connection.end(call)
-        if answer is None:
-            raise CallError(call.method, Code.INTERNAL, "no answer, and no error either")
-        return answer
+            link.end(call)
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> ClientLink:
         async with self._connecting:
-            if self._connection is None or not self._connection.usable:
-                self._connection = await self._connect()
-            return self._connection
+            if self._link is None or not self._link.usable:
+                self._link = await self._connect()
+            return self._link
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> ClientLink:
         loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_unix_connection(
-                lambda: Connection(self.path, self._max_message), self.path
-            )
+            _, link = await loop.create_unix_connection(lambda: ClientLink(self.path, self._max_message), self.path)
         except (OSError, ValueError) as error:  # ValueError: a path with NUL
             raise RuntimeUnavailable(f"{self.path}: {getattr(error, 'strerror', None) or error}") from error
-        return connection
+        return link
+
+
+@dataclass(eq=False, slots=True)
+class ClientCall:
+    """A call that is under way."""
+
+    stream: int
+    method: str
+    inbox: Inbox
+    unsent: memoryview
+    """The part of the request that the server has not taken yet."""
+    status: Status | None = None
+
+
+class ClientLink(Link):
+    """A connection to a server: sends requests, and hands what comes to the call that it is for."""
+
+    def __init__(self, path: str, max_message: int) -> None:
+        super().__init__(_SETTINGS, client=True)
+        self.usable = False
+        self._path = path
+        self._max_message = max_message
+        self._calls: dict[int, ClientCall] = {}
+        self._fewer = asyncio.Event()
+        """Set when a call has ended, or the server allows more at once."""
+        self._untold = 0
+        """Bytes that came since the connection's window was opened again."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the settings, and open the connection's window."""
+        super().connection_made(transport)
+        # The windows of the calls are the limit; the connection's window must never stop one of them.
+        self._h2.increment_flow_control_window(16 * _WINDOW)
+        self.usable = True
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all calls."""
+        self.close(str(exc) if exc else "the connection was closed")
+
+    def close(self, why: str, kind: type[RuntimeUnavailable] = Lost) -> None:
+        """End the connection, and all calls with an error of this kind."""
+        self.usable = False
+        self._flush()
+        self._transport.abort()
+        for call in self._calls.values():
+            call.inbox.close(kind(f"{self._path}: {call.method}: {why}"))
+        self._calls.clear()
+        self._fewer.set()
+
+    async def start(self, method: str, request: bytes, seconds: float | None = None) -> ClientCall:
+        """Begin a call; wait first while the server has as many calls as it allows."""
+        while self.usable and len(self._calls) >= self._h2.remote_settings.max_concurrent_streams:
+            self._fewer.clear()
+            await self._fewer.wait()
+        if not self.usable:
+            raise Lost(f"{self._path}: {short(method)}: the connection was closed")
+        try:
+            stream = self._h2.get_next_available_stream_id()
+            self._h2.send_headers(stream, request_headers(method, seconds))
+        except H2Error as error:  # for one, all stream numbers are used up
+            self.close(one_line(str(error)))
+            raise Lost(f"{self._path}: {short(method)}: {one_line(str(error))}") from error
+        inbox = Inbox(method, self._max_message, partial(self._make_room, stream))
+        call = self._calls[stream] = ClientCall(stream, short(method), inbox, frame(request))
+        self._send(call)
+        return call
+
+    def end(self, call: ClientCall) -> None:
+        """Forget a call; if it is still under way, tell the server to stop."""
+        if self._forget(call.stream) is not None:
+            self._reset(call.stream, ErrorCodes.CANCEL)
+
+    def _forget(self, stream: int | None) -> ClientCall | None:
+        call = self._calls.pop(stream or 0, None)
+        if call is not None:
+            self._fewer.set()
+        return call
+
+    def _send(self, call: ClientCall) -> None:
+        with suppress(H2Error):  # the server has ended the call, and the news of it follows
+            call.unsent = self._push(call.stream, call.unsent, end=True)
+
+    def _make_room(self, stream: int, missing: int) -> None:
+        """Let the server send at least so much more for a call, in large steps."""
+        if stream not in self._calls:
+            return
+        with suppress(H2Error):
+            window = self._h2.remote_flow_control_window(stream)
+            wanted = max(missing, _WINDOW)
+            if window < wanted // 2:
+                self._h2.increment_flow_control_window(wanted - window, stream)
+                self._flush()
+
+    def _handle(self, event: h2.events.Event) -> None:
+        match event:
+            case h2.events.ResponseReceived() | h2.events.TrailersReceived():
+                self._on_headers(event)
+            case h2.events.DataReceived():
+                self._on_data(event)
+            case h2.events.WindowUpdated() | h2.events.RemoteSettingsChanged():
+                self._fewer.set()
+                for call in self._calls.values():
+                    self._send(call)
+            case h2.events.StreamEnded():
+                self._on_end(event)
+            case h2.events.StreamReset():
+                if reset := self._forget(event.stream_id):
+                    why = f"the server broke the call off ({getattr(event.error_code, 'name', event.error_code)})"
+                    reset.inbox.close(CallError(reset.method, Code.UNKNOWN, why))
+            case h2.events.ConnectionTerminated():  # h2 reads nothing more after this
+                self.close(f"the server is going away ({getattr(event.error_code, 'name', event.error_code)})")
+
+    def _on_headers(self, event: h2.events.ResponseReceived | h2.events.TrailersReceived) -> None:
+        call = self._calls.get(event.stream_id or 0)
+        if call is None:
+            return
+        headers = readable(event.headers)
+        if (status := headers.get(":status", "200")) != "200":
+            self.end(call)
+            call.inbox.close(CallError(call.method, Code.UNKNOWN, f"HTTP status {status}"))
+        call.status = parse_status(headers) or call.status
+
+    def _on_data(self, event: h2.events.DataReceived) -> None:
+        """Hand a piece of an answer to its call, whose reader makes room for more."""
+        self._untold += event.flow_controlled_length or 0
+        if self._untold >= _WINDOW:
+            self._h2.increment_flow_control_window(self._untold)
+            self._untold = 0
+        if call := self._calls.get(event.stream_id or 0):
+            call.inbox.feed(event.data or b"")
+
+    def _on_end(self, event: h2.events.StreamEnded) -> None:
+        """End a call with the status that the server gave it."""
+        if call := self._forget(event.stream_id):
+            if call.unsent:
+                self._reset(call.stream, ErrorCodes.CANCEL)
+            call.inbox.close(self._error_of(call))
+
+    def _error_of(self, call: ClientCall) -> PinfoldError | None:
+        match call.status:
+            case None:
+                return CallError(call.method, Code.INTERNAL, "the answer has no status")
+            case Status(Code.OK):
+                return None
+            case Status(Code.UNIMPLEMENTED, text):
+                return Unimplemented(call.method, Code.UNIMPLEMENTED, text)
+            case Status(Code.UNAVAILABLE, text):
+                return RuntimeUnavailable(f"{self._path}: {call.method}: {one_line(text)}")
+            case Status(code, text):
+                return CallError(call.method, code, text)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pinfold.core.cpuset import CPUSet
 from pinfold.errors import ParseError, PinfoldError, RuntimeUnavailable
 from pinfold.formats.kubepods import Phase, build_pod
-from pinfold.grpc.clientlink import Connection
+from pinfold.grpc.client import ClientLink
 from pinfold.grpc.errors import CallError, Code, Unimplemented
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.base import ApplyError
@@ -594,9 +594,9 @@ def test_garbage_is_an_error_of_ours_and_the_next_call_connects_anew(path: Path,
         ([(":status", "200")], b"\0\0\0\0\2\xff\xff", [("grpc-status", "0")], "no message of CRI v1"),
         ([(":status", "200")], struct.pack(">?I", 0, 0xFFFFFFFF), [("grpc-status", "0")], "4,294,967,295 bytes"),
         ([(":status", "200")], b"\1\0\0\0\0", [("grpc-status", "0")], "compressed"),
-        ([(":status", "200")], b"\0\0\0\0\5abc", [("grpc-status", "0")], "middle of a message"),
-        ([(":status", "200")], b"", [("grpc-status", "0")], "no answer, and no error either"),
-        ([(":status", "200")], b"\0\0\0\0\0" * 2, [("grpc-status", "0")], "more than one answer"),
+        ([(":status", "200")], b"\0\0\0\0\5abc", [("grpc-status", "0")], "the last message is not complete"),
+        ([(":status", "200")], b"", [("grpc-status", "0")], "no message; one is expected"),
+        ([(":status", "200")], b"\0\0\0\0\0" * 2, [("grpc-status", "0")], "more than one message"),
         ([(":status", "200")], b"\0\0\0\0\0", [("x", "y")], "the answer has no status"),
         ([(":status", "200")], b"", [("grpc-status", "x"), ("grpc-message", "%zz%ff")], "UNKNOWN"),
         ([(":status", "404")], b"not here", [("x", "y")], "HTTP status 404"),
@@ -651,15 +651,15 @@ def test_any_bytes_end_calls_with_errors_of_ours_or_leave_them_waiting(pieces: l
         ours, theirs = socket.socketpair()
         with theirs:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection("x.sock", 1 << 20), sock=ours
+                lambda: ClientLink("x.sock", 1 << 20), sock=ours
             )
             call = await connection.start("/s/M", b"request", None)
             for piece in [settings_frame, *pieces] if polite else pieces:
                 connection.data_received(piece)
-            connection.lose("the test is over")
+            connection.close("the test is over")
             with suppress(PinfoldError):
-                async for _ in call.messages():
+                async for _ in call.inbox.messages():
                     pass
-            assert call.ended
+            assert call.inbox.closed
 
     asyncio.run(test())
