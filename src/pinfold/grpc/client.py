@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import h2.events
+from h2 import events
 from h2.errors import ErrorCodes
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 DEADLINE: Final = 5.0
-MAX_MESSAGE: Final = 16 << 20
+_MAX_MESSAGE: Final = 16 << 20
 _WINDOW: Final = 1 << 20
 """How much may come for a call before its reader asks for more."""
+_CONNECTION_WINDOW: Final = 16 << 20
+"""How much may come for all calls before the link asks for more, which it does at once: no call stops another."""
 _SETTINGS: Final = {
     SettingCodes.ENABLE_PUSH: 0,
     SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW,
@@ -38,10 +40,9 @@ _SETTINGS: Final = {
 class Channel:
     """Calls to the server on a unix socket; each call ends within its deadline (seconds)."""
 
-    def __init__(self, path: str, *, deadline: float = DEADLINE, max_message: int = MAX_MESSAGE) -> None:
+    def __init__(self, path: str, *, deadline: float = DEADLINE) -> None:
         self.path = path
         self.deadline = deadline
-        self._max_message = max_message
         self._link: ClientLink | None = None
         self._connecting = asyncio.Lock()
 
@@ -88,16 +89,12 @@ class Channel:
     async def _connected(self) -> ClientLink:
         async with self._connecting:
             if self._link is None or not self._link.usable:
-                self._link = await self._connect()
+                connect = asyncio.get_running_loop().create_unix_connection
+                try:
+                    _, self._link = await connect(lambda: ClientLink(self.path), self.path)
+                except (OSError, ValueError) as error:  # ValueError: a path with NUL
+                    raise RuntimeUnavailable(f"{self.path}: {getattr(error, 'strerror', None) or error}") from error
             return self._link
-
-    async def _connect(self) -> ClientLink:
-        loop = asyncio.get_running_loop()
-        try:
-            _, link = await loop.create_unix_connection(lambda: ClientLink(self.path, self._max_message), self.path)
-        except (OSError, ValueError) as error:  # ValueError: a path with NUL
-            raise RuntimeUnavailable(f"{self.path}: {getattr(error, 'strerror', None) or error}") from error
-        return link
 
 
 @dataclass(eq=False, slots=True)
@@ -115,22 +112,18 @@ class ClientCall:
 class ClientLink(Link):
     """A connection to a server: sends requests, and hands what comes to the call that it is for."""
 
-    def __init__(self, path: str, max_message: int) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__(_SETTINGS, client=True)
         self.usable = False
         self._path = path
-        self._max_message = max_message
         self._calls: dict[int, ClientCall] = {}
         self._fewer = asyncio.Event()
         """Set when a call has ended, or the server allows more at once."""
-        self._untold = 0
-        """Bytes that came since the connection's window was opened again."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the settings, and open the connection's window."""
         super().connection_made(transport)
-        # The windows of the calls are the limit; the connection's window must never stop one of them.
-        self._h2.increment_flow_control_window(16 * _WINDOW)
+        self._h2.increment_flow_control_window(_CONNECTION_WINDOW)
         self.usable = True
         self._flush()
 
@@ -141,7 +134,7 @@ class ClientLink(Link):
     def close(self, why: str, kind: type[RuntimeUnavailable] = Lost) -> None:
         """End the connection, and all calls with an error of this kind."""
         self.usable = False
-        self._flush()
+        self._write()
         self._transport.abort()
         for call in self._calls.values():
             call.inbox.close(kind(f"{self._path}: {call.method}: {why}"))
@@ -161,9 +154,10 @@ class ClientLink(Link):
         except H2Error as error:  # for one, all stream numbers are used up
             self.close(one_line(str(error)))
             raise Lost(f"{self._path}: {short(method)}: {one_line(str(error))}") from error
-        inbox = Inbox(method, self._max_message, partial(self._make_room, stream))
+        inbox = Inbox(method, _MAX_MESSAGE, partial(self._make_room, stream))
         call = self._calls[stream] = ClientCall(stream, short(method), inbox, frame(request))
         self._send(call)
+        self._flush()
         return call
 
     def end(self, call: ClientCall) -> None:
@@ -171,11 +165,9 @@ class ClientLink(Link):
         if self._forget(call.stream) is not None:
             self._reset(call.stream, ErrorCodes.CANCEL)
 
-    def _forget(self, stream: int | None) -> ClientCall | None:
-        call = self._calls.pop(stream or 0, None)
-        if call is not None:
-            self._fewer.set()
-        return call
+    def _forget(self, stream: int) -> ClientCall | None:
+        self._fewer.set()
+        return self._calls.pop(stream, None)
 
     def _send(self, call: ClientCall) -> None:
         with suppress(H2Error):  # the server has ended the call, and the news of it follows
@@ -183,36 +175,32 @@ class ClientLink(Link):
 
     def _make_room(self, stream: int, missing: int) -> None:
         """Let the server send at least so much more for a call, in large steps."""
-        if stream not in self._calls:
-            return
-        with suppress(H2Error):
+        with suppress(H2Error):  # the call has ended
             window = self._h2.remote_flow_control_window(stream)
             wanted = max(missing, _WINDOW)
             if window < wanted // 2:
                 self._h2.increment_flow_control_window(wanted - window, stream)
                 self._flush()
 
-    def _handle(self, event: h2.events.Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         match event:
-            case h2.events.ResponseReceived() | h2.events.TrailersReceived():
+            case events.ResponseReceived() | events.TrailersReceived():
                 self._on_headers(event)
-            case h2.events.DataReceived():
+            case events.DataReceived():
                 self._on_data(event)
-            case h2.events.WindowUpdated() | h2.events.RemoteSettingsChanged():
+            case events.WindowUpdated() | events.RemoteSettingsChanged():
                 self._fewer.set()
                 for call in self._calls.values():
                     self._send(call)
-            case h2.events.StreamEnded():
-                self._on_end(event)
-            case h2.events.StreamReset():
-                if reset := self._forget(event.stream_id):
-                    why = f"the server broke the call off ({getattr(event.error_code, 'name', event.error_code)})"
-                    reset.inbox.close(CallError(reset.method, Code.UNKNOWN, why))
-            case h2.events.ConnectionTerminated():  # h2 reads nothing more after this
-                self.close(f"the server is going away ({getattr(event.error_code, 'name', event.error_code)})")
+            case events.StreamEnded():
+                self._on_end(event.stream_id)
+            case events.StreamReset():
+                self._on_end(event.stream_id, f"the server broke the call off ({_name(event.error_code)})")
+            case events.ConnectionTerminated():  # h2 reads nothing more after this
+                self.close(f"the server is going away ({_name(event.error_code)})")
 
-    def _on_headers(self, event: h2.events.ResponseReceived | h2.events.TrailersReceived) -> None:
-        call = self._calls.get(event.stream_id or 0)
+    def _on_headers(self, event: events.ResponseReceived | events.TrailersReceived) -> None:
+        call = self._calls.get(event.stream_id)
         if call is None:
             return
         headers = readable(event.headers)
@@ -221,31 +209,30 @@ class ClientLink(Link):
             call.inbox.close(CallError(call.method, Code.UNKNOWN, f"HTTP status {status}"))
         call.status = parse_status(headers) or call.status
 
-    def _on_data(self, event: h2.events.DataReceived) -> None:
+    def _on_data(self, event: events.DataReceived) -> None:
         """Hand a piece of an answer to its call, whose reader makes room for more."""
-        self._untold += event.flow_controlled_length or 0
-        if self._untold >= _WINDOW:
-            self._h2.increment_flow_control_window(self._untold)
-            self._untold = 0
-        if call := self._calls.get(event.stream_id or 0):
-            call.inbox.feed(event.data or b"")
+        if self._h2.inbound_flow_control_window < _CONNECTION_WINDOW // 2:
+            self._h2.increment_flow_control_window(_CONNECTION_WINDOW // 2)
+        if call := self._calls.get(event.stream_id):
+            call.inbox.feed(event.data)
 
-    def _on_end(self, event: h2.events.StreamEnded) -> None:
-        """End a call with the status that the server gave it."""
-        if call := self._forget(event.stream_id):
+    def _on_end(self, stream: int, broken: str = "") -> None:
+        """End a call with the status that the server gave it, or with how it was broken off."""
+        if call := self._forget(stream):
             if call.unsent:
-                self._reset(call.stream, ErrorCodes.CANCEL)
-            call.inbox.close(self._error_of(call))
+                self._reset(stream, ErrorCodes.CANCEL)
+            call.inbox.close(CallError(call.method, Code.UNKNOWN, broken) if broken else self._error_of(call))
 
     def _error_of(self, call: ClientCall) -> PinfoldError | None:
-        match call.status:
-            case None:
-                return CallError(call.method, Code.INTERNAL, "the answer has no status")
-            case Status(Code.OK):
-                return None
-            case Status(Code.UNIMPLEMENTED, text):
-                return Unimplemented(call.method, Code.UNIMPLEMENTED, text)
-            case Status(Code.UNAVAILABLE, text):
-                return RuntimeUnavailable(f"{self._path}: {call.method}: {one_line(text)}")
-            case Status(code, text):
-                return CallError(call.method, code, text)
+        """Return the error for the status that the server gave a call; None if all is well."""
+        if call.status is None:
+            return CallError(call.method, Code.INTERNAL, "the answer has no status")
+        code, text = call.status
+        if code is Code.UNAVAILABLE:
+            return RuntimeUnavailable(f"{self._path}: {call.method}: {one_line(text)}")
+        kind = Unimplemented if code is Code.UNIMPLEMENTED else CallError
+        return None if code is Code.OK else kind(call.method, code, text)
+
+
+def _name(code: ErrorCodes | int | None) -> str:
+    return code.name if isinstance(code, ErrorCodes) else str(code)

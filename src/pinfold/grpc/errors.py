@@ -61,9 +61,5 @@ def one_line(text: str) -> str:
 
 
 def short(method: str) -> str:
-    """Return the name of a method without its service.
-
-    >>> short("/runtime.v1.RuntimeService/Version")
-    'Version'
-    """
+    """Return the name of a method without its service."""
     return method.rpartition("/")[2]

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     Headers = list[tuple[str, str]]
 
-_PREFIX: Final = struct.Struct(">?I")
+PREFIX: Final = struct.Struct(">?I")
 """Before each message: whether it is compressed, and its length."""
 _CONTENT: Final = ("content-type", "application/grpc")
+ANSWER_HEADERS: Final = [(":status", "200"), _CONTENT]
+"""The headers of an answer, whatever its status will be."""
 _CODES: Final = {str(code.value): code for code in Code}
 # A status text may contain these as they are: printable ASCII without the percent sign.
 _PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
@@ -29,49 +31,25 @@ def frame(message: bytes) -> memoryview:
     >>> bytes(frame(b"ab"))
     b'\x00\x00\x00\x00\x02ab'
     """
-    return memoryview(_PREFIX.pack(False, len(message)) + message)  # noqa: FBT003 - not compressed
+    return memoryview(PREFIX.pack(False, len(message)) + message)  # noqa: FBT003 - not compressed
 
 
-class Messages:
-    """Cuts the bytes that come for a call of *method* into messages of at most *limit* bytes."""
+def frame_size(received: bytes | bytearray, method: str, limit: int) -> int:
+    r"""Return the size of the first message with its prefix; while its prefix is not complete, that of the prefix.
 
-    def __init__(self, method: str, limit: int) -> None:
-        self._method = method
-        self._limit = limit
-        self._received = bytearray()
+    Raise if the message is compressed, or longer than *limit*.
 
-    def __bool__(self) -> bool:
-        """Whether there are bytes that are not part of a message returned already."""
-        return bool(self._received)
-
-    def feed(self, data: bytes) -> None:
-        """Add bytes."""
-        self._received += data
-
-    def next(self) -> bytes | None:
-        """Return the next message; None if it is not complete yet. Raise if it is compressed or too long."""
-        size = self._size()
-        if len(self._received) < size:
-            return None
-        message = bytes(self._received[_PREFIX.size : size])
-        del self._received[:size]
-        return message
-
-    @property
-    def missing(self) -> int:
-        """How many bytes the next message lacks, as far as is known: before its prefix came, those of the prefix."""
-        return self._size() - len(self._received)
-
-    def _size(self) -> int:
-        if len(self._received) < _PREFIX.size:
-            return _PREFIX.size
-        compressed, length = _PREFIX.unpack_from(self._received)
-        if compressed:
-            raise CallError(self._method, Code.UNIMPLEMENTED, "a compressed message; compression is not supported")
-        if length > self._limit:
-            said = f"a message of {length:,} bytes; {self._limit:,} are allowed"
-            raise CallError(self._method, Code.RESOURCE_EXHAUSTED, said)
-        return _PREFIX.size + int(length)
+    >>> frame_size(b"\0\0\0", "List", 10), frame_size(b"\0\0\0\0\x02a", "List", 10)
+    (5, 7)
+    """
+    if len(received) < PREFIX.size:
+        return PREFIX.size
+    compressed, length = PREFIX.unpack_from(received)
+    if compressed:
+        raise CallError(method, Code.UNIMPLEMENTED, "a compressed message; compression is not supported")
+    if length > limit:
+        raise CallError(method, Code.RESOURCE_EXHAUSTED, f"a message of {length:,} bytes; {limit:,} are allowed")
+    return PREFIX.size + int(length)
 
 
 class Status(NamedTuple):
@@ -107,11 +85,6 @@ def refusal(headers: Mapping[str, str]) -> str | None:
         return "405"
     kind = headers.get("content-type", "")
     return None if kind == _CONTENT[1] or kind.startswith((f"{_CONTENT[1]}+", f"{_CONTENT[1]};")) else "415"
-
-
-def answer_headers() -> Headers:
-    """Return the headers of an answer, whatever its status will be."""
-    return [(":status", "200"), _CONTENT]
 
 
 def format_status(status: Status) -> Headers:

@@ -16,7 +16,7 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
 from pinfold.grpc.errors import CallError, Code, one_line
-from pinfold.grpc.frames import Messages
+from pinfold.grpc.frames import PREFIX, frame_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,14 +37,15 @@ class Inbox:
         """*starving* is called, with the number of bytes missing, before the reader waits for the next message."""
         self.closed = False
         self._method = method
-        self._messages = Messages(method, limit)
+        self._limit = limit
         self._starving = starving
+        self._received = bytearray()
         self._error: Exception | None = None
         self._changed = asyncio.Event()
 
     def feed(self, data: bytes) -> None:
         """Add bytes that came."""
-        self._messages.feed(data)
+        self._received += data
         self._changed.set()
 
     def close(self, error: Exception | None = None) -> None:
@@ -57,16 +58,18 @@ class Inbox:
     async def messages(self) -> AsyncIterator[bytes]:
         """Yield each message as soon as it is complete."""
         while True:
-            while (message := self._messages.next()) is not None:
+            while len(self._received) >= (size := frame_size(self._received, self._method, self._limit)):
+                message = bytes(self._received[PREFIX.size : size])
+                del self._received[:size]
                 yield message
             if self.closed:
                 break
             self._changed.clear()
-            self._starving(self._messages.missing)
+            self._starving(size - len(self._received))
             await self._changed.wait()
         if self._error is not None:
             raise self._error
-        if self._messages:
+        if self._received:
             raise CallError(self._method, Code.INTERNAL, "the last message is not complete")
 
     async def only(self) -> bytes:
@@ -98,6 +101,11 @@ class Link(asyncio.Protocol, ABC):
         self._h2.local_settings = Settings(client=client, initial_values=settings)
         self._h2.decoder.max_header_list_size = settings[SettingCodes.MAX_HEADER_LIST_SIZE]
         self._paused = False
+        """Whether the socket takes no more for now."""
+        self._writing = False
+        """Whether a write is due in this round of the loop."""
+        self._unwritten = 0
+        """Bytes of messages since the last write."""
         self._unheard = 0
         """Bytes that came since h2 last understood something."""
 
@@ -141,7 +149,10 @@ class Link(asyncio.Protocol, ABC):
                 break
             piece, data = data[:room], data[room:]
             self._h2.send_data(stream, piece, end_stream=end and not data)
-            self._flush()
+            self._unwritten += len(piece)
+            if self._unwritten >= _BUFFERED:
+                self._write()  # which may pause this end
+        self._flush()
         return data
 
     def _reset(self, stream: int, code: ErrorCodes) -> None:
@@ -151,5 +162,13 @@ class Link(asyncio.Protocol, ABC):
         self._flush()
 
     def _flush(self) -> None:
+        """Write soon, together with what the other calls send in this round of the loop."""
+        if not self._writing:
+            self._writing = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        self._writing = False
+        self._unwritten = 0
         if (data := self._h2.data_to_send()) and not self._transport.is_closing():
             self._transport.write(data)

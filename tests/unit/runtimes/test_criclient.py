@@ -650,9 +650,7 @@ def test_any_bytes_end_calls_with_errors_of_ours_or_leave_them_waiting(pieces: l
     async def test() -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: ClientLink("x.sock", 1 << 20), sock=ours
-            )
+            _, connection = await asyncio.get_running_loop().create_connection(lambda: ClientLink("x.sock"), sock=ours)
             call = await connection.start("/s/M", b"request", None)
             for piece in [settings_frame, *pieces] if polite else pieces:
                 connection.data_received(piece)

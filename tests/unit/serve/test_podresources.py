@@ -465,7 +465,7 @@ def test_what_is_no_http2_is_hung_up_on(tmp_path: Path, data: bytes) -> None:
             with wire.socket:
                 while await asyncio.get_running_loop().sock_recv(wire.socket, 1 << 16):
                     pass
-            await until(lambda: site.server.connections == 0)
+            await until(lambda: len(site.server.links) == 0)
             async with calling(site) as channel:
                 assert (await list_pods(channel)).pod_resources
 
@@ -479,7 +479,7 @@ def test_frame_of_sixteen_megabytes_is_not_taken_in(tmp_path: Path) -> None:
             await wire.send(b"\xff\xff\xff\0\0\0\0\0\1")
             with pytest.raises(ConnectionError):
                 await wire.send(b"x" * (16 << 20))
-            await until(lambda: site.server.connections == 0)
+            await until(lambda: len(site.server.links) == 0)
 
     run(test())
 
@@ -531,8 +531,8 @@ def test_client_that_does_not_read_its_socket_is_let_go(tmp_path: Path) -> None:
             for _ in range(8):
                 wire.ask()
             await wire.send()
-            await until(lambda: site.server.connections == 1)
-            await until(lambda: site.server.connections == 0)
+            await until(lambda: len(site.server.links) == 1)
+            await until(lambda: len(site.server.links) == 0)
 
     run(test())
 
@@ -571,7 +571,7 @@ def test_too_many_clients_replace_the_one_that_was_idle_for_longest(tmp_path: Pa
             wired(site) as first,
             wired(site) as second,
         ):
-            await until(lambda: site.server.connections == 2)
+            await until(lambda: len(site.server.links) == 2)
             stream = first.ask()
             await first.send()
             await first.status(stream)
@@ -591,7 +591,7 @@ def test_too_many_busy_clients_keep_a_new_one_out(tmp_path: Path) -> None:
             busy.ask(b"", end=False)
             await busy.send()
             await busy.events()
-            await until(lambda: site.server.connections == 1)
+            await until(lambda: len(site.server.links) == 1)
             stream = busy.ask()
             await busy.send()
             await busy.status(stream)  # so the first call has been seen as well
