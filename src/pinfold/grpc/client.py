@@ -157,7 +157,6 @@ class ClientLink(Link):
         inbox = Inbox(method, _MAX_MESSAGE, partial(self._make_room, stream))
         call = self._calls[stream] = ClientCall(stream, short(method), inbox, frame(request))
         self._send(call)
-        self._flush()
         return call
 
     def end(self, call: ClientCall) -> None:

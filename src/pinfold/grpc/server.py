@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from h2 import events
@@ -48,6 +49,11 @@ def _tell_loop(what: str, error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": f"no answer to {what}", "exception": error})
 
 
+async def _once(method: Method, request: bytes) -> AsyncIterator[bytes]:
+    answer = method(request)
+    yield answer if isinstance(answer, bytes) else await answer
+
+
 class GRPCServer:
     """Serves methods by their full names, `/package.Service/Method`, on any number of listening sockets."""
 
@@ -63,8 +69,7 @@ class GRPCServer:
         self.limits = limits
         self.links: set[ServerLink] = set()
         """The connected clients."""
-        self._methods = methods
-        self._streams = streams or {}
+        self._streams = {name: partial(_once, method) for name, method in methods.items()} | dict(streams or {})
         self._report = report
         self._listening: list[asyncio.Server] = []
 
@@ -83,7 +88,7 @@ class GRPCServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)  # the sockets are closed in the next round of the loop
 
-    def has_room(self) -> bool:
+    def make_room(self) -> bool:
         """Whether one more client may connect; if need be, disconnect the one that was idle for longest."""
         if len(self.links) < self.limits.connections:
             return True
@@ -94,17 +99,13 @@ class GRPCServer:
 
     async def answers(self, name: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the answers to a call; every error is a CallError."""
-        if name not in self._methods and name not in self._streams:
+        if name not in self._streams:
             raise CallError(name, Code.UNIMPLEMENTED, f"unknown method {name}")
         try:
-            if name in self._methods:
-                answer = self._methods[name](request)
-                yield answer if isinstance(answer, bytes) else await answer
-            else:
-                stream = self._streams[name](request)
-                async with aclosing(stream) if isinstance(stream, AsyncGenerator) else nullcontext():
-                    async for message in stream:
-                        yield message
+            answers = self._streams[name](request)
+            async with aclosing(answers) if isinstance(answers, AsyncGenerator) else nullcontext():
+                async for answer in answers:
+                    yield answer
         except CallError:
             raise
         except Exception as error:
@@ -141,7 +142,7 @@ class ServerLink(Link):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the settings, unless all clients are busy and no more are allowed."""
-        if not self._server.has_room():
+        if not self._server.make_room():
             transport.close()
             return
         self._server.links.add(self)
