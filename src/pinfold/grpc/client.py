@@ -17,7 +17,7 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes
 
 from pinfold.errors import PinfoldError, RuntimeUnavailable
-from pinfold.grpc.errors import CallError, Code, Lost, Unimplemented, one_line, short
+from pinfold.grpc.errors import CallError, Code, Lost, Unimplemented, one_line, short_name
 from pinfold.grpc.frames import Status, frame, parse_status, readable, request_headers
 from pinfold.grpc.link import Inbox, Link
 
@@ -57,7 +57,7 @@ class Channel:
                     # The server may have restarted since the last call; if a new connection fails too, it is gone.
                     return await self._ask(method, request, seconds)
         except TimeoutError as error:
-            raise RuntimeUnavailable(f"{self.path}: {short(method)} had no answer in {seconds:g} s") from error
+            raise RuntimeUnavailable(f"{self.path}: {short_name(method)} had no answer in {seconds:g} s") from error
 
     @asynccontextmanager
     async def stream(self, method: str, request: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -117,8 +117,8 @@ class ClientLink(Link):
         self.usable = False
         self._path = path
         self._calls: dict[int, ClientCall] = {}
-        self._fewer = asyncio.Event()
-        """Set when a call has ended, or the server allows more at once."""
+        self._slot_free = asyncio.Event()
+        """Set when a call has ended, and when the server may allow more at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the settings, and open the connection's window."""
@@ -134,42 +134,44 @@ class ClientLink(Link):
     def close(self, why: str, kind: type[RuntimeUnavailable] = Lost) -> None:
         """End the connection, and all calls with an error of this kind."""
         self.usable = False
-        self._write()
+        self._flush()
         self._transport.abort()
         for call in self._calls.values():
             call.inbox.close(kind(f"{self._path}: {call.method}: {why}"))
         self._calls.clear()
-        self._fewer.set()
+        self._slot_free.set()
 
     async def start(self, method: str, request: bytes, seconds: float | None = None) -> ClientCall:
         """Begin a call; wait first while the server has as many calls as it allows."""
         while self.usable and len(self._calls) >= self._h2.remote_settings.max_concurrent_streams:
-            self._fewer.clear()
-            await self._fewer.wait()
+            self._slot_free.clear()
+            await self._slot_free.wait()
         if not self.usable:
-            raise Lost(f"{self._path}: {short(method)}: the connection was closed")
+            raise Lost(f"{self._path}: {short_name(method)}: the connection was closed")
         try:
             stream = self._h2.get_next_available_stream_id()
             self._h2.send_headers(stream, request_headers(method, seconds))
         except H2Error as error:  # for one, all stream numbers are used up
             self.close(one_line(str(error)))
-            raise Lost(f"{self._path}: {short(method)}: {one_line(str(error))}") from error
+            raise Lost(f"{self._path}: {short_name(method)}: {one_line(str(error))}") from error
         inbox = Inbox(method, _MAX_MESSAGE, partial(self._make_room, stream))
-        call = self._calls[stream] = ClientCall(stream, short(method), inbox, frame(request))
+        call = self._calls[stream] = ClientCall(stream, short_name(method), inbox, frame(request))
         self._send(call)
+        self._flush()
         return call
 
     def end(self, call: ClientCall) -> None:
-        """Forget a call; if it is still under way, tell the server to stop."""
-        if self._forget(call.stream) is not None:
+        """Forget a call; if the server is still busy with it, tell it to stop."""
+        if call.stream in self._calls:
+            self._forget(call)
             self._reset(call.stream, ErrorCodes.CANCEL)
 
-    def _forget(self, stream: int) -> ClientCall | None:
-        self._fewer.set()
-        return self._calls.pop(stream, None)
+    def _forget(self, call: ClientCall) -> None:
+        del self._calls[call.stream]
+        self._slot_free.set()
 
     def _send(self, call: ClientCall) -> None:
-        with suppress(H2Error):  # the server has ended the call, and the news of it follows
+        with suppress(H2Error):  # the server has ended the call; one of the next events says so
             call.unsent = self._push(call.stream, call.unsent, end=True)
 
     def _make_room(self, stream: int, missing: int) -> None:
@@ -182,45 +184,42 @@ class ClientLink(Link):
                 self._flush()
 
     def _handle(self, event: events.Event) -> None:
+        call = self._calls.get(getattr(event, "stream_id", 0))
         match event:
-            case events.ResponseReceived() | events.TrailersReceived():
-                self._on_headers(event)
+            case events.ResponseReceived() | events.TrailersReceived() if call:
+                self._on_headers(call, readable(event.headers))
             case events.DataReceived():
-                self._on_data(event)
+                self._on_data(call, event.data)
+            case events.StreamEnded() if call:
+                self._on_end(call, self._error_of(call))
+            case events.StreamReset() if call:
+                why = f"the server broke the call off ({_name(event.error_code)})"
+                self._on_end(call, CallError(call.method, Code.UNKNOWN, why))
             case events.WindowUpdated() | events.RemoteSettingsChanged():
-                self._fewer.set()
-                for call in self._calls.values():
-                    self._send(call)
-            case events.StreamEnded():
-                self._on_end(event.stream_id)
-            case events.StreamReset():
-                self._on_end(event.stream_id, f"the server broke the call off ({_name(event.error_code)})")
+                self._slot_free.set()
+                for each in self._calls.values():
+                    self._send(each)
             case events.ConnectionTerminated():  # h2 reads nothing more after this
                 self.close(f"the server is going away ({_name(event.error_code)})")
 
-    def _on_headers(self, event: events.ResponseReceived | events.TrailersReceived) -> None:
-        call = self._calls.get(event.stream_id)
-        if call is None:
-            return
-        headers = readable(event.headers)
+    def _on_headers(self, call: ClientCall, headers: dict[str, str]) -> None:
+        call.status = parse_status(headers) or call.status
         if (status := headers.get(":status", "200")) != "200":
             self.end(call)
             call.inbox.close(CallError(call.method, Code.UNKNOWN, f"HTTP status {status}"))
-        call.status = parse_status(headers) or call.status
 
-    def _on_data(self, event: events.DataReceived) -> None:
+    def _on_data(self, call: ClientCall | None, data: bytes) -> None:
         """Hand a piece of an answer to its call, whose reader makes room for more."""
         if self._h2.inbound_flow_control_window < _CONNECTION_WINDOW // 2:
             self._h2.increment_flow_control_window(_CONNECTION_WINDOW // 2)
-        if call := self._calls.get(event.stream_id):
-            call.inbox.feed(event.data)
+        if call:
+            call.inbox.feed(data)
 
-    def _on_end(self, stream: int, broken: str = "") -> None:
-        """End a call with the status that the server gave it, or with how it was broken off."""
-        if call := self._forget(stream):
-            if call.unsent:
-                self._reset(stream, ErrorCodes.CANCEL)
-            call.inbox.close(CallError(call.method, Code.UNKNOWN, broken) if broken else self._error_of(call))
+    def _on_end(self, call: ClientCall, error: PinfoldError | None) -> None:
+        self._forget(call)
+        if call.unsent:  # the server does not want the rest
+            self._reset(call.stream, ErrorCodes.CANCEL)
+        call.inbox.close(error)
 
     def _error_of(self, call: ClientCall) -> PinfoldError | None:
         """Return the error for the status that the server gave a call; None if all is well."""

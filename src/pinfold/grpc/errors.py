@@ -36,7 +36,7 @@ class CallError(PinfoldError):
     """A call that ends with an error: its status code and its text, in one line."""
 
     def __init__(self, method: str, code: Code, text: str) -> None:
-        self.method = short(method)
+        self.method = short_name(method)
         self.code = code
         self.text = one_line(text)
         super().__init__(f"{self.method}: {code.name}: {self.text}")
@@ -60,6 +60,6 @@ def one_line(text: str) -> str:
     return f"{line[:_MAX_TEXT]}…" if len(text) > _MAX_TEXT else line
 
 
-def short(method: str) -> str:
+def short_name(method: str) -> str:
     """Return the name of a method without its service."""
     return method.rpartition("/")[2]

@@ -70,7 +70,7 @@ def request_headers(method: str, seconds: float | None) -> Headers:
         _CONTENT,
     ]
     if seconds is not None:
-        headers.append(("grpc-timeout", f"{min(int(seconds * 1000), _MAX_TIMEOUT)}m"))
+        headers.append(("grpc-timeout", f"{int(min(seconds * 1000, _MAX_TIMEOUT))}m"))
     return headers
 
 

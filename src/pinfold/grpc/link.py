@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 _BUFFERED: Final = 64 << 10
 """How much is kept for an end that does not read its socket, before this end pauses."""
 # h2 checks the size of a frame, at most 16 KB, only when the whole frame has come: that may be 16 MB.
-_MAX_UNHEARD: Final = 256 << 10
+_MAX_UNPARSED: Final = 256 << 10
 
 
 class Inbox:
     """The messages that come for one call, until the other end has sent its last."""
 
-    def __init__(self, method: str, limit: int, starving: Callable[[int], None] = lambda _: None) -> None:
-        """*starving* is called, with the number of bytes missing, before the reader waits for the next message."""
+    def __init__(self, method: str, limit: int, on_wait: Callable[[int], None] = lambda _: None) -> None:
+        """*on_wait* gets the number of missing bytes whenever the reader begins to wait."""
         self.closed = False
         self._method = method
         self._limit = limit
-        self._starving = starving
+        self._on_wait = on_wait
         self._received = bytearray()
         self._error: Exception | None = None
         self._changed = asyncio.Event()
@@ -65,7 +65,7 @@ class Inbox:
             if self.closed:
                 break
             self._changed.clear()
-            self._starving(size - len(self._received))
+            self._on_wait(size - len(self._received))
             await self._changed.wait()
         if self._error is not None:
             raise self._error
@@ -91,7 +91,7 @@ class _HTTP2(H2Connection):
 
 
 class Link(asyncio.Protocol, ABC):
-    """One end of an HTTP/2 connection; what its frames mean for the calls is for the two kinds of Link."""
+    """One end of an HTTP/2 connection: carries frames, and leaves to its subclass what they mean for the calls."""
 
     _transport: asyncio.Transport
 
@@ -102,12 +102,8 @@ class Link(asyncio.Protocol, ABC):
         self._h2.decoder.max_header_list_size = settings[SettingCodes.MAX_HEADER_LIST_SIZE]
         self._paused = False
         """Whether the socket takes no more for now."""
-        self._writing = False
-        """Whether a write is due in this round of the loop."""
-        self._unwritten = 0
-        """Bytes of messages since the last write."""
-        self._unheard = 0
-        """Bytes that came since h2 last understood something."""
+        self._unparsed = 0
+        """Bytes that came since the last complete frame."""
 
     @abstractmethod
     def close(self, why: str) -> None:
@@ -132,9 +128,9 @@ class Link(asyncio.Protocol, ABC):
         except (H2Error, ValueError) as error:
             self.close(f"what came is not HTTP/2: {one_line(str(error) or type(error).__name__)}")
             return
-        self._unheard = 0 if events else self._unheard + len(data)
-        if self._unheard > _MAX_UNHEARD:
-            self.close(f"a frame of more than {_MAX_UNHEARD:,} bytes")
+        self._unparsed = 0 if events else self._unparsed + len(data)
+        if self._unparsed > _MAX_UNPARSED:
+            self.close(f"a frame of more than {_MAX_UNPARSED:,} bytes")
             return
         for event in events:
             with suppress(H2Error):  # a later frame has ended the stream already
@@ -149,10 +145,7 @@ class Link(asyncio.Protocol, ABC):
                 break
             piece, data = data[:room], data[room:]
             self._h2.send_data(stream, piece, end_stream=end and not data)
-            self._unwritten += len(piece)
-            if self._unwritten >= _BUFFERED:
-                self._write()  # which may pause this end
-        self._flush()
+            self._flush()  # which may pause this end
         return data
 
     def _reset(self, stream: int, code: ErrorCodes) -> None:
@@ -162,13 +155,5 @@ class Link(asyncio.Protocol, ABC):
         self._flush()
 
     def _flush(self) -> None:
-        """Write soon, together with what the other calls send in this round of the loop."""
-        if not self._writing:
-            self._writing = True
-            asyncio.get_running_loop().call_soon(self._write)
-
-    def _write(self) -> None:
-        self._writing = False
-        self._unwritten = 0
         if (data := self._h2.data_to_send()) and not self._transport.is_closing():
             self._transport.write(data)

@@ -39,7 +39,7 @@ class CallLimits(NamedTuple):
     """At once, on one connection."""
     connections: int = 32
     seconds: float = 10.0
-    """For a client to introduce itself, to send a request, and to take each answer."""
+    """For a client to send its settings, to send a request, and to take each answer."""
 
 
 DEFAULT: Final = CallLimits()
@@ -92,7 +92,7 @@ class GRPCServer:
         """Whether one more client may connect; if need be, disconnect the one that was idle for longest."""
         if len(self.links) < self.limits.connections:
             return True
-        idle = min((link for link in self.links if not link.calls), key=lambda link: link.used, default=None)
+        idle = min((link for link in self.links if not link.calls), key=lambda link: link.last_used, default=None)
         if idle is not None:
             idle.close("too many clients")
         return idle is not None
@@ -126,14 +126,14 @@ class ServerLink(Link):
     def __init__(self, server: GRPCServer) -> None:
         self.calls: dict[int, ServerCall] = {}
         """By the number of the stream."""
-        self.used = asyncio.get_running_loop().time()
-        """When the client last called, or else came."""
+        self.last_used = asyncio.get_running_loop().time()
+        """When the client last called; before its first call, when it connected."""
         self._server = server
         self._limits = limits = server.limits
         self._room = asyncio.Event()
         """Set when the client takes more of its answers."""
         self._timer: asyncio.TimerHandle | None = None
-        """Disconnects a client that does not introduce itself or does not read; one that does not read is not heard."""
+        """Disconnects a client that does not send its settings, or does not read."""
         settings = {
             SettingCodes.MAX_CONCURRENT_STREAMS: limits.calls,
             SettingCodes.MAX_HEADER_LIST_SIZE: limits.headers,
@@ -172,7 +172,7 @@ class ServerLink(Link):
         self._leave()
         with suppress(H2Error):
             self._h2.close_connection(additional_data=why.encode())
-        self._write()
+        self._flush()
         self._transport.close()
         self._set_timer()  # a client that does not read must not keep it open
 
@@ -192,9 +192,10 @@ class ServerLink(Link):
             case events.StreamEnded() if event.stream_id in self.calls:
                 self.calls[event.stream_id].inbox.close()
             case events.StreamReset() if event.stream_id in self.calls:
-                self.calls.pop(event.stream_id).task.cancel()
+                self.calls[event.stream_id].task.cancel()
             case events.WindowUpdated() | events.RemoteSettingsChanged():
-                self._stop_timer()
+                if not self._paused:
+                    self._stop_timer()
                 self._room.set()
             case events.ConnectionTerminated():  # h2 reads nothing more after this
                 self.close("goodbye")
@@ -205,25 +206,25 @@ class ServerLink(Link):
             self._h2.send_headers(stream, [(":status", status)], end_stream=True)
             self._reset(stream, ErrorCodes.NO_ERROR)
             return
-        self._h2.send_headers(stream, ANSWER_HEADERS)
         name = headers.get(":path", "")
         inbox = Inbox(name, self._limits.message)
-        self.calls[stream] = ServerCall(inbox, asyncio.create_task(self._serve(stream, name, inbox)))
-        self.used = asyncio.get_running_loop().time()
+        task = asyncio.create_task(self._serve(stream, name, inbox))
+        task.add_done_callback(lambda _: self.calls.pop(stream))
+        self.calls[stream] = ServerCall(inbox, task)
+        self.last_used = asyncio.get_running_loop().time()
 
     async def _serve(self, stream: int, name: str, inbox: Inbox) -> None:
         """Answer a call, and end it."""
         try:
-            with suppress(H2Error):  # the client has taken the call back
+            with suppress(H2Error):  # the client has broken the call off
+                self._h2.send_headers(stream, ANSWER_HEADERS)
                 status = await self._answer(stream, name, inbox)
                 self._h2.send_headers(stream, format_status(status), end_stream=True)
                 if not inbox.closed:  # the client need not send the rest
                     self._reset(stream, ErrorCodes.NO_ERROR)
         except TimeoutError:  # the client is too slow to ask, or to read
             self._reset(stream, ErrorCodes.CANCEL)
-        finally:
-            self.calls.pop(stream, None)
-            self._flush()
+        self._flush()
 
     async def _answer(self, stream: int, name: str, inbox: Inbox) -> Status:
         try:
