@@ -19,7 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinfold.core.admission import Admitter, collect
+from pinfold.core.admission import Admitter
 from pinfold.core.allocators.order import Machine
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.hints import Hint, HintList
@@ -31,6 +31,7 @@ from pinfold.core.topology import Topology
 from pinfold.core.topologymanager import TopologyManager
 from pinfold.formats.checkpoint import format_checkpoint
 from pinfold.node.statefile import write_atomically
+from tests.parity.node import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

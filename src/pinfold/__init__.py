@@ -19,7 +19,7 @@ from pinfold.core.trace import Defect, Trace
 from pinfold.errors import AdmissionError, ConfigError, ParseError, PinfoldError, StateError
 
 if TYPE_CHECKING:
-    from pinfold.core.explain import Advice, advise
+    from pinfold.core.advice import Advice, advise
     from pinfold.core.planner import Plan, Running
     from pinfold.formats.planview import PlanView, plan
     from pinfold.formats.podyaml import parse_pods
@@ -64,8 +64,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATE = {
-    "Advice": "pinfold.core.explain",
-    "advise": "pinfold.core.explain",
+    "Advice": "pinfold.core.advice",
+    "advise": "pinfold.core.advice",
     "Plan": "pinfold.core.planner",
     "Running": "pinfold.core.planner",
     "PlanView": "pinfold.formats.planview",

@@ -6,10 +6,7 @@ what is allowed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import NamedTuple, Self
 
 _EXCERPT = 40
 
@@ -69,12 +66,6 @@ class AdmissionError(PinfoldError):
     """A refusal; *reason* is the word the kubelet would put into the pod's status."""
 
     reason = "UnexpectedAdmissionError"
-    retake: tuple[Callable[..., object], *tuple[object, ...]] | None = None
-    """What refused: a function and its arguments, to be called once more with a recorder for the Trace."""
-    before: tuple[Callable[..., object], *tuple[object, ...]] | None = None
-    """What was asked before that, likewise."""
-    left: object | None = None
-    """The State that the reference leaves behind where it does not undo what it had begun; None: unchanged."""
 
     @property
     def message(self) -> str:

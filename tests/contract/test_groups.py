@@ -14,6 +14,7 @@ import pytest
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.reconcile import Limit
 from pinfold.node.grouperrors import (
     GroupError,
     GroupInUseError,
@@ -21,7 +22,7 @@ from pinfold.node.grouperrors import (
     NoCPUsError,
     NoGroupError,
 )
-from pinfold.node.groups import KINDS, Groups, Limit, choose
+from pinfold.node.groups import KINDS, Groups, choose
 from tests.contract import workload
 from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed
 

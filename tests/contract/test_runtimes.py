@@ -19,13 +19,14 @@ import pytest
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
-from pinfold.core.reconcile import Wanted, drift
+from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
-from pinfold.node.groups import KINDS, Groups, Limit, choose
-from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Launcher, Main
-from pinfold.runtimes.processes import ProcessesRuntime
-from pinfold.runtimes.simulated import SimulatedRuntime
+from pinfold.node.groups import KINDS, Groups, choose
+from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
+from pinfold.runtimes.processes.applier import ProcessApplier
+from pinfold.runtimes.processes.launcher import ProcessLauncher
+from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
 from tests.contract import workload
 from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed
 
@@ -83,6 +84,30 @@ class Watched:
         return changed
 
 
+class Runtime:
+    """An applier and a launcher that belong together, as one thing to test."""
+
+    def __init__(self, applier: Any, launcher: Any) -> None:  # noqa: ANN401 - of either kind, real or simulated
+        self.applier = applier
+        self.launcher = launcher
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Move things behind the applier's back."""
+        if name in {"applier", "launcher"}:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.applier, name, value)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what either has
+        return getattr(self.launcher, name) if hasattr(self.launcher, name) else getattr(self.applier, name)
+
+    def share(self, ref: ContainerRef, limit: Limit) -> None:
+        """Apply what is wanted now, with one more container in the shared pool."""
+        found = self.applier.observe()
+        exclusive = {one: cpus for one, cpus in found.containers.items() if cpus != found.shared}
+        self.applier.apply(Wanted(found.shared, exclusive, {ref: limit}))
+
+
 class Stand:
     """A runtime under test, and how to have another one in the same place."""
 
@@ -91,19 +116,21 @@ class Stand:
         self.name = f"pinfold-test-{uuid.uuid4().hex[:12]}"
         self.watched: Watched | None = None
         self.out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the fixture
-        self.runtime: Any = None  # Launcher, and what the simulated one has beside
+        self.runtime: Any = None  # a Runtime, and what its parts have
         self.directory = Path(tempfile.mkdtemp())
 
     @property
     def real(self) -> bool:
         return self.kind != "simulated"
 
-    def make(self) -> Launcher:
+    def make(self) -> Runtime:
         """Return a new runtime; what an earlier one has left running is still there."""
         if not self.real:
-            return SimulatedRuntime()
+            simulated = SimulatedApplier()
+            return Runtime(simulated, SimulatedLauncher(simulated))
         self.watched = Watched(choose(self.kind, name=self.name))
-        return ProcessesRuntime(self.watched, self.directory)
+        applier = ProcessApplier(self.watched, self.directory)
+        return Runtime(applier, ProcessLauncher(applier))
 
     def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
         pid = self.runtime.spawn(ref, list(command), ENVIRONMENT, directory, self.out)
@@ -268,7 +295,7 @@ def test_who_was_stopped_by_a_daemon_that_was_killed_goes_on_with_the_next(real:
     async def scenario() -> None:
         real.see(now)
         pid = real.spawn(APP, *SLEEP)
-        real.runtime.make_shared(WORKER, Limit())
+        real.runtime.share(WORKER, Limit())
         users_own = real.spawn(WORKER, *SLEEP)
         os.kill(users_own, signal.SIGSTOP)
         wait_until(lambda: state_of(users_own) == "T")
@@ -295,7 +322,7 @@ def test_who_was_stopped_by_a_daemon_that_was_killed_goes_on_with_the_next(real:
 def test_shared_containers_follow_the_pool(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(SHARED_ONLY)
-        stand.runtime.make_shared(WORKER, Limit(100, 200))
+        stand.runtime.share(WORKER, Limit(100, 200))
         pid = stand.spawn(WORKER, *SLEEP)
         for want in (SHARED_ONLY, EXCLUSIVE, SHARED_ONLY):
             stand.see(want)
@@ -344,7 +371,7 @@ def test_of_what_could_not_be_applied_nothing_is_left_when_it_is_forgotten(real:
         with pytest.raises(PinfoldError):
             real.runtime.apply(Wanted(FIRST, {APP: LAST, OTHER: CPUSet.of(60_000)}))
         real.see(EXCLUSIVE)
-        real.runtime.forget(OTHER)
+        real.runtime.vacate(OTHER)
         assert real.watched is not None
         assert real.watched.groups.found() == {APP: True}
 
@@ -371,9 +398,9 @@ def test_to_forget_a_container_ends_it(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
         stand.spawn(APP, *SLEEP)
-        stand.runtime.forget(APP)
-        stand.runtime.forget(APP)
-        stand.runtime.forget(NOBODY)
+        stand.runtime.vacate(APP)
+        stand.runtime.vacate(APP)
+        stand.runtime.vacate(NOBODY)
         assert started() == []
         stand.see(SHARED_ONLY)
         assert APP not in stand.runtime.observe().containers
@@ -384,11 +411,12 @@ def test_to_forget_a_container_ends_it(stand: Stand) -> None:
 def test_at_last_nothing_is_left_behind(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
-        stand.runtime.make_shared(WORKER, Limit())
+        stand.runtime.share(WORKER, Limit())
         for ref in (APP, WORKER):
-            stand.runtime.forget(ref)
+            stand.runtime.vacate(ref)
         stand.runtime.apply(SHARED_ONLY)
-        stand.runtime.clean_up()
+        if stand.watched is not None:
+            stand.watched.remove_all()
         assert not list(workload.ROOT.glob(f"**/{stand.name}"))
 
     play(stand, scenario)
@@ -429,7 +457,7 @@ def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
 
     async def scenario() -> None:
         real.see(Wanted(LAST, {}))
-        real.runtime.make_shared(WORKER, Limit())
+        real.runtime.share(WORKER, Limit())
         os.sched_setaffinity(0, LAST)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         try:
@@ -524,7 +552,7 @@ def test_what_could_not_be_attached_is_as_it_was(real: Stand, error: Exception, 
             real.watched.broken.clear()
             assert where(pid) == before
             assert real.runtime.mains == {}
-            real.runtime.forget(APP)
+            real.runtime.vacate(APP)
             assert where(pid) == before
             assert state_of(pid) == "S"
         finally:
@@ -545,9 +573,9 @@ def test_a_lent_process_that_cannot_be_moved_back_at_once_is_moved_back_later_an
             with pytest.raises(GroupError):
                 real.runtime.attach(APP, pid, lent=True)
             with pytest.raises(GroupError, match="not now"):
-                real.runtime.forget(APP)
+                real.runtime.vacate(APP)
             real.watched.broken.clear()
-            assert real.runtime.forget(APP) == [pid]
+            assert real.runtime.vacate(APP) == [pid]
             assert where(pid) == before
         finally:
             running.end()
@@ -571,9 +599,8 @@ def test_to_forget_a_container_whose_process_is_lent_gives_that_back(real: Stand
                 real.runtime.find()
                 real.runtime.prepare(REST)
                 real.see(EXCLUSIVE)
-                real.runtime.lend(APP, origin)
-                assert real.runtime.find_again(APP, main)
-            assert real.runtime.forget(APP) == [pid]
+                assert real.runtime.find_again(APP, main, origin)
+            assert real.runtime.vacate(APP) == [pid]
             assert real.runtime.mains == {}
             assert real.runtime.lent == {}
             assert where(pid) == before
@@ -598,7 +625,7 @@ def test_what_a_lent_process_leaves_behind_goes_on(real: Stand) -> None:
             real.runtime.observe(closely=True)  # affinity knows whose it is as long as its parent is there
             os.kill(pid, signal.SIGKILL)
             assert (await real.end_of(APP)).container == APP
-            assert real.runtime.forget(APP) == [child]
+            assert real.runtime.vacate(APP) == [child]
             assert where(child) == before
         finally:
             running.end()
@@ -612,7 +639,7 @@ def test_a_process_with_an_affinity_of_its_own_can_be_attached(real: Stand) -> N
 
     async def scenario() -> None:
         real.see(SHARED_ONLY)
-        real.runtime.make_shared(WORKER, Limit())
+        real.runtime.share(WORKER, Limit())
         real.runtime.attach(WORKER, process.pid)
         assert all(CPUSet.parse(text) <= ALL for text in allowed(process.pid))
 
@@ -639,7 +666,7 @@ def test_a_process_that_is_gone_cannot_be_attached(real: Stand) -> None:
 def test_what_runs_is_found_again_by_the_next_daemon(real: Stand) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
-        real.runtime.make_shared(WORKER, Limit())
+        real.runtime.share(WORKER, Limit())
         pids = [real.spawn(ref, *SLEEP) for ref in (APP, WORKER)]
         mains = dict(real.runtime.mains)
         real.runtime = real.make()
@@ -672,7 +699,7 @@ def test_to_forget_a_container_ends_all_it_has_started(real: Stand) -> None:
         real.see(EXCLUSIVE)
         real.spawn(APP, sys.executable, "-ISc", script)
         wait_until(lambda: len(started()) == 61)
-        real.runtime.forget(APP)
+        real.runtime.vacate(APP)
         assert started() == []
         real.see(SHARED_ONLY)
         assert APP not in real.runtime.observe().containers

@@ -24,7 +24,8 @@ sys.path.insert(0, str(MAIN))
 
 from pinfold.core.cpuset import CPUSet  # noqa: E402 - the path comes first
 from pinfold.core.pods import ContainerRef, PodUID  # noqa: E402
-from pinfold.node.groups import Groups, Limit, choose  # noqa: E402
+from pinfold.core.reconcile import Limit  # noqa: E402
+from pinfold.node.groups import Groups, choose  # noqa: E402
 
 NAME = "pinfold-e2e"
 ROUNDS = 50

@@ -20,15 +20,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
+from pinfold.core.admission import WHOLE
+from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import STATE, Entry, Subject
-from pinfold.core.explain import advise
-from pinfold.core.explanation import alignment_counts, decision_fields, explain_entry, fixes_of, why_shared
-from pinfold.core.planner import Outcome, start
+from pinfold.core.explanation import alignment_counts, decision_fields, explain_entry, why_shared
+from pinfold.core.outcome import Outcome
+from pinfold.core.planner import start
 from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.core.policies.base import trace_of
 from pinfold.core.presets import preset
 from pinfold.core.snapshot import pools
 from pinfold.formats.topologyjson import format_topology_json
@@ -89,25 +90,27 @@ class Node:
 
     def admit(self, pod: Pod) -> bool:
         """Let a pod in, or not."""
-        outcome = Outcome(pod, self.state, self.admitter.admit(self.state, pod))
+        outcome = Outcome(pod, self.state, self.admitter.admit(self.state, pod), self.admitter)
         if outcome.refusal is not None:
             self._refused(outcome, outcome.refusal)
             return False
         self.state = outcome.admission.state
         self.known[pod.uid] = Known(pod, self.clock())
         self.tell_state()
+        traces = outcome.traces()
         for container in pod.all_containers:
             if (cpus := self.state.cpus(pod.uid, container.name)) is not None:
-                more = decision_fields(outcome.trace(container), self.ruler.measure(cpus))
+                more = decision_fields(traces[container.name], self.ruler.measure(cpus))
                 self._decided("assigned", pod, container.name, cpus=str(cpus), **more)
         return True
 
     def _refused(self, outcome: Outcome, refusal: AdmissionError) -> None:
         names = {uid: known.pod.name for uid, known in self.known.items()}
-        advice = advise(self.admitter, self.ruler, outcome, names)
+        advice = advise(self.ruler, outcome, names)
         said = {"reason": refusal.reason, "message": refusal.message}
-        more = {**decision_fields(trace_of(refusal), None), "need": advice.need, "room": advice.room}
-        self._decided("refused", outcome.pod, outcome.admission.container, **said, **more, fixes=list(fixes_of(advice)))
+        trace = outcome.traces()[outcome.admission.container or WHOLE]
+        more = {**decision_fields(trace, None), "need": advice.need, "room": advice.room}
+        self._decided("refused", outcome.pod, outcome.admission.container, **said, **more, fixes=list(advice.fixes))
 
     def release(self, name: str) -> None:
         """Take back all that a pod has."""

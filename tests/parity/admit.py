@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.admission import NO_HINT, Admitter, Scope, collect
+from pinfold.core.admission import NO_HINT, Admitter, Scope
 from pinfold.core.cpuset import EMPTY
 from pinfold.core.hints import Hint, HintList
 from pinfold.core.state import State
@@ -12,7 +12,7 @@ from pinfold.core.topologymanager import TopologyManager
 from pinfold.errors import ConfigError
 from tests.parity.cases import pod_from_vector
 from tests.parity.hints import hint_data
-from tests.parity.node import Case, Machines, Node, Outcome, differences, node_mask, state_data
+from tests.parity.node import Case, Machines, Node, Outcome, collect, differences, node_mask, state_data
 
 if TYPE_CHECKING:
     from pinfold.core.allocators.order import Fidelity
@@ -58,17 +58,17 @@ class _Trace:
         return state_data(self.state)
 
     def _collect(self) -> None:
-        self.state = collect(self.node.policy, self.state, self.active)  # type: ignore[arg-type]  # UIDs as recorded
+        self.state = collect(self.node.policy, self.state, self.active)
 
     def _admit(self, step: Case) -> Case:
         pod = pod_from_vector(step["pod"])
         self.active.add(pod.uid)
         self._collect()
         devices = {name: _hint_list(hints) for name, hints in step.get("device_hints", {}).items()}
-        admission = self.admitter.admit(self.state, pod, [devices])
+        for trace in self.admitter.explain(self.state, pod, others=[devices]).values():
+            self.node.note(trace)
+        admission = self.admitter.admit(self.state, pod, others=[devices])
         self.state = admission.state
-        for decision in admission.decisions.values():
-            self.node.note(decision)
         kept = self.kept.setdefault(pod.uid, {})
         kept.update(admission.affinity)
         found: Case = {
@@ -78,7 +78,6 @@ class _Trace:
             },
         }
         if admission.refusal is not None:
-            self.node.note(admission.refusal)
             self.active.discard(pod.uid)
             found |= {"reason": admission.refusal.reason, "message": admission.refusal.message}
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
 from tests.parity.cases import pod_from_vector
 from tests.parity.node import Case, Machines, Node, Outcome, differences, node_mask, state_data, state_from
@@ -21,15 +22,13 @@ def replay(case: Case, machines: Machines, fidelity: Fidelity, *, laws_only: boo
     state = state_from(case["state"])
     errors: list[str | None] = []
     for first in case.get("allocate_first", ()):
+        container, recorder = containers[first["container"]], Recorder()
         try:
-            decision = node.policy.admit(state, pod, containers[first["container"]], node_mask(first.get("affinity")))
-        except AdmissionError as refusal:
-            node.note(refusal)
-            errors.append(str(refusal))
-        else:
-            node.note(decision)
-            state = decision.state
+            state = node.policy.admit(state, pod, container, node_mask(first.get("affinity")), recorder).state
             errors.append(None)
+        except AdmissionError as refusal:
+            errors.append(str(refusal))
+        node.note(recorder.trace())
     query = case["query"]
     if query["scope"] == "pod":
         hints = node.policy.pod_hints(state, pod)

@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pinfold.core.allocators.order import Fidelity, Machine
 from pinfold.core.config import check_machine
 from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import PodUID
-from pinfold.core.policies.base import Decision, trace_of
+from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import POD_LEVEL, parse_options
 from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
 from pinfold.core.state import State
 from pinfold.core.topology import Topology
-from pinfold.core.trace import Defect, Recorder
+from pinfold.core.trace import Defect, Recorder, Trace
 from pinfold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from pinfold.core.policies.base import Policy
-    from pinfold.errors import AdmissionError
 
 Case = dict[str, Any]  # Any: recorded JSON, read field by field
 
@@ -67,9 +65,8 @@ class Node:
         if not self.topology.online - self.kept_apart:
             self.defects.add(Defect.EMPTY_SHARED_POOL)
 
-    def note(self, outcome: Decision | AdmissionError) -> None:
+    def note(self, trace: Trace) -> None:
         """Remember the defects in the Trace of a decision or refusal."""
-        trace = outcome.trace if isinstance(outcome, Decision) else trace_of(outcome)
         self.defects |= {defect for defect, _ in trace.defects}
 
     def broken(self, state: State) -> list[str]:
@@ -119,6 +116,15 @@ def state_data(state: State) -> Case:
         pod: {name: str(cpus) for name, cpus in containers.items()} for pod, containers in state.assignments.items()
     }
     return {"assignments": assignments, "default": str(state.shared)}
+
+
+def collect(policy: Policy, state: State, active: Collection[str]) -> State:
+    """Return the State without the Assignments of pods that are not active, as the kubelet collects stale state."""
+    for pod, containers in state.assignments.items():
+        if pod not in active:
+            for name in containers:
+                state = policy.release(state, ContainerRef(pod, name)).state
+    return state
 
 
 def node_mask(data: Case | None) -> int | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.state import State
+from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError, ConfigError, StateError
 from tests.parity.cases import pod_from_vector
 from tests.parity.node import Case, Machines, Node, Outcome, differences, node_mask, state_data
@@ -74,24 +75,25 @@ def _take_step(node: Node, state: State, step: Case) -> tuple[State, Case | None
 def _admit(node: Node, state: State, step: Case) -> tuple[State, Case | None]:
     pod = pod_from_vector(step["pod"])
     for container in pod.all_containers:
+        recorder = Recorder()
         try:
-            decision = node.policy.admit(state, pod, container, node_mask(step.get("affinity")))
+            state = node.policy.admit(state, pod, container, node_mask(step.get("affinity")), recorder).state
         except AdmissionError as refusal:
-            node.note(refusal)
             return state, {"container": container.name, **_error(refusal)}
-        node.note(decision)
-        state = decision.state
+        finally:
+            node.note(recorder.trace())
     return state, None
 
 
 def _admit_pod(node: Node, state: State, step: Case) -> tuple[State, Case | None]:
+    pod, recorder = pod_from_vector(step["pod"]), Recorder()
     try:
-        decision = node.policy.admit_pod(state, pod_from_vector(step["pod"]), node_mask(step.get("affinity")))
+        decision = node.policy.admit_pod(state, pod, node_mask(step.get("affinity")), recorder)
     except AdmissionError as refusal:
-        node.note(refusal)
-        return refusal.left if isinstance(refusal.left, State) else state, _error(refusal)
-    node.note(decision)
-    return decision.state, None
+        return state, _error(refusal)
+    finally:
+        node.note(recorder.trace())
+    return decision.state, None if decision.refusal is None else _error(decision.refusal)
 
 
 def _error(refusal: AdmissionError) -> Case:

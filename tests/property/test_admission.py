@@ -9,13 +9,12 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.admission import Admitter, Scope, collect
+from pinfold.core.admission import WHOLE, Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation, check_machine
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.hints import Hint, HintList
 from pinfold.core.pods import PodUID, exclusive_cpus
-from pinfold.core.policies.base import trace_of
 from pinfold.core.policies.options import OPTIONS, Options
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.presets import from_shape
@@ -23,6 +22,7 @@ from pinfold.core.state import State
 from pinfold.core.topology import Topology
 from pinfold.core.topologymanager import TopologyAffinityError
 from pinfold.core.topologyoptions import TopologyPolicy
+from tests.parity.node import collect
 from tests.property.strategies import (
     guaranteed,
     node_topologies,
@@ -140,7 +140,7 @@ def test_single_numa_node_gives_a_whole_pod_cpus_of_one_node_in_pod_scope(node: 
 @given(nodes(["single-numa-node"], scope=Scope.CONTAINER), st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_single_numa_node_refuses_exactly_what_no_single_node_has_free(node: Node, count: int) -> None:
-    free = node.policy.assignable(node.state)
+    free = node.state.shared - node.policy.reserved
     if node.options.full_pcpus_only and not node.policy.machine.even:
         whole = (core for core in node.topology.cores if core.cpus <= free and len(core.cpus) <= count)
         free = CPUSet(sum(core.mask for core in whole))
@@ -190,7 +190,8 @@ def test_a_preferred_hint_holds_the_cpus_of_a_pod_with_pod_level_resources(node:
 @settings(max_examples=60, deadline=None)
 def test_cpus_follow_a_device_to_its_node(node: Node, count: int, data: st.DataObject) -> None:
     at = data.draw(st.sampled_from([numa.id for numa in node.topology.numa_nodes]))
-    admission = node.admitter.admit(node.state, pod_of(pinned(count), uid="new"), [{"gpu": HintList([Hint.of(at)])}])
+    gpu = {"gpu": HintList([Hint.of(at)])}
+    admission = node.admitter.admit(node.state, pod_of(pinned(count), uid="new"), others=[gpu])
     for cpus in given_cpus(admission).values():
         assert nodes_of(node.topology, cpus) == 1 << at
 
@@ -224,9 +225,12 @@ def test_a_refusal_names_the_container_and_comes_with_a_trace(node: Node, pod: P
     else:
         assert node.admitter.scope is Scope.POD
         assert admission.state == node.state
-    for decision in admission.decisions.values():
-        assert decision.trace == decision.trace
-        assert not decision.trace.defects
+    traces = node.admitter.explain(node.state, pod)
+    assert traces == node.admitter.explain(node.state, pod)
+    assert not any(trace.defects for trace in traces.values())
+    if admission.refusal is not None:
+        last = traces[admission.container or WHOLE].steps[-1]
+        assert (last.what, last.why) == (f"refused with {admission.refusal.reason}", str(admission.refusal))
 
 
 @given(nodes(), st.data())
@@ -289,9 +293,7 @@ def test_both_fidelities_let_in_the_same_until_the_reference_has_a_defect(
     for number in range(newcomers):
         pod = data.draw(pods(f"new{number}"))
         expected = exact.admit(exact_state, pod)
-        outcomes = [decision.trace for decision in expected.decisions.values()]
-        outcomes += [trace_of(expected.refusal)] if expected.refusal else []
-        if any(trace.defects for trace in outcomes):
+        if any(trace.defects for trace in exact.explain(exact_state, pod).values()):
             return
         found = node.admitter.admit(state, pod)
         assert (found.state, found.affinity, str(found.refusal)) == (

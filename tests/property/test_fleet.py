@@ -15,7 +15,7 @@ from pinfold.core.fleet import Fleet, Scenario, plan_fleet
 from pinfold.core.pods import PodUID
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.scheduling import Scheduler
-from pinfold.core.shard import NodeType, ShardTask, Visit, Waiting, Workload, run_shard
+from pinfold.core.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 from pinfold.core.state import State
 from tests.property.strategies import pods, reserved_within, topologies
 
@@ -45,7 +45,7 @@ def node_types(draw: st.DrawFn, name: str) -> NodeType:
 def fleets(draw: st.DrawFn) -> Fleet:
     types = tuple(draw(node_types(f"t{n}")) for n in range(draw(st.integers(1, 3))))
     workloads = tuple(
-        Workload(f"w{n}", draw(pods(f"w{n}")), draw(st.integers(0, 12))) for n in range(draw(st.integers(1, 4)))
+        FleetWorkload(f"w{n}", draw(pods(f"w{n}")), draw(st.integers(0, 12))) for n in range(draw(st.integers(1, 4)))
     )
     return Fleet(types, workloads)
 

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from pinfold.core.alignment import Level, Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.events.measures import Judged, Left
 from pinfold.core.presets import from_shape
+from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.formats.openmetrics import Kind
 from pinfold.serve import metricstable as rows
-from pinfold.serve.metrics import Counters, Metrics, Reading
+from pinfold.serve.counters import Counters
+from pinfold.serve.metrics import Metrics
 from tests.property.strategies import pods, topologies, whole_pods
 
 if TYPE_CHECKING:
@@ -49,19 +52,21 @@ def growing(found: dict[str, float]) -> dict[str, float]:
     return series
 
 
-def check_gauges(found: dict[str, float], reading: Reading) -> None:
+def check_gauges(found: dict[str, float], reading: Snapshot) -> None:
     state, topology = reading.state, reading.topology
     per_numa = [value for name, value in found.items() if "allocation_per_numa" in name]
     assert sum(per_numa) == len(state.exclusive) == found["kubelet_cpu_manager_exclusive_cpu_allocation_count"]
     assert len(per_numa) == len(topology.numa_nodes)
-    assert found["kubelet_cpu_manager_shared_pool_size_millicores"] == 1000 * len(state.shared - reading.reserved)
+    assert found["kubelet_cpu_manager_shared_pool_size_millicores"] == 1000 * len(
+        state.shared - reading.policy.reserved
+    )
     pools = {name: found[f'pinfold_pool_cpus{{pool="{name}"}}'] for name in rows.POOLS}
     assert pools["assignable"] <= pools["shared"] <= pools["online"] - pools["exclusive"]
 
 
-def check_pieces(found: dict[str, float], reading: Reading) -> None:
+def check_pieces(found: dict[str, float], reading: Snapshot) -> None:
     """See that the fast figures are those of the Ruler."""
-    ruler = Ruler(reading.topology, reading.topology.online - reading.reserved)
+    ruler = Ruler(reading.topology, reading.topology.online - reading.policy.reserved)
     left = ruler.leftover(reading.assignable)
     owned = [cpus for containers in reading.state.assignments.values() for cpus in containers.values()]
     for level, name in zip(Level, rows.SPANS, strict=True):
@@ -94,22 +99,22 @@ def test_counters_never_shrink_and_errors_never_outnumber_requests(
     state = admitter.policy.start(State.new())
     counters = Counters(admitter, now=0.0)
     current = state
-    metrics = Metrics(lambda: Reading(current, MACHINE, reserved), counters, process=dict)
+    metrics = Metrics(lambda: Snapshot(MACHINE, admitter.policy, current), counters, process=dict)
     last = growing(written(metrics.scrape()[1].decode()))
     for what, pod in history:
         if what == "release":
             refs = [pod.ref(container) for container in pod.all_containers]
             for ref in refs:
                 current = admitter.policy.release(current, ref).state
-            counters.released(refs)
+            counters.hear(Left(refs))
         else:
             before = current
             admission = admitter.admit(before, pod)
-            counters.admitted(pod, before, admission, 0.001, ok=what == "admit")
+            counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.001, ok=what == "admit"))
             if admission.refusal is None and what == "admit":
                 current = admission.state
         found = written(metrics.scrape()[1].decode())
-        check_gauges(found, Reading(current, MACHINE, reserved))
+        check_gauges(found, Snapshot(MACHINE, admitter.policy, current))
         now = growing(found)
         assert now.keys() == last.keys()
         assert all(now[name] >= last[name] for name in now)
@@ -140,9 +145,10 @@ def owned(draw: st.DrawFn) -> tuple[Topology, CPUSet, State]:
 def test_figures_that_are_worked_out_fast_are_those_of_the_ruler(nodes: list[tuple[Topology, CPUSet, State]]) -> None:
     topology, reserved, _ = nodes[0]
     admitter = Config("static", reserved=Reservation.of(reserved)).build(topology)
-    reading = Reading(nodes[0][2], topology, reserved)
+    reading = Snapshot(topology, admitter.policy, nodes[0][2])
     metrics = Metrics(lambda: reading, Counters(admitter, now=0.0), process=dict)
     for topology, reserved, state in nodes:  # one Metrics sees them all: what it remembers of one must not leak
-        reading = Reading(state, topology, reserved)
+        policy = Config("static", reserved=Reservation.of(reserved)).build(topology).policy
+        reading = Snapshot(topology, policy, state)
         for _ in range(2):
             check_pieces(written(metrics.scrape()[1].decode()), reading)

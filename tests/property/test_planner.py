@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.admission import collect
+from pinfold.core.advice import advise, resized
 from pinfold.core.alignment import Level, Ruler
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.compare import combinations
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.explain import advise, resized
 from pinfold.core.orders import sample, tally
 from pinfold.core.planner import Running, Walk, make_plan, start
 from pinfold.core.pods import PodUID
 from pinfold.core.replay import Event, replay
 from pinfold.errors import ConfigError
+from tests.parity.node import collect
 from tests.property.strategies import cpus_within, pods, reserved_within, topologies, valid_options
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_who_comes_and_goes_leaves_nothing_behind(node: tuple[Topology, Config],
 def test_advice_helps(node: tuple[Topology, Config], coming: list[Pod]) -> None:
     plan = make_plan(coming, *node)
     for outcome in plan.refused:
-        advice = advise(plan.admitter, plan.ruler, outcome)
+        advice = advise(plan.ruler, outcome)
         assert advice.need
         if (name := outcome.admission.container) is not None:
             for size in advice.sizes:

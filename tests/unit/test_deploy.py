@@ -16,8 +16,10 @@ import yaml
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.presets import preset
+from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
-from pinfold.serve.metrics import Counters, Metrics, Reading
+from pinfold.serve.counters import Counters
+from pinfold.serve.metrics import Metrics
 from pinfold.serve.metricstable import OURS, REASONS, TABLE, names
 from tests.tools import lacking
 
@@ -195,7 +197,7 @@ def test_alerts_fire_when_they_should_and_not_before() -> None:
 def test_promtool_reads_a_scrape_and_finds_fault_only_with_names_that_the_kubelet_chose() -> None:
     machine = preset("epyc-9654-2s")
     admitter = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(machine)
-    reading = Reading(admitter.policy.start(State.new()), machine, CPUSet.of(0))
-    body = Metrics(lambda: reading, Counters(admitter, now=0.0)).scrape()[1]
+    node = Snapshot(machine, admitter.policy, admitter.policy.start(State.new()))
+    body = Metrics(lambda: node, Counters(admitter, now=0.0)).scrape()[1]
     complaints = [line for line in run_promtool("check", "metrics", stdin=body).splitlines() if line]
     assert [line for line in complaints if not line.startswith("kubelet_")] == []

@@ -35,9 +35,8 @@ def _show(row: dict[str, Any]) -> int:  # Any: JSON of the daemon
         print(f"pod {row['pod']}: started; {cpus or 'in the shared pool'}")
         return 0
     print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
-    for line in (*refused.get("steps", ()), refused.get("explanation")):
-        if line:
-            print(f"  {line}")
+    if refused.get("explanation"):
+        print(f"  {refused['explanation']}")
     return Refused.exit_code
 
 

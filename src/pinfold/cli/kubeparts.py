@@ -9,24 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.parts import Basis, Parts, loaded_manager
+from pinfold.core.admission import Scope
+from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
 from pinfold.errors import ConfigError, Problem
-from pinfold.manager.manager import Note
-from pinfold.manager.podnode import PodNode
+from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
 from pinfold.node import kubegroups, systemdslices
 from pinfold.node.kubeletstate import find_kubelet
 from pinfold.node.podsource import KnownPods, pod_source
 from pinfold.node.statefile import write_atomically
-from pinfold.runtimes.kubernetes import KubeRuntime
+from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.roster import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pinfold.core.pods import Pod
     from pinfold.formats.kubepods import RuntimePod
-    from pinfold.manager.crifollower import CRIFollower
-    from pinfold.manager.notes import Notes
-    from pinfold.manager.podnode import Source
+    from pinfold.manager.bus import Bus
+    from pinfold.manager.crisource import CRISource
+    from pinfold.manager.loop import Source
     from pinfold.node.podsource import PodSource, Reading
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
@@ -36,22 +38,30 @@ _ASK_EVERY: Final = 2.0
 def kube_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon whose containers come from a container runtime."""
     chosen = basis.chosen
-    known = _Known(chosen.kubernetes.pods_from, basis.notes)
+    known = _Known(chosen.kubernetes.pods_from, basis.bus)
     read_only = _meet_kubelet(basis)
     systemd = systemdslices.Systemd() if systemdslices.runs() else None
     groups = kubegroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
     nri = chosen.runtime == "nri"
-    runtime = KubeRuntime(str(chosen.runtime), groups, known.find, systemd, read_only=read_only)
-    manager = loaded_manager(basis, runtime, {})
-    runtime.gives_quotas = chosen.cfs_quota
+    roster = Roster(known.find)
+    places = PodPlaces(groups, roster, asked_first=nri)
+    applier = PodApplier(str(chosen.runtime), places, systemd, read_only=read_only)
+    manager = loaded_manager(basis, applier, roster, {})
+    applier.gives_quotas = chosen.cfs_quota
     if not read_only:
         manager.start()
-    node = PodNode(manager, runtime, basis.notes)
-    connect = _over_nri if nri else _over_cri
-    node.sources = [connect(basis, node), known.ask]
-    if nri and chosen.kubernetes.cri_socket is not None:
-        node.sources.append(_cri(basis, node, chosen.kubernetes.cri_socket).audit)
-    return Parts(manager, node, runtime, runtime.kind)
+    node = Node(manager, roster, basis.bus, read_only=read_only)
+    _warn_of_parts(basis)
+    sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]
+    return Parts(node, sources)
+
+
+def _warn_of_parts(basis: Basis) -> None:
+    """Tell that pods which only the runtime tells of are decided container by container, where that matters."""
+    if basis.admitter.scope is Scope.POD and basis.chosen.kubernetes.pods_from is None:
+        basis.bus.tell(
+            Weaker("scope pod: a pod that only the container runtime tells of is decided one container at a time")
+        )
 
 
 def _meet_kubelet(basis: Basis) -> bool:
@@ -62,7 +72,7 @@ def _meet_kubelet(basis: Basis) -> bool:
         return False
     if not settings.take_over:
         why = f"a kubelet with policy {kubelet.policy} manages CPUs here ({kubelet.path}); --take-over takes over"
-        basis.notes.tell(Note("read-only", {"why": why}))
+        basis.bus.tell(ReadOnly(why))
         return True
     if kubelet.state is None:
         advice = "mend or remove the file, or start without --take-over"
@@ -71,7 +81,7 @@ def _meet_kubelet(basis: Basis) -> bool:
     # The kubelet's is the truth until we have taken over, and again if it has gone on since.
     if not own.exists() or own.stat().st_mtime_ns < kubelet.path.stat().st_mtime_ns:
         write_atomically(own, kubelet.path.read_bytes())
-        basis.notes.tell(Note("taken-over", {"from": kubelet.path, "exclusive": kubelet.state.exclusive}))
+        basis.bus.tell(TakenOver(str(kubelet.path), kubelet.state.exclusive))
     return False
 
 
@@ -85,22 +95,27 @@ def _kubepods(cgroup_root: str | None) -> str | None:
     return slices if systemdslices.runs() and not Path(f"/sys/fs/cgroup{below}").exists() else below
 
 
-def _over_nri(basis: Basis, node: PodNode) -> Source:
-    from pinfold.manager.nrihandler import NRIHandler  # noqa: PLC0415 - protobuf is not for everyone
+def _over_nri(basis: Basis, node: Node) -> list[Source]:
+    from pinfold.manager.nrisource import NRISource  # noqa: PLC0415 - protobuf is not for everyone
     from pinfold.runtimes import nriplugin  # noqa: PLC0415
 
-    notes, settings = basis.notes, basis.chosen.kubernetes
+    bus, settings = basis.bus, basis.chosen.kubernetes
 
     def failed(method: str, error: Exception) -> None:
-        notes.tell(Note("nri-failed", {"method": method, "why": f"{type(error).__name__}: {error}"}))
+        bus.tell(NRIFailed(method, f"{type(error).__name__}: {error}"))
 
     launch = nriplugin.launched(os.environ)
     identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
-    plugin = nriplugin.Plugin(NRIHandler(node, notes), identity, node.linked, failed)
+    # containerd 1.7 tells a plugin that it starts itself nothing of what runs already.
+    is_told_all = launch is None
+    source = NRISource(node, bus, is_told_all=is_told_all)
+    plugin = nriplugin.Plugin(source, identity, source.linked, failed)
+    sources: list[Source] = []
+    if settings.cri_socket is not None:
+        sources.append(_cri(basis, node, settings.cri_socket, is_told_all=is_told_all).audit)
     if launch is not None:
-        node.is_told_all = False  # containerd 1.7 tells a plugin that it starts itself nothing of what runs already
-        return lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin))
-    return lambda: nriplugin.serve(settings.nri_socket, plugin)
+        return [lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin)), *sources]
+    return [lambda: nriplugin.serve(settings.nri_socket, plugin), *sources]
 
 
 async def _until_it_ends(connection: Awaitable[None]) -> None:
@@ -111,28 +126,28 @@ async def _until_it_ends(connection: Awaitable[None]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _over_cri(basis: Basis, node: PodNode) -> Source:
+def _over_cri(basis: Basis, node: Node) -> list[Source]:
     path = basis.chosen.kubernetes.cri_socket or next((name for name in _CRI_SOCKETS if Path(name).exists()), None)
     if path is None:
         said = f"--runtime cri: there is no {' and no '.join(_CRI_SOCKETS)}"
         raise ConfigError(Problem(said, "name the runtime's socket with --cri-socket"))
-    return _cri(basis, node, path).follow
+    return [_cri(basis, node, path).follow]
 
 
-def _cri(basis: Basis, node: PodNode, path: str) -> CRIFollower:
-    from pinfold.manager.crifollower import CRIFollower  # noqa: PLC0415 - h2 and protobuf are not for everyone
+def _cri(basis: Basis, node: Node, path: str, *, is_told_all: bool = True) -> CRISource:
+    from pinfold.manager.crisource import CRISource  # noqa: PLC0415 - h2 and protobuf are not for everyone
     from pinfold.runtimes.criclient import CRIClient  # noqa: PLC0415
 
-    return CRIFollower(node, CRIClient(path), basis.notes, node.linked)
+    return CRISource(node, CRIClient(path), basis.bus, is_told_all=is_told_all)
 
 
 class _Known:
     """What somebody else says of pods, asked now and then."""
 
-    def __init__(self, where: str | None, notes: Notes) -> None:
+    def __init__(self, where: str | None, bus: Bus) -> None:
         self._source: PodSource | None = pod_source(where) if where is not None else None
         self._pods = KnownPods()
-        self._notes = notes
+        self._bus = bus
         self._told: tuple[str, ...] = ()
         if self._source is not None:
             self._take(self._source.read())
@@ -142,7 +157,7 @@ class _Known:
         return self._pods.find(pod)
 
     async def ask(self) -> None:
-        """Ask again and again, without keeping anybody waiting."""
+        """Ask again and again, in another thread."""
         while self._source is not None:
             await asyncio.sleep(_ASK_EVERY)
             self._take(await asyncio.to_thread(self._source.read))
@@ -152,4 +167,4 @@ class _Known:
         if reading.problems != self._told:
             self._told = reading.problems
             for problem in reading.problems:
-                self._notes.tell(Note("pods-not-read", {"why": problem}))
+                self._bus.tell(PodsNotRead(problem))

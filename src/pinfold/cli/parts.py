@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.events.about import PodName
+from pinfold.core.events.daemon import NotKept, StateNotUsable
 from pinfold.core.policies.options import POD_LEVEL
-from pinfold.manager.host import Host
+from pinfold.core.reconcile import Limit
 from pinfold.manager.kept import KeptWorkloads
-from pinfold.manager.manager import Manager, Note
+from pinfold.manager.manager import Manager, Rules
+from pinfold.manager.node import Node
+from pinfold.manager.resumption import Resumption
 from pinfold.manager.store import StateStore
-from pinfold.manager.workloads import Common
+from pinfold.manager.supervisor import Supervisor
+from pinfold.manager.telling import Telling
+from pinfold.manager.workbook import Workbook
 from pinfold.node.groups import choose
-from pinfold.runtimes.processes import ProcessesRuntime
-from pinfold.runtimes.simulated import SimulatedRuntime
+from pinfold.runtimes.processes.applier import ProcessApplier
+from pinfold.runtimes.processes.launcher import ProcessLauncher
+from pinfold.runtimes.roster import Roster
+from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pinfold.cli.settings import Settings
     from pinfold.core.admission import Admitter
     from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import PodUID
+    from pinfold.core.pods import Container, PodUID
     from pinfold.core.topology import Topology
-    from pinfold.manager.loop import Node
-    from pinfold.manager.manager import Watch
-    from pinfold.manager.notes import Notes
-    from pinfold.runtimes.base import Launcher, Runtime
+    from pinfold.manager.bus import Bus
+    from pinfold.manager.loop import Source
+    from pinfold.runtimes.base import Applier, Launcher
 
 
 _PATIENCE: Final = 1.5
@@ -33,12 +43,13 @@ _PATIENCE: Final = 1.5
 class Parts(NamedTuple):
     """What a daemon is made of."""
 
-    manager: Manager
     node: Node
-    runtime: Runtime
-    kind: str
-    host: Host | None = None
+    sources: Sequence[Source]
+    """What tells the node of containers, each for ever."""
+    supervisor: Supervisor | None = None
     """Where commands can be run."""
+    clean_up: Callable[[], None] = lambda: None
+    """Leaves nothing behind when all workloads have ended."""
 
 
 class Basis(NamedTuple):
@@ -47,8 +58,7 @@ class Basis(NamedTuple):
     chosen: Settings
     topology: Topology
     admitter: Admitter
-    notes: Notes
-    watch: Watch
+    bus: Bus
 
 
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
@@ -57,36 +67,54 @@ def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     return StateStore(chosen.state_dir, admitter.policy, pod_level=pod_level, patience=patience)
 
 
-def loaded_manager(basis: Basis, runtime: Runtime, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
-    """Return the Manager with what an earlier daemon has left: its State, and whoever runs."""
+def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
+    """Return the Manager with what an earlier daemon has left: its State, and the containers that run."""
     store = store_of(basis.chosen, basis.admitter)
     loaded = store.load(running)
     if loaded.problem is not None:
-        basis.notes.tell(Note("state-not-usable", {"why": loaded.problem, "aside": loaded.aside}))
+        aside = None if loaded.aside is None else str(loaded.aside)
+        basis.bus.tell(StateNotUsable(loaded.problem, aside))
     for ref, cpus in loaded.lost.items():
-        basis.notes.tell(Note("not-kept", {"pod": ref.pod, "container": ref.name, "cpus": str(cpus)}))
-    return Manager(basis.admitter, runtime, store, loaded.state, basis.notes.tell, basis.topology, basis.watch)
+        basis.bus.tell(NotKept(PodName.of_uid(ref.pod), ref.name, cpus))
+    rules = Rules(basis.admitter, basis.topology, store)
+    return Manager(rules, loaded.state, applier, roster, Telling(basis.bus))
 
 
 def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
-    runtime = _launcher(basis.chosen)
-    runtime.hold()
-    running: dict[PodUID, dict[str, CPUSet]] = {}
-    for ref, cpus in runtime.find().items():
-        running.setdefault(ref.pod, {})[ref.name] = cpus
-    manager = loaded_manager(basis, runtime, running)
-    runtime.prepare(manager.wanted.shared)
-    manager.start()
     chosen = basis.chosen
-    common = Common(chosen.state_dir / "logs", chosen.cfs_quota, chosen.cfs_period)
-    host = Host(manager, runtime, basis.notes, KeptWorkloads(chosen.state_dir), common)
-    host.resume()
-    return Parts(manager, host, runtime, runtime.kind, host)
+    applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
+    running: dict[PodUID, dict[str, CPUSet]] = {}
+    for ref, cpus in applier.find().items():
+        running.setdefault(ref.pod, {})[ref.name] = cpus
+    roster = Roster()
+    roster.limits = partial(limit_of, chosen)
+    manager = loaded_manager(basis, applier, roster, running)
+    applier.prepare(manager.wanted.shared)
+    manager.start()
+    node = Node(manager, roster, basis.bus)
+    node.link = ("connected", applier.kind)
+    kept = KeptWorkloads(chosen.state_dir)
+    supervisor = Supervisor(
+        node, launcher, Workbook(roster, launcher, kept, basis.bus, chosen.state_dir / "logs"), basis.bus
+    )
+    Resumption(supervisor, node, basis.bus).resume(*kept.load())
+    return Parts(node, [supervisor.follow], supervisor, clean_up)
 
 
-def _launcher(chosen: Settings) -> Launcher:
-    if chosen.runtime == "simulated":
-        return SimulatedRuntime()
+def limit_of(chosen: Settings, container: Container) -> Limit:
+    """Return the weight and quota that a container has in the shared pool."""
+    amounts = container.resources
+    return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if chosen.cfs_quota else None, chosen.cfs_period)
+
+
+def _simulated() -> tuple[SimulatedApplier, Launcher, Callable[[], None]]:
+    applier = SimulatedApplier()
+    return applier, SimulatedLauncher(applier), lambda: None
+
+
+def _processes(chosen: Settings) -> tuple[ProcessApplier, Launcher, Callable[[], None]]:
     groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
-    return ProcessesRuntime(groups, chosen.state_dir)
+    groups.hold()
+    applier = ProcessApplier(groups, chosen.state_dir)
+    return applier, ProcessLauncher(applier), groups.remove_all

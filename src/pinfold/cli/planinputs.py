@@ -16,7 +16,6 @@ from pinfold.cli.settings import read_settings
 from pinfold.core.compare import Variant, name_of
 from pinfold.core.planner import EMPTY_NODE, Running
 from pinfold.core.policies.options import POD_LEVEL
-from pinfold.core.recover import recover
 from pinfold.core.whatif import Scenario
 from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
 from pinfold.formats.checkpoint import parse_checkpoint
@@ -164,8 +163,8 @@ def _fitted(state: State, variant: Variant, live: Live | None) -> tuple[State, C
     except StateError:
         if live is None:
             raise
-        state, lost = recover(policy, state.assignments)
-        return state, dict.fromkeys(ref.pod for ref in lost)
+        kept = policy.keep(state)
+        return kept.state, dict.fromkeys(ref.pod for ref in kept.lost)
     return state, ()
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pinfold.cli import machine, settings
-from pinfold.cli.parts import store_of
+from pinfold.cli.parts import limit_of, store_of
+from pinfold.core.events.daemon import ReloadRefused
+from pinfold.core.events.repairs import Hotplugged, HotplugRefused
 from pinfold.core.layout import summary
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.errors import PinfoldError
-from pinfold.manager.host import Host
-from pinfold.manager.manager import Note
+from pinfold.manager.manager import Rules
 
 if TYPE_CHECKING:
     import argparse
 
+    from pinfold.cli.parts import Parts
     from pinfold.cli.settings import Settings
     from pinfold.core.topology import Topology
+    from pinfold.manager.bus import Bus
     from pinfold.manager.loop import Loop
     from pinfold.manager.manager import Manager
 
@@ -25,50 +28,51 @@ if TYPE_CHECKING:
 class Reloader:
     """Reads again what a daemon was started with: its options and files, and the machine; *about* tells of both."""
 
-    def __init__(self, args: argparse.Namespace, loop: Loop, about: dict[str, object]) -> None:
+    def __init__(self, args: argparse.Namespace, loop: Loop, parts: Parts, bus: Bus, about: dict[str, object]) -> None:
         self._args = args
         self._loop = loop
+        self._node = parts.node
+        self._bus = bus
         self._about = about
-        self._online = loop.manager.topology.online
+        self._online = parts.node.manager.rules.topology.online
 
     def reload(self) -> None:
         """Read the configuration again and go on under it; if it is wrong, or cannot be applied, under the old one."""
         try:
-            self._go_on(self._loop.manager.topology)
+            self._go_on(self._node.manager.rules.topology)
         except (PinfoldError, OSError) as error:
-            self._loop.notes.tell(Note("reload-refused", {"why": str(error)}))
+            self._bus.tell(ReloadRefused(str(error)))
 
     def look(self) -> None:
         """Go on with the CPUs that are online now: those that have gone are replaced, those that came are used."""
         online = machine.online_now(self._args)
         if online is None or online == self._online:
             return
-        fields = {"offline": str(self._online - online), "online": str(online - self._online)}
-        self._loop.notes.tell(Note("hotplug", fields))
+        self._bus.tell(Hotplugged(self._online - online, online - self._online))
         self._online = online  # told once, whether or not it can be
         try:
             self._go_on(machine.read_machine(self._args))
         except (PinfoldError, OSError) as error:
-            self._loop.notes.tell(Note("hotplug-refused", {"why": str(error)}))
+            self._bus.tell(HotplugRefused(str(error)))
 
     def _go_on(self, topology: Topology) -> None:
         chosen = settings.read_settings(self._args, topology, environment=os.environ, uid=os.geteuid())
         admitter = chosen.config.build(topology)
-        manager = self._loop.manager
-        manager.reconfigure(admitter, store_of(chosen, admitter), self._loop.node.pods, topology)
+        node, roster = self._node, self._node.roster
+        if roster.limits is not None:
+            roster.limits = partial(limit_of, chosen)
+        node.manager.reconfigure(Rules(admitter, topology, store_of(chosen, admitter)), node.due_pods())
         self._loop.period = chosen.reconcile_period
-        if isinstance(self._loop.node, Host):
-            self._loop.node.limit_anew(quota=chosen.cfs_quota, period=chosen.cfs_period)
-        self._about.update(rules(chosen, manager))
+        self._about.update(rules(chosen, node.manager))
 
 
 def rules(chosen: Settings, manager: Manager) -> dict[str, object]:
     """Return under which configuration a daemon goes on, and on what."""
-    config, policy = chosen.config, manager.admitter.policy
+    config, policy = chosen.config, manager.rules.admitter.policy
     return {
-        "machine": summary(manager.topology),
+        "machine": summary(manager.rules.topology),
         "options": dict(config.options),
-        "reserved": str(policy.reserved) if isinstance(policy, StaticPolicy) else "",
+        "reserved": str(policy.reserved),
         "topology_policy": config.topology_policy,
         "topology_scope": config.topology_scope,
         "topology_options": dict(config.topology_options),

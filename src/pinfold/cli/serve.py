@@ -17,12 +17,15 @@ from pinfold.cli.listeners import bind_unix
 from pinfold.cli.parts import Basis, Parts, host_parts
 from pinfold.cli.reload import Reloader, rules
 from pinfold.cli.settingstable import RuntimeName
-from pinfold.cli.viewparts import Opened, keep_record, open_views
-from pinfold.core.policies.static import StaticPolicy
+from pinfold.cli.viewparts import Opened, keep_record, links, open_views
+from pinfold.core.events.about import Audience
+from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
+from pinfold.core.events.running import NotEnded
 from pinfold.errors import PinfoldError
+from pinfold.manager.bus import Bus
+from pinfold.manager.log import Descriptor, Log
 from pinfold.manager.loop import Loop
-from pinfold.manager.manager import Note
-from pinfold.manager.notes import Notes
+from pinfold.manager.views import Viewer
 from pinfold.node.grouperrors import GroupsHeldError
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
@@ -96,51 +99,62 @@ class _Owned:
 
 
 async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology) -> None:
-    notes = Notes(sys.stderr, as_json=chosen.log_format == "json")
+    bus = Bus(time.time)
+    bus.keep(Log(Descriptor(sys.stderr.fileno()), bus.tell, as_json=chosen.log_format == "json").take, Audience.LOG)
     admitter = chosen.config.build(topology)
     bound = bind_unix(chosen.socket, "--socket")
-    record = keep_record(chosen, admitter, notes)
+    record = keep_record(chosen, admitter, bus)
     for warning in chosen.warnings:
-        notes.tell(Note("warning", {"text": warning}))
-    basis = Basis(chosen, topology, admitter, notes, record.watch)
-    report = _reporter(notes)
+        bus.tell(Warned(warning))
+    basis = Basis(chosen, topology, admitter, bus)
+    report = _reporter(bus)
     try:
         parts = _parts(basis)
-        loop = Loop(parts.manager, parts.node, notes, chosen.reconcile_period)
+        loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
         about = _about(basis, parts)
-        views = Views(loop, about, record.archive)
-        notes.keepers.append(views.take)
-        if parts.host is not None:  # otherwise when the runtime has told whose CPUs they are
-            parts.manager.tell_state()
-        opened = await open_views(basis, loop, views, record, report)
-        control = Control(loop, parts.host, about, views)
+        viewer = Viewer(parts.node, about, links(chosen), record.drops)
+        views = Views(viewer, bus, record.archive)
+        bus.keep(views.take, Audience.JOURNAL)
+        if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are
+            parts.node.manager.tell_state()
+        opened = await open_views(basis, views, record, report)
+        control = Control(parts.supervisor, views)
         server = Server(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()
         raise
-    syncing = asyncio.create_task(record.sync(notes))
+    syncing = asyncio.create_task(record.sync(bus))
     try:
-        await loop.run(Reloader(args, loop, about), lambda: _say_ready(basis, parts, opened))
+        await loop.run(Reloader(args, loop, parts, bus, about), lambda: _say_ready(basis, parts, opened))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
         await opened.close()
-        if chosen.end_workloads and parts.host is not None:
-            await parts.host.end_all()
-            try:
-                parts.host.runtime.clean_up()
-            except PinfoldError as error:
-                notes.tell(Note("not-ended", {"why": str(error)}))
+        await _leave(basis, parts)
         bound.remove()
-        notes.tell(Note("stopped", {"pods": len(parts.node.pods)}))
+        bus.tell(Stopped(len(parts.node.roster.known_pods())))
+        bus.flush()
         syncing.cancel()
         record.close()
 
 
-def _reporter(notes: Notes) -> Callable[[str, Exception], None]:
-    return lambda what, error: notes.tell(Note("failed", {"what": what, "why": f"{type(error).__name__}: {error}"}))
+async def _leave(basis: Basis, parts: Parts) -> None:
+    """Let processes go on without us; or end them and leave nothing behind, if the user wants that."""
+    if parts.supervisor is None:
+        return
+    await parts.supervisor.leave()
+    if basis.chosen.end_workloads:
+        await parts.supervisor.end_all()
+        try:
+            parts.clean_up()
+        except PinfoldError as error:
+            basis.bus.tell(NotEnded(why=str(error)))
+
+
+def _reporter(bus: Bus) -> Callable[[str, Exception], None]:
+    return lambda where, error: bus.tell(Failed(where=where, why=f"{type(error).__name__}: {error}"))
 
 
 def _parts(basis: Basis) -> Parts:
@@ -152,29 +166,30 @@ def _parts(basis: Basis) -> Parts:
 
 
 def _about(basis: Basis, parts: Parts) -> dict[str, object]:
+    applier = parts.node.manager.applier
     return {
-        "runtime": parts.runtime.name,
-        "groups": parts.kind,
-        "weaker": list(parts.runtime.weaker),
-        "read_only": getattr(parts.runtime, "read_only", False),
+        "runtime": applier.name,
+        "groups": applier.kind,
+        "weaker": list(applier.weaker),
+        "read_only": parts.node.read_only,
         "state_dir": str(basis.chosen.state_dir),
         "socket": str(basis.chosen.socket),
         "pid": os.getpid(),
-        **rules(basis.chosen, parts.manager),
+        **rules(basis.chosen, parts.node.manager),
     }
 
 
 def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
-    for weaker in parts.runtime.weaker:
-        basis.notes.tell(Note("weaker", {"promise": weaker}))
-    policy = parts.manager.admitter.policy
-    reserved = f", reserved {policy.reserved}" if isinstance(policy, StaticPolicy) else ""
-    shared = f"shared CPUs {parts.manager.wanted.shared}{reserved}"
-    fields = {"version": pinfold.__version__, "policy": policy.name, "runtime": parts.runtime.name, "pid": os.getpid()}
-    basis.notes.tell(Note("serving", fields))
-    # What is there now stays: nobody has to wait while it is searched for garbage again and again.
+    manager = parts.node.manager
+    for weaker in manager.applier.weaker:
+        basis.bus.tell(Weaker(weaker))
+    policy = manager.rules.admitter.policy
+    reserved = f", reserved {policy.reserved}" if policy.reserved else ""
+    shared = f"shared CPUs {manager.wanted.shared}{reserved}"
+    basis.bus.tell(Serving(pinfold.__version__, policy.name, manager.applier.name, os.getpid()))
+    # What is there now stays: no request waits while it is searched for garbage again and again.
     gc.collect()
     gc.freeze()
     page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
     socket_ = f"socket {basis.chosen.socket}"
-    print(f"pinfold: ready; policy {policy.name}, {parts.kind}, {shared}; {socket_}{page}", flush=True)
+    print(f"pinfold: ready; policy {policy.name}, {manager.applier.kind}, {shared}; {socket_}{page}", flush=True)

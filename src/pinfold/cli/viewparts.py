@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.cli.addresses import Address
 from pinfold.cli.listeners import bind_unix
 from pinfold.cli.settingstable import RuntimeName
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.events.about import Audience
+from pinfold.core.events.daemon import HistoryLost, Warned
 from pinfold.errors import ConfigError, Problem
-from pinfold.manager.manager import Note, Watch
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY, Archive
 from pinfold.serve.api import API
 from pinfold.serve.counters import Counters
 from pinfold.serve.gate import LOOPBACK, Gate
-from pinfold.serve.gauges import Reading
 from pinfold.serve.http import Server
 from pinfold.serve.limits import REMOTE
 from pinfold.serve.metrics import Metrics
@@ -34,11 +32,8 @@ if TYPE_CHECKING:
     from pinfold.cli.parts import Basis
     from pinfold.cli.settings import Settings
     from pinfold.core.admission import Admitter
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.manager.loop import Loop
-    from pinfold.manager.notes import Notes
+    from pinfold.manager.bus import Bus
     from pinfold.serve.api import Views
-    from pinfold.serve.podresources import Held
 
     Report = Callable[[str, Exception], None]
 
@@ -51,38 +46,41 @@ class Record(NamedTuple):
 
     archive: Archive
     counters: Counters
-    watch: Watch
+
+    def drops(self) -> int:
+        """Return how many entries the journal could not keep since the start."""
+        return self.archive.lost if isinstance(self.archive, Journal) else 0
 
     def close(self) -> None:
         """Keep no more."""
         if isinstance(self.archive, Journal):
             self.archive.close()
 
-    async def sync(self, notes: Notes) -> None:
-        """Have the disk keep what happened, a second later at most, for ever; nobody waits for it."""
+    async def sync(self, bus: Bus) -> None:
+        """Have the disk keep what happened, a second later at most, for ever; nothing waits for it."""
         while isinstance(self.archive, Journal):
-            await notes.news()
+            await bus.news()
             await asyncio.sleep(_SYNC_AFTER)
             await asyncio.to_thread(self.archive.sync)
 
 
-def keep_record(chosen: Settings, admitter: Admitter, notes: Notes) -> Record:
+def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> Record:
     """Return the journal and the counters, which from now on hear of everything."""
-    counters = Counters(admitter, now=time.perf_counter(), links=_links(chosen))
+    counters = Counters(admitter, now=time.perf_counter(), links=links(chosen))
     archive: Archive = Archive(chosen.state_dir / DIRECTORY)
     if chosen.views.journal_bytes:
         journal = Journal(
             chosen.state_dir / DIRECTORY,
             clock=time.time,
-            tell=lambda why: notes.tell(Note("journal", {"why": why})),
+            tell=lambda why: bus.tell(HistoryLost(why)),
             max_bytes=chosen.views.journal_bytes,
             max_age=chosen.views.journal_seconds,
         )
-        notes.number = journal.last
-        notes.keepers.append(journal.append)
+        bus.number = journal.last
+        bus.keep(journal.append, Audience.JOURNAL)
         archive = journal
-    notes.keepers.append(lambda entry: counters.heard(entry.what, entry.fields))
-    return Record(archive, counters, Watch(counters, time.perf_counter))
+    bus.subscribe(counters.hear)
+    return Record(archive, counters)
 
 
 class Opened(NamedTuple):
@@ -98,23 +96,21 @@ class Opened(NamedTuple):
             await end()
 
 
-async def open_views(basis: Basis, loop: Loop, views: Views, record: Record, report: Report) -> Opened:
+async def open_views(basis: Basis, views: Views, record: Record, report: Report) -> Opened:
     """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
     ends: list[Callable[[], Awaitable[None]]] = []
     pages = None
     listener = _listener(basis)
     if listener is not None:
-        metrics = Metrics(
-            lambda: _reading(basis, loop, record), record.counters, prefix=basis.chosen.views.metrics_prefix
-        )
+        metrics = Metrics(views.look, record.counters, prefix=basis.chosen.views.metrics_prefix)
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
         gate = _gate(basis.chosen.views, pages)
-        server = Server(API(loop, views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
+        server = Server(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
         await server.start(listener)
         ends.append(server.close)
     if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
-        ends.append(await _open_pod_resources(basis, loop, report))
+        ends.append(await _open_pod_resources(basis, views, report))
     return Opened(pages, tuple(ends))
 
 
@@ -141,14 +137,14 @@ def _listener(basis: Basis) -> socket.socket | None:
         listener.close()
         why = getattr(error, "strerror", None) or str(error)
         if views.listen_is_default and getattr(error, "errno", 0) == errno.EADDRINUSE:
-            basis.notes.tell(Note("warning", {"text": f"no page and no metrics: {views.listen}: {why}"}))
+            basis.bus.tell(Warned(f"no page and no metrics: {views.listen}: {why}"))
             return None
         raise ConfigError(Problem(f"--listen {views.listen}: {why}", "name another address, or none")) from error
     listener.listen()
     return listener
 
 
-def _links(chosen: Settings) -> frozenset[str]:
+def links(chosen: Settings) -> frozenset[str]:
     """Return in which states of the connection a runtime can be reached: over NRI when it has told what runs.
 
     One that starts us itself may tell nothing of that (containerd 1.7 does not).
@@ -158,34 +154,12 @@ def _links(chosen: Settings) -> frozenset[str]:
     return frozenset({"synchronized", "registered"} if "NRI_PLUGIN_SOCKET" in os.environ else {"synchronized"})
 
 
-def _reading(basis: Basis, loop: Loop, record: Record) -> Reading:
-    policy = loop.manager.admitter.policy
-    return Reading(
-        loop.manager.state,
-        loop.manager.topology,
-        policy.reserved if isinstance(policy, StaticPolicy) else EMPTY,
-        policy=policy.name,
-        runtime=str(basis.chosen.runtime),
-        connected=loop.node.link[0] in _links(basis.chosen),
-        waiting=loop.node.waiting,
-        journal_drops=record.archive.lost if isinstance(record.archive, Journal) else 0,
-    )
-
-
-def _reserved(loop: Loop) -> CPUSet:
-    policy = loop.manager.admitter.policy
-    return policy.reserved if isinstance(policy, StaticPolicy) else loop.manager.wanted.shared
-
-
-async def _open_pod_resources(basis: Basis, loop: Loop, report: Report) -> Callable[[], Awaitable[None]]:
+async def _open_pod_resources(basis: Basis, views: Views, report: Report) -> Callable[[], Awaitable[None]]:
     from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
-    from pinfold.serve.podresources import Held, PodResources, limited  # noqa: PLC0415
-
-    def read() -> Held:
-        return Held(loop.node.pods.values(), loop.manager.state, loop.manager.topology.online - _reserved(loop))
+    from pinfold.serve.podresources import PodResources, limited  # noqa: PLC0415
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
-    server = GRPCServer(limited(PodResources(read).methods), report=report)
+    server = GRPCServer(limited(PodResources(views.look).methods), report=report)
     await server.start(bound.listener)
 
     async def end() -> None:

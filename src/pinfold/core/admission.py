@@ -1,28 +1,36 @@
-"""A pod's way in: hints, merge, admit, container by container or for the pod as a whole."""
+"""The one way to a decision: a pod and which of its containers are due go through the Topology Manager to the policy.
+
+The planner, a first admission, a trial, and a new admission after a reload, a hotplug or a crash all call `admit`.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.hints import Hint
-from pinfold.core.pods import ContainerRef
+from pinfold.core.policies.base import Decision
 from pinfold.core.topologymanager import TopologyAffinityError
 from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pinfold.core.hints import Hints
-    from pinfold.core.pods import Container, Pod, PodUID
-    from pinfold.core.policies.base import Decision, Policy
+    from pinfold.core.pods import Container, Pod
+    from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
     from pinfold.core.topologymanager import TopologyManager
-    from pinfold.core.trace import Recorder
+    from pinfold.core.trace import Trace
 
     Resource = Mapping[str, Hints | None]
+    Recorders = dict[str, Recorder]
+
+WHOLE: Final = ""
+"""The name under which the steps of a pod are kept that is decided as a whole."""
 
 
 class Scope(StrEnum):
@@ -54,18 +62,57 @@ class Admitter(NamedTuple):
     scope: Scope = Scope.CONTAINER
     fidelity: Fidelity = Fidelity.PINFOLD
 
-    def admit(self, state: State, pod: Pod, others: Sequence[Resource] = ()) -> Admission:
-        """Return what becomes of *pod*; *others* are the hints of other resources (devices, memory)."""
+    def admit(
+        self,
+        state: State,
+        pod: Pod,
+        *,
+        due: Collection[str] | None = None,
+        others: Sequence[Resource] = (),
+        recorders: Recorders | None = None,
+    ) -> Admission:
+        """Return what becomes of *pod*: all or nothing of its containers that are *due* (all of them if not said).
+
+        A container that is not due is left out, unless it has CPUs already: then it keeps them, and the others are
+        aligned with it. *others* are the hints of other resources (devices, memory). *recorders*, one for each
+        container, are told the steps.
+        """
+        if due is not None:
+            pod = pod.only({*due, *state.assignments.get(pod.uid, ())})
         if self.manager.policy is TopologyPolicy.NONE:
-            return self._each(state, pod, lambda _state, _container: _Question((), NO_HINT))
+            return self._each(state, pod, lambda _state, _container: _Question((), NO_HINT), recorders)
         if self.scope is Scope.POD:
-            return self._as_a_whole(state, pod, others)
+            return self._as_a_whole(state, pod, others, recorders)
         return self._each(
-            state, pod, lambda state, container: self._ask(self.policy.hints(state, pod, container), others)
+            state, pod, lambda state, container: self._ask(self.policy.hints(state, pod, container), others), recorders
         )
 
-    def explain(self, providers: Sequence[Resource], recorder: Recorder) -> None:
-        """Tell the recorder how the hints of these resources were merged, and what was passed over."""
+    def explain(
+        self, state: State, pod: Pod, *, due: Collection[str] | None = None, others: Sequence[Resource] = ()
+    ) -> dict[str, Trace]:
+        """Return the steps that `admit` takes, by container; under WHOLE those of a pod that is decided as one."""
+        recorders: Recorders = {}
+        admission = self.admit(state, pod, due=due, others=others, recorders=recorders)
+        if admission.refusal is not None:
+            last = recorders.setdefault(admission.container or WHOLE, Recorder())
+            last.step(f"refused with {admission.refusal.reason}", 0, str(admission.refusal))
+        return {name: recorder.trace() for name, recorder in recorders.items()}
+
+    def _ask(self, cpus: Hints | None, others: Sequence[Resource]) -> _Question:
+        providers = [{"cpu": cpus} if cpus is not None else {}, *others]
+        admit, hint = self.manager.merge(providers)
+        return _Question(providers, hint, admit=admit)
+
+    def _record(self, recorders: Recorders | None, name: str, question: _Question) -> Recorder | None:
+        """Return the recorder for a container's steps, after it was told how hints were merged; None: no recording."""
+        if recorders is None:
+            return None
+        recorder = recorders[name] = Recorder()
+        if question.providers:
+            self._record_merge(question.providers, recorder)
+        return recorder
+
+    def _record_merge(self, providers: Sequence[Resource], recorder: Recorder) -> None:
         report = self.manager.explain(providers)
         recorder.step(f"hint: {report.hint}", 0, report.reason)
         for resource, hint, preferred in report.contributions:
@@ -75,48 +122,43 @@ class Admitter(NamedTuple):
         for hint in report.passed_over:
             recorder.step(f"passed over hint: {hint}")
         if self.fidelity is Fidelity.KUBELET:
-            for defect, what in (*self.manager.defects, *getattr(self.policy, "defects", ())):
+            for defect, what in (*self.manager.defects, *self.policy.defects):
                 recorder.defect(defect, what)
 
-    def _ask(self, cpus: Hints | None, others: Sequence[Resource]) -> _Question:
-        providers = [{"cpu": cpus} if cpus is not None else {}, *others]
-        admit, hint = self.manager.merge(providers)
-        if not admit:
-            refusal = TopologyAffinityError(hint)
-            refusal.before = (self.explain, providers)
-            raise refusal
-        return _Question(providers, hint)
-
-    def _as_a_whole(self, state: State, pod: Pod, others: Sequence[Resource]) -> Admission:
-        try:
-            question = self._ask(self.policy.pod_hints(state, pod), others)
-        except TopologyAffinityError as refusal:
-            return Admission(state, {}, {}, refusal)
+    def _as_a_whole(self, state: State, pod: Pod, others: Sequence[Resource], recorders: Recorders | None) -> Admission:
+        question = self._ask(self.policy.pod_hints(state, pod), others)
+        if not question.admit:
+            self._record(recorders, WHOLE, question)
+            return Admission(state, {}, {}, TopologyAffinityError(question.hint))
         if pod.resources is None:
-            return self._each(state, pod, lambda _state, _container: question)
+            return self._each(state, pod, lambda _state, _container: question, recorders)
+        recorder = self._record(recorders, WHOLE, question)
         affinity = {container.name: question.hint for container in pod.all_containers}
         try:
-            decision = self.policy.admit_pod(state, pod, question.hint.affinity)
+            decision = self.policy.admit_pod(state, pod, question.hint.affinity, recorder)
         except AdmissionError as refusal:
-            refusal.before = (self.explain, question.providers)
             return Admission(state, {}, affinity, refusal)
-        return Admission(decision.state, {}, affinity)
+        if decision.refusal is not None:
+            return Admission(decision.state, {}, affinity, decision.refusal)
+        after = decision.state
+        parts = {container.name: after.cpus(pod.uid, container.name) for container in pod.all_containers}
+        return Admission(after, {name: Decision(after, cpus) for name, cpus in parts.items()}, affinity)
 
-    def _each(self, state: State, pod: Pod, ask: Callable[[State, Container], _Question]) -> Admission:
+    def _each(
+        self, state: State, pod: Pod, ask: Callable[[State, Container], _Question], recorders: Recorders | None
+    ) -> Admission:
         decisions: dict[str, Decision] = {}
         affinity: dict[str, Hint] = {}
         for container in pod.all_containers:
-            asked = None
+            asked = ask(state, container)
+            recorder = self._record(recorders, container.name, asked)
+            if not asked.admit:
+                return Admission(state, decisions, affinity, TopologyAffinityError(asked.hint), container.name)
+            affinity[container.name] = asked.hint
             try:
-                asked = ask(state, container)
-                affinity[container.name] = asked.hint
-                decision = self.policy.admit(state, pod, container, asked.hint.affinity)
+                decision = self.policy.admit(state, pod, container, asked.hint.affinity, recorder)
             except AdmissionError as refusal:
-                if asked is not None and asked.providers:
-                    refusal.before = (self.explain, asked.providers)
                 return Admission(state, decisions, affinity, refusal, container.name)
-            if asked.providers:
-                decision.before = (self.explain, asked.providers)
             decisions[container.name] = decision
             state = decision.state
         return Admission(state, decisions, affinity)
@@ -127,15 +169,7 @@ class _Question(NamedTuple):
 
     providers: Sequence[Resource]
     hint: Hint
+    admit: bool = True
 
 
 NO_HINT = Hint(None, preferred=False)
-
-
-def collect(policy: Policy, state: State, active: Collection[PodUID]) -> State:
-    """Return the State without the Assignments of pods that are no longer active."""
-    for pod, containers in state.assignments.items():
-        if pod not in active:
-            for name in containers:
-                state = policy.release(state, ContainerRef(pod, name)).state
-    return state

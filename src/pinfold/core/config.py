@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pinfold.core.policies.base import Policy
     from pinfold.core.policies.options import Options
     from pinfold.core.topology import Topology
+    from pinfold.core.trace import Recorder
 
 
 _Built = TypeVar("_Built")
@@ -107,22 +108,22 @@ class Config:
         options = self.topology_options
         return TopologyManager.for_machine(self.topology_policy, options, topology, any_machine=any_machine)
 
-    def build_policy(self, topology: Topology) -> Policy:
-        """Return the CPU Manager's policy."""
+    def build_policy(self, topology: Topology, recorder: Recorder | None = None) -> Policy:
+        """Return the CPU Manager's policy; *recorder* is told how its reserved CPUs were chosen."""
         build = POLICIES.get(self.policy)
         if build is None:
             raise ConfigError(Problem(f"unknown policy: {go_quote(self.policy)}", f"known: {', '.join(POLICIES)}"))
-        return build(self, topology)
+        return build(self, topology, recorder)
 
 
-def _build_none(config: Config, _topology: Topology) -> Policy:
+def _build_none(config: Config, _topology: Topology, _recorder: Recorder | None) -> Policy:
     if config.options:
         given = " ".join(f"{name}:{value}" for name, value in sorted(config.options.items()))
         raise ConfigError(f"None policy: received unsupported options=map[{given}]")
     return NonePolicy()
 
 
-def _build_static(config: Config, topology: Topology) -> Policy:
+def _build_static(config: Config, topology: Topology, recorder: Recorder | None) -> Policy:
     problems = config.reserved.problems()
     options, wrong = parse_options(config.options, config.gates)
     problems += wrong or check_machine(options, config.topology_policy, topology)
@@ -131,7 +132,7 @@ def _build_static(config: Config, topology: Topology) -> Policy:
     if config.reserved.count > 0:
         arrangement = arrangement_of(options, machine)
         count, cpus = config.reserved.count, config.reserved.cpus
-        reserved = _collect(problems, lambda: reserve(machine, arrangement, count, cpus))
+        reserved = _collect(problems, lambda: reserve(machine, arrangement, count, cpus, recorder))
     if reserved is not None and options.strict_cpu_reservation and config.fidelity is Fidelity.PINFOLD:
         problems += _check_some_are_shared(topology, reserved)
     if problems or reserved is None:
@@ -139,7 +140,10 @@ def _build_static(config: Config, topology: Topology) -> Policy:
     return StaticPolicy(machine, reserved, options, pod_level=POD_LEVEL.is_on(config.gates))
 
 
-POLICIES: Mapping[str, Callable[[Config, Topology], Policy]] = {"none": _build_none, "static": _build_static}
+POLICIES: Mapping[str, Callable[[Config, Topology, Recorder | None], Policy]] = {
+    "none": _build_none,
+    "static": _build_static,
+}
 
 
 def check_machine(options: Options, topology_policy: str, topology: Topology) -> list[Problem]:

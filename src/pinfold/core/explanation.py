@@ -1,15 +1,14 @@
 """Why a container has its CPUs, shares, or was refused: what a journal keeps of a decision, and what it tells later.
 
-Every "would fit" was tried when the pod was refused (core/explain.py).
+Every "would fit" was tried when the pod was refused (core/advice.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import QoS, exclusive_cpus
-from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.pods import QoS
 from pinfold.core.trace import Step, Trace
 from pinfold.errors import ParseError
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry, Subject
-    from pinfold.core.explain import Advice
+    from pinfold.core.events.about import Rows
     from pinfold.core.pods import Container, Pod
     from pinfold.core.policies.base import Policy
 
@@ -91,10 +90,26 @@ class Explanation(NamedTuple):
         }
 
 
+class TraceFields(TypedDict, total=False):
+    """What an event keeps of a Trace, as rows; what is empty is left out."""
+
+    steps: Rows
+    defects: Rows
+
+
+def trace_fields(trace: Trace) -> TraceFields:
+    """Return what an event has to keep of a Trace, so that the decision can be explained later."""
+    data, fields = trace.data(), TraceFields()
+    if data["steps"]:
+        fields["steps"] = data["steps"]
+    if data["defects"]:
+        fields["defects"] = data["defects"]
+    return fields
+
+
 def decision_fields(trace: Trace, alignment: Alignment | None) -> dict[str, object]:
     """Return what an entry has to keep of a decision, so that it can be explained later."""
-    kept = {"steps": trace.data()["steps"], "defects": trace.data()["defects"]}
-    fields = {name: value for name, value in kept.items() if value}
+    fields: dict[str, object] = {**trace_fields(trace)}
     return fields if alignment is None else {**fields, "alignment": alignment_counts(alignment)}
 
 
@@ -107,12 +122,12 @@ def alignment_counts(alignment: Alignment) -> dict[str, object]:
 
 def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
     """Return why a container has no CPUs of its own, in one line."""
-    if not isinstance(policy, StaticPolicy):
+    if not policy.allocatable:
         return f"in the shared pool because policy {policy.name} gives nobody CPUs of their own"
     if pod.qos is not QoS.GUARANTEED:
         return f"in the shared pool because its pod is {pod.qos}, not {QoS.GUARANTEED}"
     milli = container.resources.requests.cpu or 0
-    if exclusive_cpus(pod, container, pod_level=policy.pod_level):
+    if policy.request(pod, container):
         return "in the shared pool although it asks for whole CPUs"
     if pod.resources is not None and not milli % 1000:
         return "in the shared pool because its pod has resources of its own, which it shares"
@@ -142,20 +157,6 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     return found._replace(
         cpus=_cpus(entry.fields.get("cpus")), alignment=alignment if isinstance(alignment, dict) else None
     )
-
-
-def fixes_of(advice: Advice) -> tuple[str, ...]:
-    """Return what would make a refused container fit, each in words."""
-    fixes = []
-    if advice.move is not None:
-        fixes.append(f"would fit if {advice.move} moved to other CPUs")
-    elif advice.end is not None:
-        fixes.append(f"would fit if {advice.end} ended")
-    if advice.sizes:
-        sizes = " or ".join(map(str, advice.sizes))
-        then = "" if advice.then is None else f" (then {advice.then} is refused)"
-        fixes.append(f"would fit with {sizes} CPU{'' if sizes == '1' else 's'}{then}")
-    return tuple(fixes)
 
 
 def _steps(kept: object) -> Sequence[Step]:

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.scheduling import Dice, Scheduler
-from pinfold.core.shard import NodeType, ShardTask, Usage, Waiting, Workload, run_shard
+from pinfold.core.shard import FleetWorkload, NodeType, ShardTask, Usage, Waiting, run_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Fleet(NamedTuple):
     """Nodes, and the pods that want onto them."""
 
     types: tuple[NodeType, ...]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[FleetWorkload, ...]
 
     @property
     def nodes(self) -> int:
@@ -81,7 +81,7 @@ class WorkloadOutcome(NamedTuple):
     """How often nodes refused a pod of it, by the kubelet's reason."""
 
 
-class Outcome(NamedTuple):
+class FleetOutcome(NamedTuple):
     """What became of the fleet under one scheduler."""
 
     scheduler: Scheduler
@@ -122,7 +122,7 @@ class Outcome(NamedTuple):
         return not self.refused and not self.unschedulable
 
 
-def plan_fleet(fleet: Fleet, scenario: Scenario = Scenario(), work: Work | None = None) -> tuple[Outcome, ...]:  # noqa: B008 - a value that cannot change
+def plan_fleet(fleet: Fleet, scenario: Scenario = Scenario(), work: Work | None = None) -> tuple[FleetOutcome, ...]:  # noqa: B008 - a value that cannot change
     """Return the outcome under each scheduler; *work* gets lists of tasks and returns their results in order.
 
     >>> from pinfold.core.config import Config, Reservation
@@ -132,7 +132,7 @@ def plan_fleet(fleet: Fleet, scenario: Scenario = Scenario(), work: Work | None 
     >>> six = Amounts(cpu=6000, memory=1 << 30)
     >>> pod = Pod(PodUID(""), "db", containers=(Container("app", Resources(six, six)),))
     >>> machine = preset("sockets:2,cores:8")
-    >>> fleet = Fleet((NodeType("small", 5, machine, config),), (Workload("db", pod, replicas=10),))
+    >>> fleet = Fleet((NodeType("small", 5, machine, config),), (FleetWorkload("db", pod, replicas=10),))
     >>> for outcome in plan_fleet(fleet):
     ...     print(outcome.scheduler, outcome.placed, outcome.refused, outcome.unschedulable)
     blind 10 0 0
@@ -224,11 +224,11 @@ class _Run:
                     waiting[following].append(pod)
         return waiting
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> FleetOutcome:
         saved = sum(count for (_, _, refused), count in self.placed.items() if refused)
         types = tuple(self.type_outcome(number, kind) for number, kind in enumerate(self.fleet.types))
         workloads = tuple(self.workload_outcome(number, each) for number, each in enumerate(self.fleet.workloads))
-        return Outcome(self.scheduler, self.count, types, workloads, saved)
+        return FleetOutcome(self.scheduler, self.count, types, workloads, saved)
 
     def type_outcome(self, number: int, kind: NodeType) -> TypeOutcome:
         usage = Usage()
@@ -239,7 +239,7 @@ class _Run:
             refusals[reason] += count if of == number else 0
         return TypeOutcome(kind.name, kind.count, kind.count * kind.allocatable, usage, _sorted(refusals))
 
-    def workload_outcome(self, number: int, workload: Workload) -> WorkloadOutcome:
+    def workload_outcome(self, number: int, workload: FleetWorkload) -> WorkloadOutcome:
         placed = sum(count for (_, of, _), count in self.placed.items() if of == number)
         refusals: Counter[str] = Counter()
         for (_, of, reason), count in self.refusals.items():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admitter
     from pinfold.core.alignment import Ruler
-    from pinfold.core.planner import Outcome
+    from pinfold.core.outcome import Outcome
     from pinfold.core.pods import Pod
     from pinfold.core.state import State
 

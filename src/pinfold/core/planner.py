@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.admission import Admission
+from pinfold.core.admission import WHOLE, Admission
 from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus
-from pinfold.core.policies.base import trace_of
-from pinfold.core.policies.static import StaticPolicy, reserve
+from pinfold.core.outcome import Outcome
+from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.state import State
 from pinfold.core.trace import Recorder, Trace
 
@@ -30,62 +28,6 @@ if TYPE_CHECKING:
     from pinfold.core.topology import Topology
     from pinfold.core.trace import Defect
     from pinfold.errors import AdmissionError
-
-
-class Outcome(NamedTuple):
-    """A pod that asked to be let in, the State it found, and what came of it."""
-
-    pod: Pod
-    before: State
-    admission: Admission
-    was_running: bool = False
-    """Whether it was there from the start, and nothing was decided about it."""
-    noted: tuple[tuple[str, Defect, str], ...] | None = None
-    """The defects of the reference, if they were noted before the steps were forgotten."""
-
-    @property
-    def refusal(self) -> AdmissionError | None:
-        """Why it was refused; None if it was not."""
-        return self.admission.refusal
-
-    def cpus(self, container: Container) -> CPUSet | None:
-        """Return the exclusive CPUs of a container; a refused pod has none."""
-        return None if self.refusal is not None else self.admission.state.cpus(self.pod.uid, container.name)
-
-    def trace(self, container: Container) -> Trace:
-        """Return the steps that led to a container's CPUs, or to its refusal; none if it was never asked about."""
-        decision = self.admission.decisions.get(container.name)
-        if decision is not None:
-            return decision.trace
-        if self.refusal is not None and self.admission.container in {None, container.name}:
-            return trace_of(self.refusal)
-        return Trace()
-
-    @property
-    def defects(self) -> tuple[tuple[str, Defect, str], ...]:
-        """What the reference gets wrong here: the container, the defect, and how. Takes every decision once more."""
-        if self.noted is not None:
-            return self.noted
-        return tuple(
-            (f"{self.pod.name}/{container.name}", defect, what)
-            for container in self.pod.all_containers
-            for defect, what in self.trace(container).defects
-        )
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether the steps, and the State that was found, are forgotten."""
-        return self.noted is not None
-
-    def brief(self, *, note: bool) -> Outcome:
-        """Return the outcome without its steps and without other pods' CPUs, for those who keep very many of them."""
-        mine = self.admission.state.assignments.get(self.pod.uid)
-        state = State(self.admission.state.shared, {} if mine is None else {self.pod.uid: mine})
-        noted = self.defects if note else ()
-        if self.refusal is not None:
-            self.refusal.retake = self.refusal.before = self.refusal.left = None
-            self.refusal.__traceback__ = None  # its frames hold States too
-        return Outcome(self.pod, state, self.admission._replace(state=state, decisions={}), noted=noted)
 
 
 class Placement(NamedTuple):
@@ -115,8 +57,9 @@ class Placement(NamedTuple):
 
     @property
     def trace(self) -> Trace:
-        """The steps that led here."""
-        return self.outcome.trace(self.container)
+        """The steps that led here; of a pod that was decided as a whole, its steps."""
+        traces = self.outcome.traces()
+        return traces.get(self.container.name) or traces.get(WHOLE) or Trace()
 
 
 class Walk:
@@ -133,13 +76,11 @@ class Walk:
     def admit(self, pod: Pod, others: Sequence[Resource] = ()) -> Outcome:
         """Let the next pod in, or not; *others* are the hints of other resources."""
         before = self.settle()
-        admission = self._admitter.admit(before, pod, others)
+        admission = self._admitter.admit(before, pod, others=others)
         self.state = admission.state
         if admission.refusal is not None:
             self._refused = pod
-            if isinstance(admission.refusal.left, State):
-                self.state = admission.refusal.left
-        return Outcome(pod, before, admission)
+        return Outcome(pod, before, admission, self._admitter, others=others)
 
     def remove(self, pod: PodUID) -> None:
         """Take back what a pod has; one that is not there has nothing."""
@@ -170,8 +111,7 @@ class Plan:
     @property
     def reserved(self) -> CPUSet:
         """The CPUs that are never exclusive."""
-        policy = self.admitter.policy
-        return policy.reserved if isinstance(policy, StaticPolicy) else EMPTY
+        return self.admitter.policy.reserved
 
     @cached_property
     def ruler(self) -> Ruler:
@@ -186,10 +126,7 @@ class Plan:
         )
 
     def _placement(self, outcome: Outcome, container: Container) -> Placement:
-        policy = self.admitter.policy
-        is_static = isinstance(policy, StaticPolicy)
-        pod_level = isinstance(policy, StaticPolicy) and policy.pod_level
-        wanted = exclusive_cpus(outcome.pod, container, pod_level=pod_level) if is_static else 0
+        wanted = self.admitter.policy.request(outcome.pod, container)
         cpus = outcome.cpus(container)
         alignment = None if cpus is None else self.ruler.measure(cpus)
         return Placement(outcome, container, wanted, cpus, alignment)
@@ -231,20 +168,17 @@ class Plan:
 
     def _reserving(self) -> list[tuple[str, Defect, str]]:
         """Return the defects that show when the node chooses the CPUs that it reserves."""
-        policy, said = self.admitter.policy, self.config.reserved
-        if not isinstance(policy, StaticPolicy) or said.cpus is not None:
-            return []
         recorder = Recorder()
-        reserve(policy.machine, policy.arrangement, said.count, None, recorder)
+        self.config.build_policy(self.topology, recorder)
         return [("reserved CPUs", defect, what) for defect, what in recorder.trace().defects]
 
     @property
     def broken(self) -> tuple[str, ...]:
         """The laws that the State breaks afterwards, in words; only fidelity `kubelet` breaks any."""
         policy = self.admitter.policy
-        if not isinstance(policy, StaticPolicy):
+        if not policy.allocatable:
             return ()
-        kept_apart = policy.reserved if policy.options.strict_cpu_reservation else EMPTY
+        kept_apart = policy.kept_apart
         return tuple(map(self._with_names, self.after.check(self.topology.online, kept_apart=kept_apart)))
 
     def _with_names(self, text: str) -> str:
@@ -260,9 +194,8 @@ _BEFORE_UIDS: Final = ("pod", "pods", "and")
 
 def start(admitter: Admitter, topology: Topology, state: State | None = None) -> State:
     """Return the State to begin with: *state* if it fits this node, or that of an empty node."""
-    if not isinstance(admitter.policy, StaticPolicy):
-        return State(topology.online) if state is None else state
-    return admitter.policy.start(State.new() if state is None else state)
+    first = admitter.policy.start(State.new() if state is None else state)
+    return first if first.shared or state is not None else State(topology.online)  # policy none keeps no account
 
 
 class Running(NamedTuple):
@@ -295,6 +228,6 @@ def make_plan(pods: Iterable[Pod], topology: Topology, config: Config, running: 
     for uid in running.gone:
         walk.remove(uid)
     before = walk.state
-    there = [Outcome(pod, before, Admission(before, {}, {}), was_running=True) for pod in running.pods]
+    there = [Outcome(pod, before, Admission(before, {}, {}), admitter, was_running=True) for pod in running.pods]
     outcomes = (*there, *[walk.admit(pod) for pod in pods])
     return Plan(topology, config, admitter, before, outcomes, walk.settle())

@@ -6,12 +6,12 @@ a limit without a request stays without a request, as in the kubelet; whoever re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, NewType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 PodUID = NewType("PodUID", str)
 
@@ -123,6 +123,13 @@ class Pod:
     def ref(self, container: Container) -> ContainerRef:
         """Return the identity of *container* in this pod."""
         return ContainerRef(self.uid, container.name)
+
+    def only(self, names: Collection[str]) -> Pod:
+        """Return the pod with none but the containers of these names; itself if it has no other."""
+        if all(container.name in names for container in self.all_containers):
+            return self
+        init = tuple(container for container in self.init if container.name in names)
+        return replace(self, init=init, containers=tuple(c for c in self.containers if c.name in names))
 
 
 def exclusive_cpus(pod: Pod, container: Container, *, pod_level: bool = False) -> int:

@@ -5,15 +5,50 @@ And what is not so: the differences between that and what a runtime says; and th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pinfold.core.pods import ContainerRef
     from pinfold.core.state import State
+
+NONE: Final[Mapping[ContainerRef, Any]] = MappingProxyType({})  # Any: stands for maps of different values
+_MILLI: Final = 1000
+_MIN_SHARES, _MAX_SHARES = 2, 262_144
+_MIN_QUOTA: Final = 1000
+
+
+class Limit(NamedTuple):
+    """A container's CPU amounts in milli CPUs, and what the kubelet makes of them for the kernel.
+
+    >>> small = Limit(request=250, limit=500)
+    >>> small.shares, small.weight, small.quota
+    (256, 10, 50000)
+    """
+
+    request: int = 0
+    limit: int | None = None
+    period: int = 100_000
+    """The microseconds that the quota is for."""
+
+    @property
+    def shares(self) -> int:
+        """The weight among other groups, on cgroup v1."""
+        return min(max(self.request * 1024 // _MILLI, _MIN_SHARES), _MAX_SHARES)
+
+    @property
+    def weight(self) -> int:
+        """The weight among other groups, on cgroup v2."""
+        return 1 + (self.shares - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
+
+    @property
+    def quota(self) -> int | None:
+        """The microseconds of CPU time in each period; None: no limit. The kernel wants at least 1000."""
+        return max(self.limit * self.period // _MILLI, _MIN_QUOTA) if self.limit else None
 
 
 class Wanted(NamedTuple):
@@ -21,6 +56,10 @@ class Wanted(NamedTuple):
 
     shared: CPUSet
     exclusive: Mapping[ContainerRef, CPUSet]
+    sharing: Mapping[ContainerRef, Limit] = NONE
+    """The containers in the shared pool whose groups pinfold makes itself, with their weights and quotas."""
+    mems: Mapping[ContainerRef, CPUSet] = NONE
+    """The NUMA nodes for the memory of owners that ask for it; the others have memory of any node."""
 
     def cpus_of(self, container: ContainerRef) -> CPUSet:
         """Return the CPUs of a container: its own, or the shared ones."""
@@ -52,13 +91,8 @@ class Drift(NamedTuple):
 
 
 def wanted(state: State, online: CPUSet = EMPTY) -> Wanted:
-    """Return what should be; a State without a pool is that of policy none, under which everyone has all CPUs."""
-    exclusive = {
-        ContainerRef(pod, name): cpus
-        for pod, containers in state.assignments.items()
-        for name, cpus in containers.items()
-    }
-    return Wanted(state.shared or online, exclusive)
+    """Return what should be; a State without a pool is that of policy none: every container has all CPUs."""
+    return Wanted(state.shared or online, dict(state.flat()))
 
 
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
@@ -84,6 +118,7 @@ def steps(now: Wanted, want: Wanted) -> list[Step]:
 
     Containers of one pod may share CPUs. Those that are exclusive now and shall not be have left before.
 
+    >>> from pinfold.core.pods import ContainerRef
     >>> app = ContainerRef("u1", "app")
     >>> for step in steps(Wanted(CPUSet.parse("0-3"), {}), Wanted(CPUSet.parse("0,2-3"), {app: CPUSet.of(1)})):
     ...     print("shared" if step.container is None else step.container.name, step.cpus)

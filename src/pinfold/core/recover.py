@@ -1,49 +1,56 @@
-"""A State that does not fit any more, turned into one that does: whoever runs keeps their CPUs wherever it may.
+"""A State that does not fit any more, turned into one that does: running containers keep their CPUs where they may.
 
-The reference asks for a drained node and a deleted file instead.
+Containers that cannot keep theirs are let in again, through the same admission as any pod.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef
-from pinfold.core.policies.static import StaticPolicy
-from pinfold.core.state import State
+from pinfold.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.pods import PodUID
-    from pinfold.core.policies.base import Policy
+    from pinfold.core.admission import Admitter
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.core.state import State
+    from pinfold.errors import AdmissionError
 
 
 class Recovered(NamedTuple):
-    """The State to go on with, and whose CPUs could not be kept."""
+    """The State to go on with, which Assignments could not be kept, and what became of their containers."""
 
     state: State
     lost: Mapping[ContainerRef, CPUSet]
+    """The CPUs that containers had and cannot keep."""
+    refusals: Mapping[PodUID, AdmissionError]
+    """Why pods with lost CPUs got no others; those that are missing here got some, or are not known."""
 
 
-def recover(policy: Policy, found: Mapping[PodUID, Mapping[str, CPUSet]]) -> Recovered:
-    """Return a sound State with as many of the *found* Assignments as the policy allows on this machine."""
-    first = policy.start(State.new())
-    if not isinstance(policy, StaticPolicy):
-        lost = {ContainerRef(pod, name): cpus for pod, containers in found.items() for name, cpus in containers.items()}
-        return Recovered(first, lost)
-    shared = first.shared
-    kept: dict[PodUID, dict[str, CPUSet]] = {}
-    lost = {}
-    for pod, containers in found.items():
-        mine = EMPTY
-        for name, cpus in containers.items():
-            # Containers of one pod may share CPUs: those of a finished init container are used again.
-            free = (shared & policy.allocatable) | mine
-            if cpus and cpus <= free and shared - cpus:
-                kept.setdefault(pod, {})[name] = cpus
-                mine |= cpus
-                shared -= cpus
-            else:
-                lost[ContainerRef(pod, name)] = cpus
-    return Recovered(State(shared, kept), lost)
+def carry_over(admitter: Admitter, state: State, pods: Mapping[PodUID, Pod]) -> Recovered:
+    """Return how a State goes on under other rules: as it is if it fits, else as much of it as can be recovered."""
+    try:
+        return Recovered(admitter.policy.start(state), {}, {})
+    except StateError:
+        return recover(admitter, state, pods)
+
+
+def recover(admitter: Admitter, found: State, pods: Mapping[PodUID, Pod]) -> Recovered:
+    """Return a sound State: what can be kept of *found*, and new CPUs for the containers that lost theirs.
+
+    Only *pods* that are known can be let in again; of an unknown one, the containers that lost their CPUs share.
+    """
+    state, lost = admitter.policy.keep(found)
+    refusals: dict[PodUID, AdmissionError] = {}
+    for uid in dict.fromkeys(ref.pod for ref in lost):
+        pod = pods.get(uid)
+        if pod is None:
+            continue
+        admission = admitter.admit(state, pod, due=[ref.name for ref in lost if ref.pod == uid])
+        if admission.refusal is None:
+            state = admission.state
+        else:
+            refusals[uid] = admission.refusal
+    return Recovered(state, lost, refusals)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admitter
     from pinfold.core.config import Config
-    from pinfold.core.planner import Outcome, Running
+    from pinfold.core.outcome import Outcome
+    from pinfold.core.planner import Running
     from pinfold.core.pods import Container, Pod, PodUID
     from pinfold.core.state import State
     from pinfold.core.topology import Topology

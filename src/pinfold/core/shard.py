@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.admission import Scope
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.scheduling import Demand, Dice, Load, Ranking, Room
 from pinfold.core.state import State
 from pinfold.core.topologyoptions import TopologyPolicy
@@ -45,7 +45,7 @@ class NodeType:
         return max(0, len(self.topology.cpus) * 1000 - (self.config.reserved.milli or 0))
 
 
-class Workload(NamedTuple):
+class FleetWorkload(NamedTuple):
     """So many pods that are alike."""
 
     name: str
@@ -158,7 +158,7 @@ class Site:
         self._answers: dict[tuple[int, Shape], tuple[int, str | None]] = {}
         shared = admitter.policy.start(State.new()).shared
         # Under policy `none` nothing is ever given away, and all of it is offered.
-        self._reserved = getattr(admitter.policy, "reserved", EMPTY).mask
+        self._reserved = admitter.policy.reserved.mask
         self._given_away = bool(shared)
         self._zones = tuple((zone.mask & ~self._reserved) for zone in kind.topology.numa_nodes)
         self.room = Room(

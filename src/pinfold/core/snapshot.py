@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.policies.static import StaticPolicy
-
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import QoS
+    from pinfold.core.pods import Pod, QoS
     from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
     from pinfold.core.topology import Topology
@@ -40,14 +40,51 @@ class ContainerView(NamedTuple):
         return {**self._asdict(), "cpus": str(self.cpus), "since": round(self.since, 3)}
 
 
+class Snapshot(NamedTuple):
+    """What a node is like at one moment: the one value that metrics, PodResources, API, page and CLI render."""
+
+    topology: Topology
+    policy: Policy
+    state: State
+    pods: Sequence[Pod] = ()
+    containers: Sequence[ContainerView] = ()
+    """Only where it was asked for: it takes a look at every container."""
+    runtime: str = "processes"
+    """What runs the containers, as users write it."""
+    link: tuple[str, str] = ("connected", "")
+    """How the connection to it is, and what there is to say of that."""
+    connected: bool = True
+    """Whether it can be reached."""
+    waiting: int = 0
+    """How many containers run without the CPUs they should have."""
+    journal_drops: int = 0
+    """How many entries the journal could not keep since the start."""
+    about: Mapping[str, object] = MappingProxyType({})
+    """What the daemon was started with, and under which rules it goes on."""
+
+    @property
+    def shared(self) -> CPUSet:
+        """The CPUs of all containers without own ones; policy none keeps no account: all CPUs are shared."""
+        return self.state.shared or self.topology.online
+
+    @property
+    def assignable(self) -> CPUSet:
+        """The CPUs that can be given now."""
+        return self.state.shared - self.policy.reserved
+
+    def pools(self) -> dict[str, str]:
+        """Return the CPUs of each pool, and those that are in none."""
+        found = pools(self.policy, self.state, self.topology)
+        return {**found, "offline": str(self.topology.offline), "isolated": str(self.topology.isolated)}
+
+
 def pools(policy: Policy, state: State, topology: Topology) -> dict[str, str]:
     """Return the CPUs of each pool, as the KEP names them."""
     shared = state.shared or topology.online  # policy none keeps no account
-    reserved = policy.reserved if isinstance(policy, StaticPolicy) else EMPTY
     return {
         "online": str(topology.online),
         "shared": str(shared),
-        "reserved": str(reserved),
-        "assignable": str(state.shared - reserved),
+        "reserved": str(policy.reserved),
+        "assignable": str(state.shared - policy.reserved),
         "exclusive": str(state.exclusive),
     }

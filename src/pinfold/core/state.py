@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.pods import ContainerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,6 +50,16 @@ class State(NamedTuple):
         for cpus in self.assignments.get(pod, {}).values():
             mask |= cpus.mask
         return CPUSet(mask)
+
+    def flat(self) -> Iterator[tuple[ContainerRef, CPUSet]]:
+        """Yield every Assignment, by the identity of its container."""
+        for pod in self.assignments:
+            yield from self.of_pod(pod)
+
+    def of_pod(self, pod: PodUID) -> Iterator[tuple[ContainerRef, CPUSet]]:
+        """Yield the Assignments of one pod."""
+        for name, cpus in self.assignments.get(pod, {}).items():
+            yield ContainerRef(pod, name), cpus
 
     @property
     def exclusive(self) -> CPUSet:

@@ -62,7 +62,7 @@ class Trace:
         lines = [str(step) for step in self.steps]
         return "\n".join([*lines, *(f"defect {name}: {what}" for name, what in self.defects)])
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, list[dict[str, str]]]:
         """Return the steps as plain data, ready for JSON."""
         return {
             "steps": [{"what": step.what, "took": str(step.took), "why": step.why} for step in self.steps],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     When = Callable[[float], str]
 
 _GROUPS: Final = {"cores": "core", "uncore_caches": "L3", "numa_nodes": "NUMA node", "sockets": "socket"}
-_NO_HELP: Final = "neither fewer CPUs nor the end of one container helps"
+_NO_HELP: Final = "no single change is enough"
 
 
 def format_explanation(found: Data, when: When, look: Look) -> str:

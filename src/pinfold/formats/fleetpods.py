@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.shard import Workload
+from pinfold.core.shard import FleetWorkload
 from pinfold.formats.podobjects import POD, PodKind, PodObject, PodObjects, read_template
 from pinfold.formats.podspec import read_pod
 
@@ -25,7 +25,7 @@ _NOT_PLACED: Final = "is no kind with pods to be placed"
 class WorkloadDocuments(NamedTuple):
     """The workloads of a text, in order, and a note on each object that was left out."""
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[FleetWorkload, ...]
     ignored: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ class _Reader:
     def __init__(self, times: int) -> None:
         self.times = times
         self.objects = PodObjects()
-        self.workloads: list[Workload] = []
+        self.workloads: list[FleetWorkload] = []
 
     def read(self, found: PodObject) -> None:
         if found.kind == "DaemonSet":
@@ -88,7 +88,7 @@ class _Reader:
     def add(self, pod: Pod, replicas: int) -> None:
         """Add so many of *pod*, under the name that a reader knows it by."""
         shown = pod.name if pod.namespace == "default" else f"{pod.namespace}/{pod.name}"
-        self.workloads.append(Workload(shown, pod, replicas * self.times))
+        self.workloads.append(FleetWorkload(shown, pod, replicas * self.times))
 
     def check_room(self, field: Field) -> None:
         """Stop at once when there are too many workloads."""

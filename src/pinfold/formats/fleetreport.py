@@ -12,7 +12,7 @@ from pinfold.formats.fields import bare
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pinfold.core.fleet import Fleet, Outcome, Scenario, TypeOutcome, WorkloadOutcome
+    from pinfold.core.fleet import Fleet, FleetOutcome, Scenario, TypeOutcome, WorkloadOutcome
 
 _NAME: Final = 19
 _WHAT: Final = 24
@@ -26,7 +26,7 @@ class FleetReport(NamedTuple):
 
     fleet: Fleet
     scenario: Scenario
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FleetOutcome, ...]
 
 
 def format_json(report: FleetReport) -> str:
@@ -53,7 +53,7 @@ def report_document(report: FleetReport) -> dict[str, object]:
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, object]:
+def _outcome(outcome: FleetOutcome) -> dict[str, object]:
     return {
         "scheduler": str(outcome.scheduler),
         "shards": outcome.shards,
@@ -101,7 +101,7 @@ def format_table(report: FleetReport) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _sums(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _sums(outcomes: Sequence[FleetOutcome]) -> Iterator[str]:
     yield _row("PODS", "", "", _heads(outcomes))
     yield _row("placed", "", "", [f"{outcome.placed:,}" for outcome in outcomes])
     yield _row("", "", "after a refusal", [f"{outcome.saved:,}" for outcome in outcomes])
@@ -110,7 +110,7 @@ def _sums(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield _row("unschedulable", "", "", [f"{outcome.unschedulable:,}" for outcome in outcomes])
 
 
-def _types(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _types(outcomes: Sequence[FleetOutcome]) -> Iterator[str]:
     yield _row("NODE TYPE", "NODES", "", _heads(outcomes))
     for kinds in zip(*(outcome.types for outcome in outcomes), strict=True):
         requested = [_percent(kind.usage.requested, kind.allocatable) for kind in kinds]
@@ -120,7 +120,7 @@ def _types(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield from _reasons([kind.refusals for kind in kinds])
 
 
-def _workloads(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _workloads(outcomes: Sequence[FleetOutcome]) -> Iterator[str]:
     """Yield rows for the workloads with the most pods that did not get in, and say how many are left out."""
     rows = list(zip(*(outcome.workloads for outcome in outcomes), strict=True))
     troubled = [row for row in rows if any(_trouble(workload) > (0, 0) for workload in row)]
@@ -147,7 +147,7 @@ def _reasons(refusals: Sequence[Mapping[str, int]]) -> Iterator[str]:
         yield _row("", "", reason, [f"{each.get(reason, 0):,}" for each in refusals])
 
 
-def _heads(outcomes: Iterable[Outcome]) -> list[str]:
+def _heads(outcomes: Iterable[FleetOutcome]) -> list[str]:
     return [str(outcome.scheduler).upper() for outcome in outcomes]
 
 

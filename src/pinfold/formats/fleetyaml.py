@@ -23,7 +23,7 @@ from pinfold.formats.machinefile import parse_machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pinfold.core.shard import Workload
+    from pinfold.core.shard import FleetWorkload
     from pinfold.core.topology import Topology
 
     Read = Callable[[str], str]
@@ -40,7 +40,7 @@ class FleetFile(NamedTuple):
     """What a fleet file says."""
 
     types: tuple[NodeType, ...]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[FleetWorkload, ...]
     notes: tuple[str, ...]
     """What was left out, or looks like a mistake."""
 
@@ -169,7 +169,7 @@ class _Reader:
                 most_pods = Field(value, self.problems, source).whole("maxPods", MOST_PODS) or MOST_PODS
         return found.config, most_pods
 
-    def read_workloads(self, field: Field) -> tuple[Workload, ...]:
+    def read_workloads(self, field: Field) -> tuple[FleetWorkload, ...]:
         if not isinstance(field.value, dict):
             field.expected("a mapping with pods and replicas")
             field.value = {}

@@ -50,11 +50,15 @@ _SOME_MEMORY: Final = 1
 
 
 class Phase(StrEnum):
-    """How far a container is."""
+    """How far a container is; plain processes also wait, back off and fail to start."""
 
+    WAITING = "waiting"
     CREATED = "created"
     RUNNING = "running"
     STOPPED = "stopped"
+    ENDED = "ended"
+    BACKING_OFF = "backing off"
+    CANNOT_START = "cannot start"
     UNKNOWN = "unknown"
 
 
@@ -70,6 +74,10 @@ class RuntimePod(NamedTuple):
     labels: Mapping[str, str] = _NOTHING
     annotations: Mapping[str, str] = _NOTHING
     ready: bool = True
+    spec: Pod | None = None
+    """The whole pod, from a source that is not a container runtime."""
+    kind: str = ""
+    """Who started a pod of plain processes; empty for one of a container runtime."""
 
 
 class RuntimeContainer(NamedTuple):
@@ -93,6 +101,10 @@ class RuntimeContainer(NamedTuple):
     """The limit, in bytes."""
     cpus: str = ""
     mems: str = ""
+    code: int | None = None
+    """The exit code, where it is known."""
+    since: float = 0.0
+    """When it came into its phase, in seconds since the epoch; 0 where the source does not tell."""
 
 
 class Place(NamedTuple):
@@ -181,6 +193,14 @@ def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer
         if before is None or _age(before) <= _age(container):
             found[name] = container
     return found
+
+
+def is_current(pod: Pod, known: Pod | None) -> bool:
+    """Return whether what is *known* of a pod from elsewhere tells all its containers as they are now."""
+    if known is None or known.qos is not pod.qos:
+        return False
+    names = {container.name for container in known.all_containers}
+    return all(container.name in names for container in pod.all_containers)
 
 
 def build_pod(

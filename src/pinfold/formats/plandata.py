@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from pinfold.core.explain import advise
+from pinfold.core.advice import advise
 from pinfold.core.snapshot import pools
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _placement(plan: Plan, placement: Placement) -> Data:
 
 
 def _advice(plan: Plan, placement: Placement) -> str | None:
-    return str(advise(plan.admitter, plan.ruler, placement.outcome, plan.names)) or None
+    return str(advise(plan.ruler, placement.outcome, plan.names)) or None
 
 
 def alignment_data(alignment: Alignment) -> Data:

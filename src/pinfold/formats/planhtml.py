@@ -8,8 +8,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.advice import advise
 from pinfold.core.alignment import Level
-from pinfold.core.explain import advise
 from pinfold.core.snapshot import pools
 from pinfold.formats.plansvg import format_plan_svg
 from pinfold.formats.plantable import describe, format_ids, plural, unsound, verdict
@@ -97,7 +97,7 @@ def _refusal(plan: Plan, placement: Placement) -> str:
     refusal = placement.refusal
     if refusal is None or not placement.is_culprit:
         return '<span class="bad">its pod is refused</span>'
-    advice = str(advise(plan.admitter, plan.ruler, placement.outcome, plan.names))
+    advice = str(advise(plan.ruler, placement.outcome, plan.names))
     return (
         f'<span class="bad">{_text(f"{refusal.reason}: {refusal}")}</span><br><span class="dim">{_text(advice)}</span>'
     )

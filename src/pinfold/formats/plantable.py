@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.advice import advise
 from pinfold.core.alignment import Level
-from pinfold.core.explain import advise
 from pinfold.core.layout import summary
 from pinfold.core.snapshot import pools
 from pinfold.formats.canvas import Canvas, flow, wrap
@@ -101,9 +101,7 @@ def _rows(plan: Plan) -> Iterator[Sequence[Cell] | Line]:
         if refusal is not None and placement.is_culprit and (placement.outcome.admission.container or last):
             yield Line(f"{refusal.reason}: {refusal}", RED)
             advised += 1
-            if advised <= _MOST_ADVICE and (
-                text := str(advise(plan.admitter, plan.ruler, placement.outcome, plan.names))
-            ):
+            if advised <= _MOST_ADVICE and (text := str(advise(plan.ruler, placement.outcome, plan.names))):
                 yield Line(text, DIM)
 
 

@@ -13,7 +13,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.poddoc import pod_document
 from pinfold.formats.podyaml import parse_pods
-from pinfold.manager.workloads import Kind
+from pinfold.manager.workloads import WorkloadKind
 from pinfold.node.origin import Origin
 from pinfold.node.procfs import Procfs
 from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
@@ -28,10 +28,10 @@ FILE: Final = "workloads.json"
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, PinfoldError)
 
 
-class Kept(NamedTuple):
+class KeptWorkload(NamedTuple):
     """A workload as it is written down."""
 
-    kind: Kind
+    kind: WorkloadKind
     pod: Pod
     mains: Mapping[str, Main] = {}
     """The main processes that run, by container."""
@@ -49,7 +49,7 @@ class KeptWorkloads:
         self._path = directory / FILE
         self._boot = Procfs(Path("/proc")).boot() if boot is None else boot
 
-    def save(self, workloads: Iterable[Kept]) -> None:
+    def save(self, workloads: Iterable[KeptWorkload]) -> None:
         """Write all of them down, durably, or raise."""
         rows = [
             {
@@ -63,7 +63,7 @@ class KeptWorkloads:
         ]
         write_atomically(self._path, json.dumps({"boot": self._boot, "workloads": rows}).encode())
 
-    def load(self) -> tuple[list[Kept], str | None]:
+    def load(self) -> tuple[list[KeptWorkload], str | None]:
         """Return what an earlier daemon has written down, and what could not be read of it."""
         try:
             text = read_state_file(self._path)
@@ -72,8 +72,8 @@ class KeptWorkloads:
             is_of_now = found.get("boot", self._boot) == self._boot
         except _UNREADABLE as error:
             return [], self._problem(error)
-        problems = [row for row in read if not isinstance(row, Kept)]
-        rows = [row if is_of_now else row._replace(mains={}) for row in read if isinstance(row, Kept)]
+        problems = [row for row in read if not isinstance(row, KeptWorkload)]
+        rows = [row if is_of_now else row._replace(mains={}) for row in read if isinstance(row, KeptWorkload)]
         return rows, self._problem(problems[0]) if problems else None
 
     def _problem(self, error: Exception) -> str:
@@ -81,19 +81,19 @@ class KeptWorkloads:
         return f"{type(error).__name__}: {error}; the file is kept as {aside.name if aside else 'it is'}"
 
 
-def _row(row: Mapping[str, object]) -> Kept | Exception:
+def _row(row: Mapping[str, object]) -> KeptWorkload | Exception:
     try:
         return _parse(row)
     except _UNREADABLE as error:
         return error
 
 
-def _parse(row: Mapping[str, object]) -> Kept:
+def _parse(row: Mapping[str, object]) -> KeptWorkload:
     mains, done, origins = row["mains"], row.get("done", {}), row.get("origins", {})
     if not isinstance(mains, dict) or not isinstance(done, dict) or not isinstance(origins, dict):
         raise TypeError("mains, done and origins are objects")
-    return Kept(
-        Kind(str(row["kind"])),
+    return KeptWorkload(
+        WorkloadKind(str(row["kind"])),
         parse_pods(json.dumps(row["pod"])).pods[0],
         {name: Main(int(pid), int(started)) for name, (pid, started) in mains.items()},
         {name: None if code is None else int(code) for name, code in done.items()},

@@ -1,4 +1,4 @@
-"""Manager: event → decide → save → apply → verify. No thread, no clock, no loop.
+"""Manager: event → decide → save → apply → verify. No thread, no clock, no loop; it alone changes the kernel.
 
 A change is saved before it is applied, so that a crash at any instant leaves a State from which the next start finishes
 or undoes it. What cannot be applied is undone, and the caller is told; the next reconcile repairs what drifts.
@@ -6,43 +6,34 @@ or undoes it. What cannot be applied is undone, and the caller is told; the next
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pinfold.core.alignment import Ruler
-from pinfold.core.explain import advise
-from pinfold.core.explanation import decision_fields, fixes_of
-from pinfold.core.planner import Outcome
-from pinfold.core.policies.base import trace_of
+from pinfold.core.advice import NO_ADVICE
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.events.daemon import NotSaved, Reconfigured
+from pinfold.core.events.decisions import Undone
+from pinfold.core.events.measures import Applied, Configured, Decided, Left, Looked, Saved
+from pinfold.core.events.repairs import LostUpdate, NotRepaired
+from pinfold.core.events.running import GivenBack
+from pinfold.core.outcome import Outcome
 from pinfold.core.reconcile import drift, wanted
-from pinfold.core.recover import Recovered, recover
-from pinfold.errors import AdmissionError, PinfoldError, StateError
-from pinfold.formats.poddoc import pod_document
+from pinfold.core.recover import carry_over
+from pinfold.errors import PinfoldError
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.explain import Advice
-    from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
-    from pinfold.core.policies.base import Decision, Policy
+    from pinfold.core.advice import Advice
+    from pinfold.core.events.about import PodName
+    from pinfold.core.pods import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
     from pinfold.core.topology import Topology
-    from pinfold.runtimes.base import Runtime
-
-
-class Note(NamedTuple):
-    """Something that happened, for the log and for whoever watches; *detail* is for the journal alone."""
-
-    what: str
-    fields: Mapping[str, object]
-    detail: Mapping[str, object] = {}
-
-
-def _without_command(container: Container) -> Container:
-    return replace(container, command=(), args=(), env=(), working_dir="")
+    from pinfold.manager.telling import Telling
+    from pinfold.runtimes.base import Applier
+    from pinfold.runtimes.roster import Roster
 
 
 class Store(Protocol):
@@ -53,259 +44,194 @@ class Store(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Counts what a Manager does; it is told afterwards, with how long it took in seconds."""
+class Rules(NamedTuple):
+    """What decides, on which machine, and where the State is kept: all that a reload can change."""
 
-    def reconfigured(self, admitter: Admitter) -> None:
-        """Take note of another configuration."""
-
-    def decided(self, seconds: float) -> None:
-        """Take note of a decision."""
-
-    def admitted(self, pod: Pod, before: State, admission: Admission, seconds: float, *, ok: bool = True) -> None:
-        """Take note of what became of a pod; not *ok*: it was decided, but not applied."""
-
-    def released(self, containers: Collection[ContainerRef]) -> None:
-        """Take note of containers that are gone."""
-
-    def saved(self, seconds: float, *, ok: bool = True) -> None:
-        """Take note of a State that was saved, or could not be."""
-
-    def applied(self, seconds: float, *, ok: bool = True) -> None:
-        """Take note of a State that was applied and verified, or could not be."""
-
-    def looked(self, want: Wanted, found: Sequence[Drift], left: Sequence[Drift], now: float) -> None:
-        """Take note of what a close look has found, and what of it could not be put right."""
+    admitter: Admitter
+    topology: Topology
+    store: Store
 
 
-class Watch(NamedTuple):
-    """Who counts, and by which clock."""
+class Refusal(PinfoldError):  # noqa: N818 - the fact
+    """A pod that may not come in; the message begins with the kubelet's reason word and ends with advice."""
 
-    observer: Observer
-    clock: Callable[[], float]
-
-
-class _Nobody:
-    """Counts nothing."""
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_arguments, **_named: None
-
-
-_UNWATCHED: Final = Watch(cast("Observer", _Nobody()), lambda: 0.0)  # it has every method there is
-
-
-def _again(policy: Policy, state: State, pod: Pod | None, name: str) -> Decision | None:
-    """Return which CPUs a container gets in place of those it could not keep; None if it has to share."""
-    container = next((found for found in pod.all_containers if found.name == name), None) if pod is not None else None
-    if pod is None or container is None:
-        return None
-    try:
-        return policy.admit(state, pod, container)
-    except AdmissionError:
-        return None
+    def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
+        refusal = admission.refusal
+        said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
+        super().__init__(f"{said} ({advice})" if str(advice) else said)
+        self.admission = admission
+        self.advice = advice
 
 
 class Manager:
     """Holds the State of one node, and changes it in one way only."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a node, put together once
-        self,
-        admitter: Admitter,
-        runtime: Runtime,
-        store: Store,
-        state: State,
-        tell: Callable[[Note], None],
-        topology: Topology,
-        watch: Watch = _UNWATCHED,
-    ) -> None:
-        self.admitter = admitter
-        self.runtime = runtime
+    def __init__(self, rules: Rules, state: State, applier: Applier, roster: Roster, telling: Telling) -> None:
+        self.rules = rules
         self.state = state
-        self.topology = topology
-        self.drifts_repaired = 0
-        self._store = store
-        self._tell = tell
-        self._observer, self._clock = watch
-        self._advice: tuple[Admission | None, str] = (None, "")
-        self._ruled: tuple[Policy, Ruler] | None = None
-        self._names: dict[PodUID, str] = {}
+        self.applier = applier
+        self._roster = roster
+        self._telling = telling
+        self._applied: Wanted | None = None
 
     @property
     def wanted(self) -> Wanted:
         """The CPUs that everything is meant to run on."""
-        return wanted(self.state, self.topology.online)
+        return _wanted(self.state, self.rules.topology, self._roster)
 
     def start(self) -> None:
-        """Make what runs agree with the State, whatever happened while nobody looked."""
+        """Make what runs agree with the State, after any end of an earlier daemon."""
         self._save(self.state)
-        self.runtime.apply(self.wanted)
+        self.enforce()
 
-    def admit(self, pod: Pod) -> Admission:
-        """Let a pod in: when this returns without a refusal, everyone else has left its CPUs, and that was verified."""
-        start, before = self._clock(), self.state
-        admission = self.admitter.admit(before, pod)
-        self._observer.decided(self._clock() - start)
+    # -- pods come and go
+
+    def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
+        """Let a pod in, or those of its containers that are due; or raise a Refusal.
+
+        When this returns, all others have left the pod's CPUs, and that was read back.
+        """
+        clock, before, rules = self._telling.clock, self.state, self.rules
+        start = clock()
+        admission = rules.admitter.admit(before, pod, due=due)
+        self._telling.tell(Decided(clock() - start))
+        outcome = Outcome(pod, before, admission, rules.admitter, due)
         if admission.refusal is not None:
-            self._observer.admitted(pod, before, admission, self._clock() - start)
-            return self._refused(pod, admission)
-        self.know(pod)
+            self._telling.judged(outcome, start)
+            advice = self._telling.advise(outcome, rules.topology)
+            self._telling.refused(outcome, advice)
+            raise Refusal(admission, advice)
+        self.know([pod])
         try:
             self._change(admission.state)
         except PinfoldError:
-            self._observer.admitted(pod, before, admission, self._clock() - start, ok=False)
+            self._telling.judged(outcome, start, ok=False)
             raise
-        self._observer.admitted(pod, before, admission, self._clock() - start)
-        self._tell(Note("admitted", {"pod": pod.name}, self._whole(pod)))
-        for name, decision in admission.decisions.items():
-            if decision.cpus is not None and before.cpus(pod.uid, name) != decision.cpus:
-                self._tell_of_cpus(pod, name, decision)
+        self._telling.judged(outcome, start)
+        self._telling.admitted(outcome, self.state, rules.topology)
         return admission
 
-    def _tell_of_cpus(self, pod: Pod, name: str, decision: Decision) -> None:
-        if decision.cpus is not None:
-            fields = {"pod": pod.name, "container": name, "cpus": str(decision.cpus)}
-            found = decision_fields(decision.trace, self._ruler.measure(decision.cpus))
-            self._tell(Note("assigned", fields, {"namespace": pod.namespace, "uid": pod.uid, **found}))
+    def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
+        """Return whether a pod, or those of its containers that are due, would be let in now."""
+        return self.rules.admitter.admit(self.state, pod, due=due).refusal is None
 
-    def _refused(self, pod: Pod, admission: Admission) -> Admission:
-        refusal = admission.refusal
-        assert refusal is not None  # noqa: S101 - for mypy; the only caller has looked
-        advice = self._advise(pod, admission)
-        fields = {"pod": pod.name, "reason": refusal.reason, "message": refusal.message}
-        helps = {"need": advice.need, "room": advice.room, "fixes": list(fixes_of(advice))}
-        detail = {**self._whole(pod), **decision_fields(trace_of(refusal), None), **helps}
-        if admission.container is not None:
-            detail["container"] = admission.container
-        self._tell(Note("refused", fields, detail))
-        answer = admission._replace(state=self.state)
-        self._advice = (answer, str(advice))
-        return answer
+    def name(self, pod: PodUID) -> PodName:
+        """Return what a pod is called."""
+        return self._telling.name(pod)
 
-    @staticmethod
-    def _whole(pod: Pod) -> dict[str, object]:
-        """Return all that the journal needs to let the pod in once more, elsewhere; what it runs may hold secrets."""
-        parts = (tuple(map(_without_command, some)) for some in (pod.init, pod.containers))
-        init, containers = parts
-        bare = replace(pod, init=init, containers=containers, annotations={}, labels={})
-        return {"namespace": pod.namespace, "uid": pod.uid, "document": pod_document(bare)}
-
-    def _advise(self, pod: Pod, admission: Admission) -> Advice:
-        return advise(self.admitter, self._ruler, Outcome(pod, self.state, admission), self._names)
-
-    @property
-    def _ruler(self) -> Ruler:
-        policy = self.admitter.policy
-        if self._ruled is None or self._ruled[0] is not policy:
-            self._ruled = policy, Ruler(self.topology, getattr(policy, "allocatable", None))
-        return self._ruled[1]
-
-    def advice(self, admission: Admission) -> str:
-        """Return what would have made the last refused pod fit; empty if nobody knows."""
-        last, text = self._advice
-        return text if last is admission else ""
-
-    def know(self, *pods: Pod) -> None:
-        """Take note of what pods are called: a State has only UIDs. If somebody has CPUs, tell whose they are."""
-        new = [pod for pod in pods if self._names.get(pod.uid) != f"{pod.namespace}/{pod.name}"]
-        self._names.update((pod.uid, f"{pod.namespace}/{pod.name}") for pod in new)
-        if any(pod.uid in self.state.assignments for pod in new):
+    def know(self, pods: Collection[Pod]) -> None:
+        """Remember what pods are called; if one of them has CPUs, tell the State with its name."""
+        if any(uid in self.state.assignments for uid in self._telling.know(pods)):
             self.tell_state()
 
-    def note(self, what: str, about: ContainerRef, **fields: object) -> Note:
-        """Return a note about a container, by the name of its pod as far as it is known."""
-        namespace, _, name = self._names.get(about.pod, f"/{about.pod}").partition("/")
-        return Note(
-            what,
-            {"pod": name, "container": about.name, **fields},
-            {**({"namespace": namespace} if namespace else {}), "uid": about.pod},
-        )
+    def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
+        """Take back the CPUs of containers that are gone: their processes end first, then the shared pool grows.
 
-    def release(self, containers: Collection[ContainerRef]) -> None:
-        """Take back the CPUs of containers that are gone."""
-        state, before = self.state, self.state
-        for container in containers:
-            state = self.admitter.policy.release(state, container).state
-        if state != before:
-            self._change(state)
-            for container in (ref for ref in containers if before.cpus(ref.pod, ref.name) is not None):
-                self._tell(self.note("released", container))
-        if containers:
-            self._observer.released(containers)
-        for pod in {container.pod for container in containers}:
-            if pod in self._names and pod not in self.state.assignments:
-                namespace, _, short = self._names.pop(pod).partition("/")
-                self._tell(Note("gone", {"pod": short}, {"namespace": namespace, "uid": pod}))
-
-    def keep_only(self, active: Collection[PodUID]) -> None:
-        """Take back the CPUs of all pods but these."""
-        self.release([ref for ref in self.wanted.exclusive if ref.pod not in active])
-
-    def reconfigure(
-        self, admitter: Admitter, store: Store, pods: Mapping[PodUID, Pod], topology: Topology | None = None
-    ) -> None:
-        """Go on under another configuration, or with other CPUs online, without anyone being drained.
-
-        Whoever has CPUs keeps them wherever the new rules allow; the others get new ones, or share. Or raise, and leave
-        all as it was.
+        Return the containers whose processes could not be ended, and why: they keep their CPUs.
         """
-        state, lost = self._carried_over(admitter.policy)
-        replaced: dict[ContainerRef, Decision] = {}
-        for ref, cpus in lost.items():
-            decision = _again(admitter.policy, state, pods.get(ref.pod), ref.name)
-            if decision is not None:
-                state, replaced[ref] = decision.state, decision
-            self._tell(self.note("not-kept", ref, cpus=str(cpus)))
-        before = self.admitter, self._store, self.topology
-        self.admitter, self._store, self.topology = admitter, store, topology or self.topology
+        stuck = self._vacate(containers)
+        gone = [ref for ref in containers if ref not in stuck]
+        state, before = self.state, self.state
+        for ref in gone:
+            state = self.rules.admitter.policy.release(state, ref).state
+        self._change(state)
+        if gone:
+            self._telling.tell(Left(tuple(gone)))
+        self._telling.released(gone, before, self.state)
+        return stuck
+
+    def renew(self, ref: ContainerRef) -> None:
+        """End what is left in a container's group, and make the group anew; or raise."""
+        self.applier.vacate(ref)
+        self.enforce()
+
+    def _vacate(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
+        stuck: dict[ContainerRef, PinfoldError] = {}
+        for ref in containers:
+            try:
+                given = self.applier.vacate(ref)
+            except PinfoldError as error:
+                stuck[ref] = error
+                continue
+            if given:
+                self._telling.tell(GivenBack(self._telling.name(ref.pod), ref.name, tuple(given)))
+        return stuck
+
+    # -- the rules change
+
+    def reconfigure(self, rules: Rules, pods: Mapping[PodUID, Pod]) -> None:
+        """Go on under other rules without draining the node; or raise, and leave all as it was.
+
+        Containers keep their CPUs wherever the new rules allow it. The others are let in again, by the same admission
+        as any pod; those that are refused share.
+        """
+        recovered = carry_over(rules.admitter, self.state, pods)
+        self._telling.not_kept(recovered)
+        before, self.rules = self.rules, rules
+        self._applied = None
         try:
-            self._change(state, anew=True)
+            self._change(recovered.state)
         except PinfoldError:
-            self.admitter, self._store, self.topology = before
+            self.rules = before
             self._save(self.state)
             raise
-        for ref, decision in replaced.items():
-            self._tell_of_cpus(pods[ref.pod], ref.name, decision)
-        self._observer.reconfigured(admitter)
-        self._tell(Note("reconfigured", {"policy": admitter.policy.name, "shared": str(state.shared)}))
+        self._telling.reassigned(recovered)
+        self._telling.tell(Configured(rules.admitter))
+        self._telling.tell(Reconfigured(rules.admitter.policy.name, self.wanted.shared))
 
-    def _carried_over(self, policy: Policy) -> Recovered:
-        try:
-            return Recovered(policy.start(self.state), {})
-        except StateError:
-            return recover(policy, self.state.assignments)
+    # -- what is, against what should be
 
     def reconcile(self) -> list[Drift]:
         """Look closely, repair what has drifted, and return it."""
         want = self.wanted
-        found = list(drift(want, self.runtime.observe(closely=True)))
+        found = list(drift(want, self.applier.observe(closely=True)))
         left: list[Drift] = []
         if found:
             for difference in found:
-                self._tell(self._note_of("drift", difference))
-            self.runtime.apply(want)
-            left = list(drift(want, self.runtime.observe(closely=True)))
-            self.drifts_repaired += max(len(found) - len(left), 0)
+                self._telling.drifted(difference)
+            self.applier.apply(want)
+            left = list(drift(want, self.applier.observe(closely=True)))
             for difference in left:
-                self._tell(self._note_of("not-repaired", difference))
-        self._observer.looked(want, found, left, self._clock())
+                self._telling.not_repaired(difference)
+        self._telling.tell(Looked(want, found, left, self._telling.clock()))
         return found
 
-    def _note_of(self, what: str, difference: Drift) -> Note:
-        found, cpus = str(difference.found) or "none", str(difference.wanted)
-        if difference.container is None:
-            return Note(what, {"pool": "shared", "found": found, "wanted": cpus})
-        return self.note(what, difference.container, found=found, wanted=cpus)
-
-    def _change(self, state: State, *, anew: bool = False) -> None:
-        """Save, apply and verify the next State; go back to the last one if it cannot be. The same one only *anew*."""
-        if state == self.state and not anew:
+    def verify(self, ref: ContainerRef) -> None:
+        """See that a container that is about to run has its CPUs, and no one else has; put it right, or raise."""
+        want = self.wanted
+        wrong = self.applier.mend(ref, want)
+        if ref not in want.exclusive:
             return
-        self._save(state)
+        if wrong is not None:
+            name = self._telling.name(ref.pod)
+            self._telling.tell(LostUpdate(name, ref.name, wrong.found, wrong.wanted))
+        if not self.applier.is_clear(want) and self.reconcile():
+            left = [found for found in self.reconcile() if found.container is not None]
+            if left:
+                raise ApplyError("; ".join(map(str, left)))
+
+    def adjust(self) -> None:
+        """Apply what follows from the Roster, which has changed; or raise."""
+        self._change(self.state)
+
+    def enforce(self) -> None:
+        """Apply what is wanted, whatever was applied before; or raise."""
+        want = self.wanted
+        self._applied = None
+        self.applier.apply(want)
+        self._applied = want
+
+    def _change(self, state: State) -> None:
+        """Save, apply and read back the next State; go back to the last one if it cannot be done."""
+        want = _wanted(state, self.rules.topology, self._roster)
+        if state == self.state and want == self._applied:
+            return
+        if state != self.state or self._applied is None:
+            self._save(state)
         try:
-            applied = self._apply(state)
+            applied = self._apply(want)
         except PinfoldError as error:
-            self._tell(Note("undone", {"why": str(error)}))
+            self._telling.tell(Undone(str(error)))
             self._go_back()
             raise
         changed, self.state = state != self.state, state
@@ -313,53 +239,52 @@ class Manager:
             self.tell_state(applied)
 
     def _go_back(self) -> None:
-        """Have the last State again, on disk and in the kernel, as far as it can be: the next change tries anew."""
+        """Have the last State again, on disk and in the kernel, as far as that can be done: the next change tries."""
         try:
             self._save(self.state)
         except PinfoldError as error:
-            self._tell(Note("not-saved", {"why": str(error)}))
+            self._telling.tell(NotSaved(str(error)))
         try:
-            self.runtime.apply(self.wanted)
+            self.enforce()
         except PinfoldError as error:
-            self._tell(Note("not-repaired", {"found": str(error)}))
+            self._telling.tell(NotRepaired(why=str(error)))
 
-    def tell_state(self, applied: Mapping[str, object] | None = None) -> None:
-        """Tell the whole State, and how it was *applied*, for whoever wants to know later how it was."""
-        exclusive = {
-            f"{self._names.get(pod, pod)}/{name}": str(cpus)
-            for pod, containers in self.state.assignments.items()
-            for name, cpus in containers.items()
-        }
-        policy, offline = self.admitter.policy, str(self.topology.offline)
-        pools = {
-            "shared": str(self.wanted.shared),
-            "reserved": str(getattr(policy, "reserved", "")),
-            "offline": offline,
-        }
-        self._tell(Note("state", {}, {**pools, "exclusive": exclusive, **(applied or {})}))
+    def tell_state(self, applied: tuple[int, float] | None = None) -> None:
+        """Tell the whole State, and how it was *applied*, so that the journal has it."""
+        self._telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
 
     def _save(self, state: State) -> None:
-        start = self._clock()
+        start, clock = self._telling.clock(), self._telling.clock
         try:
-            self._store.save(state)
+            self.rules.store.save(state)
         except PinfoldError:
-            self._observer.saved(self._clock() - start, ok=False)
+            self._telling.tell(Saved(clock() - start, ok=False))
             raise
-        self._observer.saved(self._clock() - start)
+        self._telling.tell(Saved(clock() - start))
 
-    def _apply(self, state: State) -> dict[str, object]:
-        """Apply and read back, or raise; return what was found to be so, and how many milliseconds it took."""
-        start, want = self._clock(), wanted(state, self.topology.online)
+    def _apply(self, want: Wanted) -> tuple[int, float]:
+        """Apply and read back, or raise; return how many groups were read back, and how many milliseconds it took."""
+        start, clock = self._telling.clock(), self._telling.clock
+        self._applied = None
         try:
-            self.runtime.apply(want)
-            found = self.runtime.observe()
+            self.applier.apply(want)
+            found = self.applier.observe()
             wrong = list(drift(want, found))
             if wrong:
                 raise ApplyError("; ".join(map(str, wrong)))
         except PinfoldError:
-            self._observer.applied(self._clock() - start, ok=False)
+            self._telling.tell(Applied(clock() - start, ok=False))
             raise
-        seconds = self._clock() - start
-        self._observer.applied(seconds)
-        verified = len(found.containers) + (found.shared is not None)
-        return {"verified": verified, "milliseconds": round(seconds * 1e3, 3)}
+        self._applied = want
+        seconds = clock() - start
+        self._telling.tell(Applied(seconds))
+        return len(found.containers) + (found.shared is not None), round(seconds * 1e3, 3)
+
+
+def _wanted(state: State, topology: Topology, roster: Roster) -> Wanted:
+    """Return what should be, with the limits and the local memory of the containers on the Roster."""
+    want = wanted(state, topology.online)
+    near = [(ref, cpus) for ref, cpus in want.exclusive.items() if roster.wants_local_memory(ref)]
+    mems = {ref: CPUSet.of(*(node.id for node in topology.numa_nodes if node.cpus & cpus)) for ref, cpus in near}
+    sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
+    return want._replace(sharing=sharing, mems=mems)

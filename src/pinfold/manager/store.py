@@ -5,8 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.policies.static import StaticPolicy
-from pinfold.core.recover import recover
+from pinfold.core.cpuset import EMPTY
 from pinfold.core.state import State
 from pinfold.errors import StateError
 from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
@@ -75,20 +74,20 @@ class StateStore:
         A file that is damaged or does not fit is kept aside. Whoever runs keeps their CPUs wherever possible, also if
         the file does not know of them: it may be an old one, or missing.
         """
-        found = running
+        found = State(EMPTY, running)
         try:
             text = read_state_file(self.path)
             saved = self._parse(text) if text is not None else State.new()
-            found = _running_first(running, saved.assignments)
+            found = saved._replace(assignments=_running_first(running, saved.assignments))
             state = self._policy.start(saved)
-            if found == state.assignments or not isinstance(self._policy, StaticPolicy):
+            if found.assignments == state.assignments or not self._policy.allocatable:
                 return Loaded(state)
         except StateError as error:
             aside = keep_aside(self.path)
-            recovered = recover(self._policy, found)
-            return Loaded(recovered.state, str(error), aside, recovered.lost)
-        recovered = recover(self._policy, found)
-        return Loaded(recovered.state, lost=recovered.lost)
+            kept = self._policy.keep(found)
+            return Loaded(kept.state, str(error), aside, kept.lost)
+        kept = self._policy.keep(found)
+        return Loaded(kept.state, lost=kept.lost)
 
     def _parse(self, text: str) -> State:
         return parse_checkpoint(text, policy=self._policy.name, pod_level=self._pod_level)

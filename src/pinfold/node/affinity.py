@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pinfold.core.pods import ContainerRef
-    from pinfold.node.groups import Limit
+    from pinfold.core.reconcile import Limit
     from pinfold.node.joiner import Joiner
     from pinfold.node.origin import Origin
 

@@ -38,7 +38,7 @@ from pinfold.node.subtree import Subtree
 if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
-    from pinfold.node.groups import Limit
+    from pinfold.core.reconcile import Limit
     from pinfold.node.origin import Origin
 
 KIND: Final = "cgroup v1"

@@ -6,7 +6,7 @@ Three kinds, one protocol: cgroup v2, cgroup v1 and, where neither can be writte
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import ConfigError, excerpt
 from pinfold.node import affinity, cgroupv1, cgroupv2
@@ -17,41 +17,9 @@ if TYPE_CHECKING:
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
+    from pinfold.core.reconcile import Limit
     from pinfold.node.joiner import Joiner
     from pinfold.node.origin import Origin
-
-_MILLI: Final = 1000
-_MIN_SHARES, _MAX_SHARES = 2, 262_144
-_MIN_QUOTA: Final = 1000
-
-
-class Limit(NamedTuple):
-    """A container's CPU amounts in milli CPUs, and what the kubelet makes of them for the kernel.
-
-    >>> small = Limit(request=250, limit=500)
-    >>> small.shares, small.weight, small.quota
-    (256, 10, 50000)
-    """
-
-    request: int = 0
-    limit: int | None = None
-    period: int = 100_000
-    """The microseconds that the quota is for."""
-
-    @property
-    def shares(self) -> int:
-        """The weight among other groups, on cgroup v1."""
-        return min(max(self.request * 1024 // _MILLI, _MIN_SHARES), _MAX_SHARES)
-
-    @property
-    def weight(self) -> int:
-        """The weight among other groups, on cgroup v2."""
-        return 1 + (self.shares - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
-
-    @property
-    def quota(self) -> int | None:
-        """The microseconds of CPU time in each period; None: as many as there are. The kernel wants at least 1000."""
-        return max(self.limit * self.period // _MILLI, _MIN_QUOTA) if self.limit else None
 
 
 class Groups(Protocol):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _CHUNK: Final = 1 << 16
 _ALLOWED: Final = b"Cpus_allowed_list:"
@@ -122,3 +122,7 @@ class Procfs:
         finally:
             os.close(file)
         return b"".join(chunks)
+
+
+PROC: Final = Procfs(Path("/proc"))
+"""This machine's."""

@@ -1,4 +1,4 @@
-"""What a runtime is: the Runtime protocol, and the errors that all of them have in common."""
+"""What is around a Manager: the Applier that sets and reads back CPUs, and the Launcher of plain processes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ if TYPE_CHECKING:
     from signal import Signals
     from typing import IO
 
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
-    from pinfold.core.reconcile import Observed, Wanted
-    from pinfold.node.groups import Limit
+    from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.origin import Origin
 
 
 class ApplyError(PinfoldError):
-    """CPUs could not be set as decided; nothing may start on them."""
+    """CPUs could not be set as decided; no container may start on them."""
 
 
 class Ended(NamedTuple):
-    """A container that no longer runs; *code* is its exit code, negative for a signal, None if nobody knows."""
+    """A container that no longer runs; *code* is its exit code, negative for a signal, None if it is not known."""
 
     container: ContainerRef
     code: int | None
@@ -39,15 +37,15 @@ class CannotStart(PinfoldError):  # noqa: N818 - the fact
 
 
 class Main(NamedTuple):
-    """The process that a container stands and falls with."""
+    """The main process of a container: when it ends, the container has ended."""
 
     pid: int
     started: int
-    """In clock ticks since boot: with the pid, who it is for as long as the machine is up."""
+    """In clock ticks since boot: the pid and this identify the process as long as the machine is up."""
 
 
-class Runtime(Protocol):
-    """Runs containers, and puts them on the CPUs that were decided."""
+class Applier(Protocol):
+    """Keeps containers on the CPUs that were decided. Only a Manager calls what changes anything."""
 
     @property
     def name(self) -> str:
@@ -55,55 +53,67 @@ class Runtime(Protocol):
         ...
 
     @property
+    def kind(self) -> str:
+        """How containers are kept on their CPUs, for people to read."""
+        ...
+
+    @property
     def weaker(self) -> tuple[str, ...]:
-        """What this runtime cannot promise here, in words."""
+        """What cannot be promised here, in words."""
         ...
 
     def observe(self, *, closely: bool = False) -> Observed:
-        """Return the CPUs that everything runs on now; *closely* looks at the processes themselves too."""
+        """Return the CPUs that everything runs on now; *closely* looks at every container and its processes."""
         ...
 
     def apply(self, want: Wanted) -> None:
         """Make it so: first take CPUs away from those that must not have them, then give. Raise what cannot be done."""
         ...
 
-
-class Launcher(Runtime, Protocol):
-    """A runtime that starts containers itself, because nobody else on the host does."""
-
-    @property
-    def kind(self) -> str:
-        """How it keeps containers on their CPUs, for people to read."""
+    def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
+        """Put one container right that is about to run, or raise; return what was wrong with it."""
         ...
+
+    def is_clear(self, want: Wanted) -> bool:
+        """Return whether exclusive CPUs are certainly free of other containers, from a quick look."""
+        ...
+
+    def vacate(self, ref: ContainerRef) -> list[int]:
+        """End what is left of a container and remove its group; return the lent processes that go on without it."""
+        ...
+
+    def allowed(self, ref: ContainerRef) -> str:
+        """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
+        ...
+
+    def is_gone(self, pod_id: str) -> bool:
+        """Return whether a pod that was here has vanished without its source saying so."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts and watches the processes of containers where no container runtime does."""
 
     @property
     def mains(self) -> Mapping[ContainerRef, Main]:
         """The main processes that run now."""
         ...
 
-    def events(self) -> AsyncIterator[Ended]:
-        """Yield what happens to containers by itself."""
-        ...
-
-    def hold(self) -> None:
-        """Make sure that no other daemon uses the same groups, or raise."""
-        ...
-
-    def find(self) -> Mapping[ContainerRef, CPUSet]:
-        """Return the exclusive containers that run already, and change nothing."""
-        ...
-
-    def prepare(self, shared: CPUSet) -> None:
-        """Make everything ready; a pool that is there already is not let onto CPUs it does not have."""
+    @property
+    def lent(self) -> Mapping[ContainerRef, Origin]:
+        """The containers whose processes are only lent, and where these come from."""
         ...
 
     @property
     def known(self) -> Collection[ContainerRef]:
-        """The containers that there is anything of, also of before a restart."""
+        """The containers that have a group, also those of an earlier daemon."""
         ...
 
-    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
-        """Make room for a container in the shared pool."""
+    def find_again(self, ref: ContainerRef, main: Main | None, origin: Origin | None = None) -> bool:
+        """Watch the main process of before a restart and return whether it still runs.
+
+        Without *main* it is the first of the container's processes; with *origin* it is only lent.
+        """
         ...
 
     def spawn(
@@ -113,7 +123,7 @@ class Launcher(Runtime, Protocol):
         ...
 
     def environment(self, ref: ContainerRef) -> Mapping[str, str]:
-        """Return the variables that whoever starts a process to be attached adds to its environment."""
+        """Return the variables by which a process that is to be attached is known as the container's."""
         ...
 
     def holder(self, pid: int) -> str | None:
@@ -121,30 +131,10 @@ class Launcher(Runtime, Protocol):
         ...
 
     def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
-        """Make a running process the container's main process; if that fails it is as before.
+        """Make a running process the container's main process; if that fails it stays where it was.
 
-        One that is *lent* goes on when the container is forgotten, where it was before.
+        A process that is *lent* goes back to where it was when the container is gone.
         """
-        ...
-
-    @property
-    def lent(self) -> Mapping[ContainerRef, Origin]:
-        """The containers whose processes are only lent, and where these come from."""
-        ...
-
-    def lend(self, ref: ContainerRef, origin: Origin) -> None:
-        """Take note that what runs in a container since before a restart is only lent."""
-        ...
-
-    def find_again(self, ref: ContainerRef, main: Main | None) -> bool:
-        """Watch the main process of before a restart, if it still runs; whether it does.
-
-        Where nobody knows which it was (None), it is the first of what runs in the container.
-        """
-        ...
-
-    def allowed(self, ref: ContainerRef) -> str:
-        """Return the CPUs that the main process may use, as the kernel says."""
         ...
 
     def signal(self, ref: ContainerRef, number: Signals) -> None:
@@ -152,13 +142,9 @@ class Launcher(Runtime, Protocol):
         ...
 
     async def gone(self, refs: Collection[ContainerRef], within: float) -> bool:
-        """Wait until no main process of these is left, for so many seconds at most; whether that is so."""
+        """Wait for the main processes of these containers to end, *within* seconds; return whether all have."""
         ...
 
-    def forget(self, ref: ContainerRef) -> list[int]:
-        """End whatever is left of a container, and forget it; return the processes that were lent, and go on."""
-        ...
-
-    def clean_up(self) -> None:
-        """Leave nothing behind."""
+    def events(self) -> AsyncIterator[Ended]:
+        """Yield the containers whose main process has ended."""
         ...

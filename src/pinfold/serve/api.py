@@ -10,13 +10,12 @@ import json
 import time
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pinfold
 from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
-from pinfold.core.snapshot import pools
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.entries import Entry
     from pinfold.core.pods import Pod
-    from pinfold.core.snapshot import ContainerView
-    from pinfold.manager.loop import Loop
+    from pinfold.core.snapshot import ContainerView, Snapshot
+    from pinfold.core.topology import Topology
+    from pinfold.manager.bus import Bus
     from pinfold.node.journalfiles import Archive
     from pinfold.serve.metrics import Metrics
     from pinfold.serve.page import Page
@@ -54,27 +54,36 @@ _DIGITS: Final = 19
 _LOOK_FOR: Final = 1.0
 
 
+class Look(Protocol):
+    """Takes a Snapshot of the node."""
+
+    def __call__(self, *, closely: bool = False) -> Snapshot:
+        """Return what the node is like now; *closely*: with every container as the kernel has it."""
+        ...
+
+
 class Views:
     """What there is to see of one node, as JSON-ready data; for the read-only API and for the control socket."""
 
-    def __init__(self, loop: Loop, about: Mapping[str, object], archive: Archive) -> None:
-        self._loop = loop
-        self._about = about
+    def __init__(self, look: Look, bus: Bus, archive: Archive) -> None:
+        self.look = look
+        self.bus = bus
         self._archive = archive
-        self._ruler = loop.manager.topology, Ruler(loop.manager.topology)
+        topology = look().topology
+        self._ruler = topology, Ruler(topology)
         self._last: dict[Subject, Explanation] = {}
         """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
-            "topology": lambda: json.loads(format_topology_json(loop.manager.topology)),
-            "pools": self.pools,
+            "topology": lambda: json.loads(format_topology_json(look().topology)),
+            "pools": lambda: look().pools(),
             "containers": self.containers,
             "pods": self.pods,
             "config": self.config,
         }
 
     def take(self, entry: Entry) -> None:
-        """Take note of what has just happened."""
+        """Remember the last decision on each container."""
         if entry.what in _DECISIONS:
             subject = Subject(entry.text("namespace") or "default", entry.text("pod"), entry.text("container") or None)
             self._last.pop(subject, None)
@@ -83,7 +92,8 @@ class Views:
                 del self._last[next(iter(self._last))]
 
     async def read(self, what: str, query: Mapping[str, str]) -> object:
-        """Return one thing that can be asked for."""
+        """Return one thing that can be asked for, with all that has happened until now."""
+        self.bus.flush()
         reader = self._readers.get(what)
         if reader is not None:
             found = reader()
@@ -105,33 +115,26 @@ class Views:
             raise HTTPError(400, "BadRequest", str(error)) from error
         raise HTTPError(404, "NotFound", f"there is no {what[:80]!r} to ask for; /openapi.json tells what there is")
 
-    def pools(self) -> dict[str, str]:
-        """Return the CPUs of each pool."""
-        manager = self._loop.manager
-        topology = manager.topology
-        found = pools(manager.admitter.policy, manager.state, topology)
-        return {**found, "offline": str(topology.offline), "isolated": str(topology.isolated)}
-
     def containers(self) -> list[dict[str, object]]:
         """Return every container, how its CPUs lie, and why it has these."""
-        pods = {(pod.namespace, pod.name): pod for pod in self._loop.node.pods.values()}
-        return [self._container(view, pods.get((view.namespace, view.pod))) for view in self._loop.node.views()]
+        node = self.look(closely=True)
+        pods = {(pod.namespace, pod.name): pod for pod in node.pods}
+        return [self._container(node, view, pods.get((view.namespace, view.pod))) for view in node.containers]
 
-    def _measure(self, cpus: CPUSet) -> Alignment:
-        topology = self._loop.manager.topology
+    def _measure(self, topology: Topology, cpus: CPUSet) -> Alignment:
         if self._ruler[0] is not topology:  # a CPU has gone offline, or come back
             self._ruler = topology, Ruler(topology)
         return self._ruler[1].measure(cpus)
 
-    def _container(self, view: ContainerView, pod: Pod | None) -> dict[str, object]:
-        alignment = alignment_counts(self._measure(view.cpus)) if view.exclusive else None
-        data = {**view.data(), "alignment": alignment, "why": self._why(view, pod)}
+    def _container(self, node: Snapshot, view: ContainerView, pod: Pod | None) -> dict[str, object]:
+        alignment = alignment_counts(self._measure(node.topology, view.cpus)) if view.exclusive else None
+        data = {**view.data(), "alignment": alignment, "why": self._why(node, view, pod)}
         decided = self._last.get(Subject(view.namespace, view.pod, view.container)) if view.exclusive else None
         if decided is not None and decided.since is not None and decided.cpus == view.cpus:
             data["since"] = round(decided.since, 3)  # its process may have been started again since then
         return data
 
-    def _why(self, view: ContainerView, pod: Pod | None) -> str:
+    def _why(self, node: Snapshot, view: ContainerView, pod: Pod | None) -> str:
         if view.exclusive:
             who = Subject(view.namespace, view.pod, view.container)
             if who not in self._last:
@@ -139,7 +142,7 @@ class Views:
                 self._look_up(who)
             return self._last[who].why
         found = [] if pod is None else [one for one in pod.all_containers if one.name == view.container]
-        return why_shared(self._loop.manager.admitter.policy, pod, found[0]) if pod is not None and found else ""
+        return why_shared(node.policy, pod, found[0]) if pod is not None and found else ""
 
     def _look_up(self, who: Subject) -> None:
         """Ask the journal for an earlier decision, without keeping anybody waiting."""
@@ -156,7 +159,8 @@ class Views:
 
     def pods(self) -> list[dict[str, object]]:
         """Return every pod."""
-        kinds = {(view.namespace, view.pod): view.kind for view in self._loop.node.views()}
+        node = self.look(closely=True)
+        kinds = {(view.namespace, view.pod): view.kind for view in node.containers}
         return [
             {
                 "namespace": pod.namespace,
@@ -166,15 +170,14 @@ class Views:
                 "kind": kinds.get((pod.namespace, pod.name), ""),
                 "containers": [container.name for container in pod.all_containers],
             }
-            for pod in self._loop.node.pods.values()
+            for pod in node.pods
         ]
 
     def config(self) -> dict[str, object]:
         """Return under which rules the node is, and what it cannot promise."""
-        link, detail = self._loop.node.link
-        policy = self._loop.manager.admitter.policy.name
-        known = {"version": pinfold.__version__, "policy": policy, "link": {"state": link, "detail": detail}}
-        return {**self._about, **known}
+        node = self.look()
+        link = {"state": node.link[0], "detail": node.link[1]}
+        return {**node.about, "version": pinfold.__version__, "policy": node.policy.name, "link": link}
 
     async def missed(self, after: int, first: int) -> tuple[list[bytes], int]:
         """Return events after a number that only the journal has any more, and up to which number these are.
@@ -222,8 +225,7 @@ class Views:
 class API:
     """Answers over TCP."""
 
-    def __init__(self, loop: Loop, views: Views, metrics: Metrics, page: Page) -> None:
-        self._loop = loop
+    def __init__(self, views: Views, metrics: Metrics, page: Page) -> None:
         self._views = views
         self._metrics = metrics
         self._page = page
@@ -258,13 +260,15 @@ class API:
 
     def _check_ready(self) -> None:
         """Raise why the daemon cannot do its work: what runs the containers cannot be reached."""
-        if not self._metrics.connected:
-            state, detail = self._loop.node.link
+        node = self._views.look()
+        if not node.connected:
+            state, detail = node.link
             said = " ".join(f"the connection to the container runtime is {state}: {detail}".split())
             raise HTTPError(503, "NotReady", said.rstrip(":")[:_MESSAGE], _AGAIN)
 
     def _events(self, request: Request) -> Response:
-        last, notes = request.headers.get("last-event-id", ""), self._loop.notes
+        self._views.bus.flush()  # a stream begins after all that has happened until now
+        last, notes = request.headers.get("last-event-id", ""), self._views.bus
         told = int(last) if last.isascii() and last.isdigit() and len(last) < _DIGITS else notes.number
         seen = min(told, notes.number)  # one that is yet to come is of another journal
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods import Amounts, PodUID
-from pinfold.core.policies.base import trace_of
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.snapshot import pools
 from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import format_checkpoint
@@ -17,8 +15,9 @@ from pinfold.formats.poddoc import pod_document
 from pinfold.formats.podspec import is_subdomain
 from pinfold.formats.podyaml import parse_pods
 from pinfold.formats.topologyjson import format_topology_json
-from pinfold.manager.host import PodExists, UnknownPod
-from pinfold.manager.workloads import Kind
+from pinfold.manager.manager import Refusal
+from pinfold.manager.workbook import PodExists, UnknownPod
+from pinfold.manager.workloads import WorkloadKind
 from pinfold.serve.http import HTTPError, Request, Response
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.pods import Pod
-    from pinfold.errors import AdmissionError
-    from pinfold.manager.host import Host
-    from pinfold.manager.loop import Loop
+    from pinfold.manager.supervisor import Supervisor
     from pinfold.serve.api import Views
 
 _MOST: Final = 65_536_000
@@ -38,11 +35,10 @@ _LONGEST: Final = 63
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, loop: Loop, host: Host | None, about: dict[str, object], views: Views) -> None:
-        self._loop = loop
+    def __init__(self, supervisor: Supervisor | None, views: Views) -> None:
         self._views = views
-        self._there_is = host
-        self._about = about
+        self._look = views.look
+        self._there_is = supervisor
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
@@ -62,7 +58,7 @@ class Control:
             case "node":
                 return Response(200, self.node())
             case "topology":
-                return Response(200, json.loads(format_topology_json(self._loop.manager.topology)))
+                return Response(200, json.loads(format_topology_json(self._look().topology)))
             case "containers":
                 return Response(200, self._views.containers())
             case "events":
@@ -78,7 +74,7 @@ class Control:
             case ["run"]:
                 body = _body(request)
                 self._check_real()
-                return self._reserve(_name(body), body, Kind.RUN)
+                return self._reserve(_name(body), body, WorkloadKind.RUN)
             case ["run", uid, "attach"]:
                 return self._attach(request, PodUID(uid))
             case ["adopt"]:
@@ -87,34 +83,27 @@ class Control:
 
     def node(self) -> dict[str, object]:
         """Return the node: its policy, its pools, and what it cannot promise."""
-        manager = self._loop.manager
-        return {
-            **self._about,
-            "policy": manager.admitter.policy.name,
-            "pools": pools(manager.admitter.policy, manager.state, manager.topology),
-            "drifts_repaired": manager.drifts_repaired,
-        }
+        node = self._look()
+        return {**node.about, "policy": node.policy.name, "pools": pools(node.policy, node.state, node.topology)}
 
     def state(self) -> dict[str, object]:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""
-        manager = self._loop.manager
-        policy = manager.admitter.policy
-        pod_level = isinstance(policy, StaticPolicy) and policy.pod_level
+        node, policy = self._look(), self._look().policy
         told = {"policy_options": "options", "view": "fidelity"}
         told |= {name: name for name in ("topology_policy", "topology_scope", "topology_options", "feature_gates")}
         return {
-            "checkpoint": format_checkpoint(policy.name, manager.state, pod_level=pod_level),
-            "pods": [pod_document(pod) for pod in self._loop.node.pods.values()],
-            "settings": {setting: self._about[name] for setting, name in told.items()},
+            "checkpoint": format_checkpoint(policy.name, node.state, pod_level=policy.pod_level),
+            "pods": [pod_document(pod) for pod in node.pods],
+            "settings": {setting: node.about[name] for setting, name in told.items()},
         }
 
     def _events(self, request: Request) -> Response:
         after = request.number("after", 0)
         if request.query.get("follow") != "true":
-            return Response(200, [entry.data() for entry in self._loop.notes.after(after)])
+            return Response(200, [entry.data() for entry in self._views.bus.after(after)])
 
         async def lines() -> AsyncIterator[bytes]:
-            async with aclosing(self._loop.notes.follow(after)) as entries:
+            async with aclosing(self._views.bus.follow(after)) as entries:
                 async for entry in entries:
                     yield json.dumps(entry.data()).encode() + b"\n"
 
@@ -124,24 +113,23 @@ class Control:
         """Start the pods of all files, or of none if there is anything wrong with any of them."""
         documents = [parse_pods(_text(file, "text"), source=_text(file, "source")) for file in _files(_body(request))]
         pods = [pod for document in documents for pod in document.pods]
-        self._host.check(pods)
+        self._supervisor.check(pods)
         ignored = [str(ignored) for document in documents for ignored in document.ignored]
         return Response(200, {"pods": [self._submit(pod) for pod in pods], "ignored": ignored})
 
     def _submit(self, pod: Pod) -> dict[str, object]:
         try:
-            admission = self._host.submit(pod)
+            admission = self._supervisor.submit(pod)
+        except Refusal as refusal:
+            return {"pod": pod.name, "refused": _refused(refusal)}
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
         except PinfoldError as error:  # those before it are there, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
-        return {"pod": pod.name, **self._told(admission)}
-
-    def _told(self, admission: Admission) -> dict[str, object]:
-        return _outcome(admission, self._loop.manager.advice(admission))
+        return {"pod": pod.name, "cpus": _cpus(admission)}
 
     @property
-    def _host(self) -> Host:
+    def _supervisor(self) -> Supervisor:
         """The host on which commands can be run; on a node of Kubernetes that is not our business."""
         if self._there_is is None:
             raise HTTPError(
@@ -150,33 +138,33 @@ class Control:
         return self._there_is
 
     def _check_real(self) -> None:
-        if self._host.runtime.name == "simulated":
+        if self._look().runtime == "simulated":
             raise HTTPError(400, "Simulated", "this daemon's machine is simulated, so no command can run on it")
 
     async def _delete(self, namespace: str, name: str) -> Response:
         try:
-            lent = await self._host.delete(name, namespace)
+            lent = await self._supervisor.delete(name, namespace)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         return Response(200, {"deleted": name, "given_back": lent})
 
-    def _reserve(self, name: str, body: dict[str, object], kind: Kind) -> Response:
+    def _reserve(self, name: str, body: dict[str, object], kind: WorkloadKind) -> Response:
         milli = _milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
         try:
-            pod, admission = self._host.reserve(name, cpu, kind=kind)
+            pod, admission = self._supervisor.reserve(name, cpu, kind=kind)
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
-        if admission.refusal is not None:
-            return Response(409, self._told(admission)["refused"])
-        environment = self._host.runtime.environment(pod.ref(pod.containers[0]))
-        return Response(201, {"uid": pod.uid, "environment": environment, **self._told(admission)})
+        except Refusal as refusal:
+            return Response(409, _refused(refusal))
+        environment = self._supervisor.launcher.environment(pod.ref(pod.containers[0]))
+        return Response(201, {"uid": pod.uid, "environment": environment, "cpus": _cpus(admission)})
 
     def _attach(self, request: Request, uid: PodUID) -> Response:
         pid = _pid(_body(request))
         _check_owner(pid, request)
         try:
-            self._host.attach(uid, pid)
+            self._supervisor.attach(uid, pid)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         except PodExists as error:
@@ -188,31 +176,27 @@ class Control:
         pid = _pid(body)
         _check_owner(pid, request)
         self._check_real()
-        held = self._host.runtime.holder(pid)
+        held = self._supervisor.launcher.holder(pid)
         if held is not None:
             raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to {held}")
-        reserved = self._reserve(_name(body), body, Kind.ADOPTED)
+        reserved = self._reserve(_name(body), body, WorkloadKind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
-            self._host.attach(PodUID(str(reserved.data["uid"])), pid)
+            self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
 
 
-def _outcome(admission: Admission, advice: str) -> dict[str, object]:
-    if admission.refusal is not None:
-        return {"refused": _refusal(admission.refusal, admission.container, advice)}
-    cpus = {name: str(decision.cpus) for name, decision in admission.decisions.items() if decision.cpus is not None}
-    return {"cpus": cpus}
+def _cpus(admission: Admission) -> dict[str, str]:
+    return {name: str(decision.cpus) for name, decision in admission.decisions.items() if decision.cpus is not None}
 
 
-def _refusal(refusal: AdmissionError, container: str | None, advice: str) -> dict[str, object]:
-    steps = [str(step) for step in trace_of(refusal).steps[:-1]]
-    explanation = f"container {container}: {advice}" if container is not None and advice else advice
+def _refused(refused: Refusal) -> dict[str, object]:
+    admission, advice = refused.admission, str(refused.advice)
+    refusal, container = admission.refusal, admission.container
     return {
-        "reason": refusal.reason,
-        "message": refusal.message,
+        "reason": refusal.reason if refusal is not None else "",
+        "message": refusal.message if refusal is not None else "",
         "container": container,
-        "steps": steps,
-        "explanation": explanation,
+        "explanation": f"container {container}: {advice}" if container is not None and advice else advice,
     }
 
 

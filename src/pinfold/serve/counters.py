@@ -1,295 +1,91 @@
-"""Counters: what a node has done since it started, counted from its Decisions and refusals.
-
-It is told afterwards, decides nothing, and keeps no names of pods: only of those that are here, to count each once.
-"""
+"""Counters: what a node has done since the daemon started, counted from events."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from itertools import product
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, assert_never
 
 from pinfold.core.cpuset import EMPTY
-from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
-from pinfold.core.policies.options import DEFAULT
-from pinfold.core.topologymanager import TopologyAffinityError
-from pinfold.core.topologyoptions import TopologyPolicy
-from pinfold.formats.openmetrics import Distribution, Kind, Sample
+from pinfold.core.events import Measured
+from pinfold.core.events.daemon import RuntimeLinked
+from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
+from pinfold.core.events.repairs import LostUpdate
+from pinfold.core.events.running import RanUnpinned
 from pinfold.serve import metricstable as rows
+from pinfold.serve.admissions import Admissions
+from pinfold.serve.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection
 
-    from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
-    from pinfold.core.policies.options import Options
+    from pinfold.core.admission import Admitter
+    from pinfold.core.events import Event
     from pinfold.core.reconcile import Drift, Wanted
-    from pinfold.core.state import State
-    from pinfold.serve.metricstable import Metric
 
-_MOST_PODS: Final = 4096
-_MILLI: Final = 1000
-_CPU: Final = "cpu"
-_OTHER: Final = "other"
-
-Values = tuple[str, ...]
-
-
-class _Histogram:
-    """Counts by size."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-
-class _Rules(NamedTuple):
-    """What of an Admitter decides how its admissions are counted."""
-
-    options: Options
-    pod_level: bool
-    guaranteed: bool
-    """Whether whoever is let in is on one NUMA node."""
-    scope: str
-    topology_manager: bool
-    caches: Sequence[int]
-    """The masks of the uncore caches."""
+_Counted = Measured | RanUnpinned | LostUpdate | RuntimeLinked
 
 
 class Counters:
-    """Everything that is counted; made once for each daemon, and told by the Manager."""
+    """Everything that is counted; made once for each daemon, and subscribed to its bus."""
 
     def __init__(self, admitter: Admitter, now: float, links: Collection[str] = ("connected",)) -> None:
         """*links* are the states of the connection to the runtime in which it can be reached."""
+        self.tally = Tally()
         self.drift_left = 0
+        """How many differences the last look could not repair."""
+        self._admissions = Admissions(self.tally, admitter)
         self._links = links
-        self._rules = _rules(admitter)
-        self._totals: dict[str, dict[Values, float]] = {}
-        self._histograms: dict[str, dict[Values, _Histogram]] = {}
-        self._samples: dict[str, Sequence[Sample | Distribution]] = {}
-        """Of each metric that has not changed since somebody asked."""
-        for metric in rows.TABLE:
-            combinations = list(product(*(label.values for label in metric.labels)))
-            if metric.kind is Kind.COUNTER:
-                self._totals[metric.name] = dict.fromkeys(combinations, 0)
-            elif metric.kind is Kind.HISTOGRAM:
-                self._histograms[metric.name] = {values: _Histogram(metric.buckets) for values in combinations}
-        self._here: dict[PodUID, set[str]] = {}
-        """Pods that were let in, oldest first, and the containers of each that have come."""
         self._connected = False
         self._looked = now
-        """When somebody last looked, and all was well from then on."""
+        """When the actual state was last checked."""
 
-    # -- what the Manager tells
+    def hear(self, event: Event) -> None:
+        """Count an event, if it is of a kind that is counted."""
+        if isinstance(event, _Counted):
+            self._count(event)
 
-    def reconfigured(self, admitter: Admitter) -> None:
-        """Go on counting under another configuration."""
-        self._rules = _rules(admitter)
+    def _count(self, event: _Counted) -> None:  # noqa: C901 - one case for each kind of event
+        match event:
+            case Configured(admitter):
+                self._admissions.configured(admitter)
+            case Decided(seconds):
+                self.tally.observe(rows.DECISION_SECONDS, seconds)
+            case Judged():
+                self._admissions.judged(event)
+            case Left(containers):
+                self._admissions.left(containers)
+            case Saved(seconds, ok):
+                self.tally.add(rows.SAVES if ok else rows.SAVE_FAILURES)
+                self.tally.observe(rows.SAVE_SECONDS, seconds)
+            case Applied(seconds, ok):
+                self.tally.observe(rows.APPLY_SECONDS, seconds, "ok" if ok else "failed")
+            case Looked():
+                self._count_drift(event)
+            case RanUnpinned(seconds=seconds):
+                self.tally.add(rows.UNPINNED_CONTAINERS)
+                self.tally.add(rows.UNPINNED, by=max(seconds, 0.0))
+            case LostUpdate():
+                self.tally.add(rows.DRIFT_REPAIRS, "lost_update")
+            case RuntimeLinked(link=link):
+                self._count_link(connected=link in self._links)
+            case _:
+                assert_never(event)
 
-    def decided(self, seconds: float) -> None:
-        """Count how long a decision took."""
-        self._observe(rows.DECISION_SECONDS, seconds)
-
-    def admitted(self, pod: Pod, before: State, admission: Admission, seconds: float, *, ok: bool = True) -> None:
-        """Count what became of a pod, on top of the State *before*; not *ok*: it was decided, but not applied."""
-        come = self._count_pod(pod)
-        self._observe(rows.ADMISSION_MS, seconds * _MILLI)
-        if self._is_whole(pod):
-            self._count_whole(pod, before, admission, ok=ok)
-        else:
-            self._count_containers(pod, before, admission, ok=ok)
-        if self._rules.guaranteed:
-            self._count_numa(come, admission, ok=ok)
-        self._here[pod.uid] |= admission.decisions.keys() | {""}
-        if admission.refusal is not None or not ok:
-            self._count_error(pod, admission)
-
-    def released(self, containers: Collection[ContainerRef]) -> None:
-        """Count containers that are gone."""
-        self._add(rows.RELEASES, by=len(containers))
-        for container in containers:
-            self._here.pop(container.pod, None)
-
-    def saved(self, seconds: float, *, ok: bool = True) -> None:
-        """Count a State that was saved, or could not be."""
-        self._add(rows.SAVES if ok else rows.SAVE_FAILURES)
-        self._observe(rows.SAVE_SECONDS, seconds)
-
-    def applied(self, seconds: float, *, ok: bool = True) -> None:
-        """Count a State that was applied and verified, or could not be."""
-        self._observe(rows.APPLY_SECONDS, seconds, "ok" if ok else "failed")
-
-    def looked(self, want: Wanted, found: Sequence[Drift], left: Sequence[Drift], now: float) -> None:
-        """Count what a close look at the node has found, and what of it could not be put right."""
-        still = {difference.container for difference in left}
-        for difference in found:
+    def _count_drift(self, look: Looked) -> None:
+        """Count what was repaired, and for how long containers may have been on CPUs of others."""
+        still = {difference.container for difference in look.left}
+        for difference in look.found:
             if difference.container not in still:
-                self.drift(_cause(want, difference))
-        self.drift_left = len(left)
-        if any(_overlaps(want, difference) for difference in found):
-            self._add(rows.OVERLAP, by=max(now - self._looked, 0.0))
-        self._looked = now
+                self.tally.add(rows.DRIFT_REPAIRS, _cause(look.want, difference))
+        self.drift_left = len(look.left)
+        if any(_overlaps(look.want, difference) for difference in look.found):
+            self.tally.add(rows.OVERLAP, by=max(look.now - self._looked, 0.0))
+        self._looked = look.now
 
-    # -- what others tell
-
-    def drift(self, cause: str) -> None:
-        """Count something that had drifted, and was put right."""
-        self._add(rows.DRIFT_REPAIRS, cause if cause in rows.CAUSES else _OTHER)
-
-    def unpinned(self, seconds: float) -> None:
-        """Count for how long a container ran before it had its CPUs."""
-        self._add(rows.UNPINNED_CONTAINERS)
-        self._add(rows.UNPINNED, by=max(seconds, 0.0))
-
-    def disconnected(self) -> None:
-        """Count a lost connection to the runtime."""
-        self._add(rows.DISCONNECTS)
-
-    def linked(self, *, connected: bool) -> None:
+    def _count_link(self, *, connected: bool) -> None:
         """Count the connection to the runtime when it is lost; attempts to get it back are not counted."""
         if self._connected and not connected:
-            self.disconnected()
+            self.tally.add(rows.DISCONNECTS)
         self._connected = connected
-
-    def heard(self, what: str, fields: Mapping[str, object]) -> None:
-        """Count what is told in notes, and by no Manager."""
-        match what:
-            case "ran-unpinned":
-                seconds = fields.get("seconds")
-                self.unpinned(seconds if isinstance(seconds, int | float) else 0.0)
-            case "lost-update":
-                self.drift("lost_update")
-            case "runtime":
-                self.linked(connected=fields.get("link") in self._links)
-
-    # -- what there is to see
-
-    def value(self, metric: Metric, *values: str) -> float:
-        """Return one counter."""
-        return self._totals[metric.name][values]
-
-    def samples(self, metric: Metric) -> Sequence[Sample | Distribution]:
-        """Return the series of a counter or histogram: the very same ones until it counts on."""
-        if metric.name not in self._samples:
-            self._samples[metric.name] = list(self._series(metric))
-        return self._samples[metric.name]
-
-    def _series(self, metric: Metric) -> Iterator[Sample | Distribution]:
-        names = [label.name for label in metric.labels]
-        for values, total in self._totals.get(metric.name, {}).items():
-            yield Sample(tuple(zip(names, values, strict=True)), total)
-        for values, seen in self._histograms.get(metric.name, {}).items():
-            yield Distribution(tuple(zip(names, values, strict=True)), seen.bounds, tuple(seen.counts), seen.sum)
-
-    # -- a pod's way in
-
-    def _count_pod(self, pod: Pod) -> Collection[str]:
-        """Count a pod that is new here, and return which of its containers have come before."""
-        if pod.uid not in self._here:
-            self._add(rows.ADMISSIONS)
-            self._here[pod.uid] = set()
-            if len(self._here) > _MOST_PODS:
-                del self._here[next(iter(self._here))]
-        return self._here[pod.uid]
-
-    def _count_error(self, pod: Pod, admission: Admission) -> None:
-        if admission.refusal is not None:
-            reason = admission.refusal.reason
-            self._add(rows.REFUSALS, reason if reason in rows.REASONS else _OTHER)
-        # The reference goes past its Topology Manager under policy none, and counts no errors then.
-        self._add(rows.ADMISSION_ERRORS, by=int(self._rules.topology_manager))
-        del self._here[pod.uid]  # if it comes again, that is another request
-
-    def _count_containers(self, pod: Pod, before: State, admission: Admission, *, ok: bool) -> None:
-        held = before.assignments.get(pod.uid, {})
-        for container in pod.all_containers:
-            if container.name in held or not exclusive_cpus(pod, container, pod_level=self._rules.pod_level):
-                continue
-            decision = admission.decisions.get(container.name)
-            if decision is not None and decision.cpus is not None:
-                self._count_container(decision.cpus if ok else None)
-            elif self._was_asked(container, admission):
-                self._count_container(None)
-
-    def _was_asked(self, container: Container, admission: Admission) -> bool:
-        """Whether the policy has refused this container; the Topology Manager refuses before it is asked."""
-        refused_before = isinstance(admission.refusal, TopologyAffinityError)
-        return admission.container == container.name and not refused_before
-
-    def _count_container(self, cpus: CPUSet | None) -> None:
-        """Count a container that got CPUs of the node, or None."""
-        self._add(rows.PINNING_REQUESTS)
-        if self._rules.options.full_pcpus_only:
-            self._add(rows.NOT_ALIGNED if cpus is None else rows.ALIGNED, "container", "physical_cpu")
-        if cpus is None:
-            self._add(rows.PINNING_ERRORS)
-            self._add(rows.ALLOCATION_ERRORS, _CPU, "node")
-            return
-        self._count_cache(cpus)
-        self._add(rows.ALLOCATIONS, _CPU, "node")
-        self._add(rows.CONTAINER_ASSIGNMENTS, _CPU, "node_exclusive")
-
-    def _is_whole(self, pod: Pod) -> bool:
-        """Whether the pod asks for CPUs as a whole."""
-        whole = pod.resources is not None and self._rules.scope == "pod" and self._rules.topology_manager
-        return whole and exclusive_pod_cpus(pod, pod_level=self._rules.pod_level) > 0
-
-    def _count_whole(self, pod: Pod, before: State, admission: Admission, *, ok: bool) -> None:
-        if pod.uid in before.pods or isinstance(admission.refusal, TopologyAffinityError):
-            return
-        if admission.refusal is not None or not ok:
-            self._add(rows.PINNING_ERRORS)
-            self._add(rows.ALLOCATION_ERRORS, _CPU, "pod")
-            return
-        self._count_cache(admission.state.pods[pod.uid])
-        for container in pod.all_containers:
-            alone = exclusive_cpus(pod, container, pod_level=True) > 0
-            self._add(rows.PINNING_REQUESTS, by=int(alone))
-            self._add(rows.CONTAINER_ASSIGNMENTS, _CPU, "pod_exclusive" if alone else "pod_shared")
-            self._add(rows.ALLOCATIONS, _CPU, "pod")
-
-    def _count_cache(self, cpus: CPUSet) -> None:
-        if any(not cpus.mask & ~cache for cache in self._rules.caches):
-            self._add(rows.ALIGNED, "container", "uncore_cache")
-
-    def _count_numa(self, come: Collection[str], admission: Admission, *, ok: bool) -> None:
-        """Count by scope; only where the Topology Manager sees to it that whoever comes in is on one node."""
-        scope = self._rules.scope
-        if isinstance(admission.refusal, TopologyAffinityError):
-            self._add(rows.NOT_ALIGNED, scope, "numa_node")
-        if ok and scope == "container":
-            self._add(rows.ALIGNED, scope, "numa_node", by=len(admission.decisions.keys() - come))
-        elif ok and admission.refusal is None:
-            self._add(rows.ALIGNED, scope, "numa_node", by=int(not come))
-
-    def _add(self, metric: Metric, *values: str, by: float = 1) -> None:
-        self._totals[metric.name][values] += by
-        self._samples.pop(metric.name, None)
-
-    def _observe(self, metric: Metric, value: float, *values: str) -> None:
-        self._histograms[metric.name][values].observe(value)
-        self._samples.pop(metric.name, None)
-
-
-def _rules(admitter: Admitter) -> _Rules:
-    policy, manager = admitter.policy, admitter.manager
-    machine = getattr(policy, "machine", None)  # policy none has none, and gives no CPUs
-    return _Rules(
-        options=getattr(policy, "options", DEFAULT),
-        pod_level=getattr(policy, "pod_level", False),
-        guaranteed=manager.policy is TopologyPolicy.SINGLE_NUMA_NODE,
-        scope=str(admitter.scope),
-        topology_manager=manager.policy is not TopologyPolicy.NONE,
-        caches=() if machine is None else [cache.mask for cache in machine.topology.uncore_caches],
-    )
 
 
 def _cause(want: Wanted, difference: Drift) -> str:
@@ -299,7 +95,7 @@ def _cause(want: Wanted, difference: Drift) -> str:
 
 
 def _overlaps(want: Wanted, difference: Drift) -> bool:
-    """Whether somebody was on CPUs that belong to a container of another pod."""
+    """Whether a container or the pool was on CPUs that belong to a container of another pod."""
     who = difference.container
     taken = EMPTY
     for owner, cpus in want.exclusive.items():

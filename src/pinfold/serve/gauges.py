@@ -10,17 +10,17 @@ import time
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.alignment import Level, Ruler
-from pinfold.core.cpuset import EMPTY, CPUSet, cpus_of
+from pinfold.core.cpuset import CPUSet, cpus_of
 from pinfold.formats.openmetrics import Sample
 from pinfold.serve import metricstable as rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pinfold.core.state import State
+    from pinfold.core.snapshot import Snapshot
     from pinfold.core.topology import Topology
     from pinfold.serve.metricstable import Metric
 
@@ -30,50 +30,24 @@ _LEVELS: Final = dict(zip(rows.SPANS, Level, strict=True))
 _SELF: Final = Path("/proc/self")
 
 
-class Reading(NamedTuple):
-    """What a node is like at one moment."""
-
-    state: State
-    topology: Topology
-    reserved: CPUSet = EMPTY
-    policy: str = "static"
-    runtime: str = "processes"
-    connected: bool = True
-    """Whether the runtime can be reached."""
-    waiting: int = 0
-    """Containers that run without the CPUs they should have."""
-    journal_drops: int = 0
-    """Entries that the journal could not keep, since the start."""
-
-    @property
-    def shared(self) -> CPUSet:
-        """The CPUs of everyone without own ones; policy none keeps no account, and there all CPUs are."""
-        return self.state.shared or self.topology.online
-
-    @property
-    def assignable(self) -> CPUSet:
-        """The CPUs that can be given now."""
-        return self.state.shared - self.reserved
-
-
 class Gauges:
     """Works the gauges out, and remembers those of the last State."""
 
     def __init__(self) -> None:
         self._ruler: tuple[Topology, CPUSet, _Spreads] | None = None
-        self._last: tuple[Reading, Values] | None = None
+        self._last: tuple[Snapshot, Values] | None = None
 
-    def measure(self, reading: Reading) -> Values:
+    def measure(self, snapshot: Snapshot) -> Values:
         """Return the samples of each gauge that depends on State and Topology, by the name of its row."""
-        if self._last is not None and _same(self._last[0], reading):
+        if self._last is not None and _same(self._last[0], snapshot):
             return self._last[1]
-        values = self._measure(reading)
-        self._last = reading, values
+        values = self._measure(snapshot)
+        self._last = snapshot, values
         return values
 
-    def _measure(self, reading: Reading) -> Values:
-        spreads = self._spreads(reading)
-        state, assignable = reading.state, reading.assignable
+    def _measure(self, snapshot: Snapshot) -> Values:
+        spreads = self._spreads(snapshot)
+        state, assignable = snapshot.state, snapshot.assignable
         owned = [cpus.mask for containers in state.assignments.values() for cpus in containers.values()]
         exclusive = CPUSet(reduce(or_, owned, 0)) | CPUSet(reduce(or_, (cpus.mask for cpus in state.pods.values()), 0))
         left = spreads.leftover(assignable.mask)
@@ -82,18 +56,18 @@ class Gauges:
             rows.EXCLUSIVE_CPUS.name: [Sample((), len(exclusive))],
             rows.PER_NUMA.name: [
                 Sample((("numa_node", str(node.id)),), (node.mask & exclusive.mask).bit_count())
-                for node in reading.topology.numa_nodes
+                for node in snapshot.topology.numa_nodes
             ],
-            rows.POOL_CPUS.name: _by(rows.POOL_CPUS, [len(cpus) for cpus in _pools(reading, exclusive)]),
+            rows.POOL_CPUS.name: _by(rows.POOL_CPUS, [len(cpus) for cpus in _pools(snapshot, exclusive)]),
             rows.OWNERS.name: [Sample((), len(owned))],
             rows.SPREAD.name: _by(rows.SPREAD, spreads.count(owned)),
             rows.LARGEST_FREE.name: _by(rows.LARGEST_FREE, [largest for largest, _ in left]),
             rows.BROKEN_FREE.name: _by(rows.BROKEN_FREE, [broken for _, broken in left]),
         }
 
-    def _spreads(self, reading: Reading) -> _Spreads:
+    def _spreads(self, snapshot: Snapshot) -> _Spreads:
         """Return what measures on this machine; it takes longer to make than to use."""
-        topology, reserved = reading.topology, reading.reserved
+        topology, reserved = snapshot.topology, snapshot.policy.reserved
         if self._ruler is None or self._ruler[0] is not topology or self._ruler[1] != reserved:
             self._ruler = topology, reserved, _Spreads(topology, topology.online - reserved)
         return self._ruler[2]
@@ -147,14 +121,14 @@ def _touched(mask: int, of: Mapping[int, int]) -> int:
     return touched
 
 
-def _pools(reading: Reading, exclusive: CPUSet) -> tuple[CPUSet, ...]:
+def _pools(snapshot: Snapshot, exclusive: CPUSet) -> tuple[CPUSet, ...]:
     """Return the pools in the order of the table."""
-    topology = reading.topology
+    topology = snapshot.topology
     return (
         topology.online,
-        reading.shared,
-        reading.reserved,
-        reading.assignable,
+        snapshot.shared,
+        snapshot.policy.reserved,
+        snapshot.assignable,
         exclusive,
         topology.offline,
         topology.isolated,
@@ -166,8 +140,10 @@ def _by(metric: Metric, values: Sequence[float]) -> list[Sample]:
     return [Sample(((label.name, name),), value) for name, value in zip(label.values, values, strict=True)]
 
 
-def _same(before: Reading, now: Reading) -> bool:
-    return before.state is now.state and before.topology is now.topology and before.reserved == now.reserved
+def _same(before: Snapshot, now: Snapshot) -> bool:
+    return (
+        before.state is now.state and before.topology is now.topology and before.policy.reserved == now.policy.reserved
+    )
 
 
 def process_values() -> dict[str, float]:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from pinfold import __version__
 from pinfold.formats.openmetrics import Family, Kind, Sample, choose
 from pinfold.serve import metricstable as rows
-from pinfold.serve.counters import Counters
-from pinfold.serve.gauges import Gauges, Reading, process_values
+from pinfold.serve.gauges import Gauges, process_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pinfold.core.snapshot import Snapshot
     from pinfold.formats.openmetrics import Distribution
-
-__all__ = ["Counters", "Metrics", "Reading"]
+    from pinfold.serve.counters import Counters
 
 
 class Metrics:
@@ -24,18 +23,20 @@ class Metrics:
     >>> from pinfold.core.config import Config, Reservation
     >>> from pinfold.core.cpuset import CPUSet
     >>> from pinfold.core.presets import preset
+    >>> from pinfold.core.snapshot import Snapshot
     >>> from pinfold.core.state import State
+    >>> from pinfold.serve.counters import Counters
     >>> machine = preset("laptop-4")
     >>> admitter = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(machine)
-    >>> reading = Reading(admitter.policy.start(State.new()), machine, CPUSet.of(0))
-    >>> kind, text = Metrics(lambda: reading, Counters(admitter, now=0.0)).scrape("text/plain")
+    >>> node = Snapshot(machine, admitter.policy, admitter.policy.start(State.new()))
+    >>> kind, text = Metrics(lambda: node, Counters(admitter, now=0.0)).scrape("text/plain")
     >>> [line for line in text.decode().splitlines() if line.startswith("kubelet_cpu_manager_shared")]
     ['kubelet_cpu_manager_shared_pool_size_millicores 3000']
     """
 
     def __init__(
         self,
-        read: Callable[[], Reading],
+        read: Callable[[], Snapshot],
         counters: Counters,
         *,
         prefix: str = rows.KUBELET,
@@ -49,11 +50,6 @@ class Metrics:
         self._written: dict[tuple[str, str], tuple[object, str]] = {}
         """The last samples of each metric, and their text, in each format that was asked for."""
         self._names = [(metric, metric.full_name(rows.check_prefix(prefix))) for metric in rows.TABLE]
-
-    @property
-    def connected(self) -> bool:
-        """Whether the runtime can be reached."""
-        return self._read().connected
 
     def scrape(self, accept: str = "") -> tuple[str, bytes]:
         """Return the content type and all metrics, in the format that an Accept header asks for."""
@@ -72,22 +68,22 @@ class Metrics:
 
     def families(self) -> Iterator[Family]:
         """Yield all metrics in the order of the table; those that nobody can tell are left out."""
-        reading = self._read()
-        now = {**self._gauges.measure(reading), **self._others(reading)}
+        snapshot = self._read()
+        now = {**self._gauges.measure(snapshot), **self._others(snapshot)}
         for metric, name in self._names:
             samples: Sequence[Sample | Distribution] | None = now.get(metric.name)
             if samples is None and metric.kind is not Kind.GAUGE:
-                samples = self._counters.samples(metric)
+                samples = self._counters.tally.samples(metric)
             if samples:
                 yield Family(name, metric.kind, metric.help, samples)
 
-    def _others(self, reading: Reading) -> Mapping[str, Sequence[Sample]]:
+    def _others(self, snapshot: Snapshot) -> Mapping[str, Sequence[Sample]]:
         told = {
             rows.DRIFT_LEFT.name: Sample((), self._counters.drift_left),
-            rows.WAITING.name: Sample((), reading.waiting),
-            rows.CONNECTED.name: Sample((("runtime", reading.runtime),), int(reading.connected)),
-            rows.JOURNAL_DROPS.name: Sample((), reading.journal_drops),
-            rows.BUILD.name: Sample((("version", __version__), ("policy", reading.policy)), 1),
+            rows.WAITING.name: Sample((), snapshot.waiting),
+            rows.CONNECTED.name: Sample((("runtime", snapshot.runtime),), int(snapshot.connected)),
+            rows.JOURNAL_DROPS.name: Sample((), snapshot.journal_drops),
+            rows.BUILD.name: Sample((("version", __version__), ("policy", snapshot.policy.name)), 1),
         }
         process = {name: [Sample((), value)] for name, value in self._process().items()}
         return {name: [sample] for name, sample in told.items()} | process

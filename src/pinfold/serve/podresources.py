@@ -6,7 +6,7 @@ Only CPUs are told of, and only exclusive ones; devices, memory and claims are n
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
@@ -16,12 +16,12 @@ from pinfold.proto import podresources_pb2 as pb
 from pinfold.serve.limits import Buckets, Rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from google.protobuf.message import Message
 
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import Container, Pod
+    from pinfold.core.snapshot import Snapshot
     from pinfold.core.state import State
 
     Method = Callable[[bytes], bytes]
@@ -31,19 +31,10 @@ RATE: Final = Rate(100.0, 200)
 """How many calls are answered, for all clients together; the kubelet answers 100 a second, too."""
 
 
-class Held(NamedTuple):
-    """Who is here, and who has what."""
-
-    pods: Iterable[Pod]
-    state: State
-    allocatable: CPUSet
-    """All CPUs that are not reserved."""
-
-
 class PodResources:
-    """Answers the three calls; *read* says who is here now."""
+    """Answers the three calls; *read* says what the node is like now."""
 
-    def __init__(self, read: Callable[[], Held]) -> None:
+    def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read = read
 
     @property
@@ -58,23 +49,23 @@ class PodResources:
     def list_pods(self, request: bytes) -> bytes:
         """Return all pods."""
         _parse("List", request, pb.ListPodResourcesRequest())
-        held = self._read()
-        found = [_pod_resources(pod, held.state) for pod in held.pods]
+        node = self._read()
+        found = [_pod_resources(pod, node.state) for pod in node.pods]
         return pb.ListPodResourcesResponse(pod_resources=found).SerializeToString()
 
     def get_allocatable(self, request: bytes) -> bytes:
         """Return the CPUs that can be exclusive, whether they are or not."""
         _parse("GetAllocatableResources", request, pb.AllocatableResourcesRequest())
-        return pb.AllocatableResourcesResponse(cpu_ids=list(self._read().allocatable)).SerializeToString()
+        return pb.AllocatableResourcesResponse(cpu_ids=list(self._read().policy.allocatable)).SerializeToString()
 
     def get_pod(self, request: bytes) -> bytes:
         """Return one pod, by its name and namespace."""
         wanted = pb.GetPodResourcesRequest()
         _parse("Get", request, wanted)
-        held = self._read()
-        for pod in held.pods:
+        node = self._read()
+        for pod in node.pods:
             if (pod.name, pod.namespace) == (wanted.pod_name, wanted.pod_namespace):
-                found = _pod_resources(pod, held.state)
+                found = _pod_resources(pod, node.state)
                 return pb.GetPodResourcesResponse(pod_resources=found).SerializeToString()
         said = f"pod {wanted.pod_name} in namespace {wanted.pod_namespace} not found"
         raise CallError("Get", Code.NOT_FOUND, said)

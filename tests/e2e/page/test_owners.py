@@ -88,5 +88,5 @@ def test_refusal_that_nothing_helps_is_explained_too(open_page: Callable[..., Ta
         tab.until("document.querySelector('#refusals .fixes')")
         said = text(tab, "#refusals")
         assert "needs 2 CPUs; none can be given" in said
-        assert "neither fewer CPUs nor the end of one container helps" in said
+        assert "no single change is enough" in said
         assert "What would help" not in said

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 
+from pinfold.core.admission import WHOLE
+from pinfold.core.advice import advise
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry, Subject
-from pinfold.core.explain import advise
 from pinfold.core.explanation import (
     NOT_KEPT,
     Explanation,
@@ -14,7 +15,6 @@ from pinfold.core.explanation import (
     decides_on,
     decision_fields,
     explain_entry,
-    fixes_of,
     why_shared,
 )
 from pinfold.core.planner import make_plan
@@ -33,11 +33,12 @@ def explained(*pods: Pod, config: Config = SINGLE) -> Explanation:
     plan = make_plan(pods, NODES, config)
     outcome = plan.outcomes[-1]
     container = outcome.pod.all_containers[-1]
-    cpus, steps = outcome.cpus(container), outcome.trace(container).steps
+    cpus, traces = outcome.cpus(container), outcome.traces()
+    steps = (traces.get(container.name) or traces[WHOLE]).steps
     found = Explanation(f"{outcome.pod.namespace}/{outcome.pod.name}/{container.name}", cpus, since=5.0)
     if outcome.refusal is not None:
-        advice = advise(plan.admitter, plan.ruler, outcome, plan.names)
-        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, fixes_of(advice))
+        advice = advise(plan.ruler, outcome, plan.names)
+        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, advice.fixes)
         return found._replace(steps=steps, refusal=refusal)
     if cpus is None:
         return found._replace(shares=why_shared(plan.admitter.policy, outcome.pod, container))

@@ -8,11 +8,11 @@ import pytest
 
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.fleet import Fleet, Outcome, Scenario, count_shards, plan_fleet
+from pinfold.core.fleet import Fleet, FleetOutcome, Scenario, count_shards, plan_fleet
 from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.presets import preset
 from pinfold.core.scheduling import Demand, Dice, Load, Ranking, Room, Scheduler, zones_needed
-from pinfold.core.shard import NodeType, ShardTask, Visit, Waiting, Workload, run_shard
+from pinfold.core.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 
 GIB = 1 << 30
 BLIND, AWARE = Scheduler.BLIND, Scheduler.AWARE
@@ -37,10 +37,10 @@ def static(policy: str = "none", *options: str, reserved: int = 2, scope: str = 
 
 def fleet_of(count: int, config: Config, *workloads: tuple[Pod, int], machine: str = TWO_NODES) -> Fleet:
     kind = NodeType("node", count, preset(machine), config)
-    return Fleet((kind,), tuple(Workload(f"w{i}", pod, replicas) for i, (pod, replicas) in enumerate(workloads)))
+    return Fleet((kind,), tuple(FleetWorkload(f"w{i}", pod, replicas) for i, (pod, replicas) in enumerate(workloads)))
 
 
-def outcomes(fleet: Fleet, seed: int = 0, retries: int = 3) -> dict[Scheduler, Outcome]:
+def outcomes(fleet: Fleet, seed: int = 0, retries: int = 3) -> dict[Scheduler, FleetOutcome]:
     return {outcome.scheduler: outcome for outcome in plan_fleet(fleet, Scenario(seed=seed, retries=retries))}
 
 
@@ -81,7 +81,7 @@ def two_types(replicas: int) -> Fleet:
     machine = preset("sockets:2,cores:8,threads:2")
     whole = NodeType("whole", 1, machine, static("none", "full-pcpus-only"))
     any_ = NodeType("any", 1, machine, static())
-    return Fleet((whole, any_), (Workload("odd", guaranteed(1000), replicas),))
+    return Fleet((whole, any_), (FleetWorkload("odd", guaranteed(1000), replicas),))
 
 
 def test_a_pod_that_one_node_type_refuses_can_be_saved_on_another() -> None:
@@ -150,7 +150,7 @@ def test_a_pod_that_its_shard_has_no_room_for_goes_to_another_shard() -> None:
     # One large node among 300 small ones: it is in one of two shards, but all large pods get there.
     small = NodeType("small", 299, preset("laptop-4"), static(reserved=1))
     large = NodeType("large", 1, preset("epyc-9654-2s"), static())
-    fleet = Fleet((small, large), (Workload("big", guaranteed(30_000), 12),))
+    fleet = Fleet((small, large), (FleetWorkload("big", guaranteed(30_000), 12),))
     outcome = outcomes(fleet)[BLIND]
     assert outcome.shards == 2
     assert (outcome.placed, outcome.types[1].usage.pods) == (12, 12)

@@ -26,7 +26,7 @@ def test_the_shared_pool_and_every_assignment_are_wanted() -> None:
 
 
 def test_a_state_without_assignments_wants_the_shared_pool_alone() -> None:
-    assert wanted(State(CPUSet.of(0))) == (CPUSet.of(0), {})
+    assert wanted(State(CPUSet.of(0))) == Wanted(CPUSet.of(0), {})
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,16 @@ from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.policies.options import Options
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.presets import from_shape
-from pinfold.core.recover import recover
+from pinfold.core.recover import recover as recovered
+from pinfold.core.state import State
+from pinfold.core.topology import Topology
 from tests.property import strategies
+from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.policies.base import Kept, Policy
 
     Found = Mapping[PodUID, Mapping[str, CPUSet]]
 
@@ -32,8 +35,8 @@ def flat(found: Found) -> dict[ContainerRef, CPUSet]:
     return {ContainerRef(pod, name): cpus for pod, containers in found.items() for name, cpus in containers.items()}
 
 
-def kept_apart(policy: StaticPolicy) -> CPUSet:
-    return policy.reserved if policy.options.strict_cpu_reservation else EMPTY
+def recover(policy: Policy, found: Found) -> Kept:
+    return policy.keep(State(EMPTY, found))
 
 
 @st.composite
@@ -74,7 +77,7 @@ def test_what_is_recovered_is_sound_and_nothing_is_made_up(data: st.DataObject) 
     policy = data.draw(policies())
     found = data.draw(assignments(policy))
     state, lost = recover(policy, found)
-    assert state.check(policy.machine.topology.online, kept_apart=kept_apart(policy)) == []
+    assert state.check(policy.machine.topology.online, kept_apart=policy.kept_apart) == []
     kept = flat(state.assignments)
     assert kept | dict(lost) == flat(found)
     assert not kept.keys() & lost.keys()
@@ -129,3 +132,52 @@ def test_under_policy_none_nobody_keeps_cpus() -> None:
     state, lost = recover(policy, {A: {"app": CPUSet.of(1)}})
     assert state.assignments == {}
     assert lost == {ContainerRef(A, "app"): CPUSet.of(1)}
+
+
+WITHOUT_CPU_5 = Topology.from_rows([(cpu, cpu, cpu // 4, cpu // 4, cpu // 4) for cpu in range(8) if cpu != 5])
+SINGLE = Config("static", reserved=Reservation.of(CPUSet.of(0)), topology_policy="single-numa-node")
+
+
+def test_a_container_of_one_node_is_not_spread_over_two_when_a_cpu_goes_offline() -> None:
+    """A fresh admission refuses it too: 3 CPUs are left in node 1, and 3 in node 0."""
+    pod = pod_of(pinned(4), uid="a")
+    found = State(CPUSet.parse("0-3"), {pod.uid: {"app": CPUSet.parse("4-7")}})
+    admitter = SINGLE.build(WITHOUT_CPU_5)
+    state, lost, refusals = recovered(admitter, found, {pod.uid: pod})
+    assert lost == {ContainerRef(pod.uid, "app"): CPUSet.parse("4-7")}
+    assert refusals[pod.uid].reason == "TopologyAffinityError"
+    assert (state.shared, state.assignments) == (CPUSet.parse("0-4,6-7"), {})
+
+
+def test_a_container_that_lost_a_cpu_gets_others_within_one_node_where_they_are_free() -> None:
+    pod = pod_of(pinned(3), uid="a")
+    found = State(CPUSet.parse("0-3,7"), {pod.uid: {"app": CPUSet.parse("4-6")}})
+    state, lost, refusals = recovered(SINGLE.build(WITHOUT_CPU_5), found, {pod.uid: pod})
+    assert (len(lost), refusals) == (1, {})
+    assert state.cpus(pod.uid, "app") == CPUSet.parse("1-3")
+
+
+def test_containers_of_a_pod_that_is_not_known_share_when_they_lose_their_cpus() -> None:
+    found = State(CPUSet.parse("0-3"), {A: {"app": CPUSet.parse("4-7")}})
+    state, lost, refusals = recovered(SINGLE.build(WITHOUT_CPU_5), found, {})
+    assert (state.assignments, len(lost), refusals) == ({}, 1, {})
+
+
+def test_the_cpus_of_pods_as_a_whole_and_baselines_are_recovered() -> None:
+    whole = State(
+        CPUSet.of(0),
+        {A: {"x": CPUSet.of(1), "y": CPUSet.of(2)}, B: {"app": CPUSet.of(3)}},
+        pods={A: CPUSet.parse("1-2")},
+        baselines={B: {"app": CPUSet.of(3)}, C: {"gone": CPUSet.of(1)}},
+    )
+    state, lost = FOUR.keep(whole)
+    assert lost == {}
+    assert (state.pods, state.baselines) == (whole.pods, {B: whole.baselines[B]})
+    assert flat(state.assignments) == flat(whole.assignments)
+
+
+def test_a_pod_that_was_assigned_as_a_whole_loses_all_or_nothing() -> None:
+    found = State(EMPTY, {A: {"x": CPUSet.of(1), "y": CPUSet.of(9)}}, pods={A: CPUSet.of(1, 9)})
+    state, lost = FOUR.keep(found)
+    assert (state.pods, state.assignments) == ({}, {})
+    assert lost == flat(found.assignments)

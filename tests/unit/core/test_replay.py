@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from pinfold.core.advice import NO_ADVICE, advise
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.explain import NO_ADVICE, advise
 from pinfold.core.planner import Running
 from pinfold.core.pods import PodUID
 from pinfold.core.presets import preset
@@ -66,5 +66,5 @@ def test_a_long_trace_keeps_cpus_and_defects_but_not_every_state() -> None:
     refused = found.placements[-2]
     assert refused.refusal is not None
     assert refused.refusal.reason == "SMTAlignmentError"
-    assert advise(found.admitter, found.ruler, refused.outcome) == NO_ADVICE
-    assert advise(found.admitter, found.ruler, found.placements[0].outcome) != NO_ADVICE
+    assert advise(found.ruler, refused.outcome) == NO_ADVICE
+    assert advise(found.ruler, found.placements[0].outcome) != NO_ADVICE

@@ -7,14 +7,11 @@ import pytest
 
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine
 from pinfold.core.allocators.packed import take_packed
+from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.policies.base import Decision, trace_of
-from pinfold.core.policies.options import Options
-from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.presets import preset
 from pinfold.core.state import State
 from pinfold.core.trace import Defect, Recorder, Step, Trace
-from pinfold.errors import AdmissionError
 from tests.property.strategies import pinned, pod_of
 
 PARITY = Path(__file__).parents[3] / "docs" / "reference" / "parity.md"
@@ -95,30 +92,11 @@ def test_a_trace_tells_which_caches_were_passed_over_and_why() -> None:
     ]
 
 
-def test_a_decision_is_explained_only_when_somebody_asks() -> None:
-    calls = []
-
-    def decide(what: str, recorder: Recorder) -> None:
-        calls.append(what)
-        recorder.step(what)
-
-    decision = Decision(State.new(), None, (decide, "looked"))
-    assert calls == []
-    assert decision.trace.text() == "looked"
-    assert calls == ["looked"]
-
-
-def test_a_decision_that_took_nothing_has_an_empty_trace() -> None:
-    assert Decision(State.new()).trace == Trace()
-    assert trace_of(AdmissionError("no")) == Trace()
-
-
 @pytest.mark.parametrize("fidelity", Fidelity)
 def test_a_refusal_ends_its_trace_with_its_reason(fidelity: Fidelity) -> None:
-    machine = Machine(preset("laptop-4"), fidelity)
-    policy = StaticPolicy(machine, CPUSet.of(0), Options(full_pcpus_only=True))
-    pod = pod_of(pinned(3))
-    with pytest.raises(AdmissionError) as refusal:
-        policy.admit(policy.start(State.new()), pod, pod.containers[0])
-    last = trace_of(refusal.value).steps[-1]
-    assert (last.what, last.why) == ("refused with SMTAlignmentError", str(refusal.value))
+    config = Config("static", {"full-pcpus-only": "true"}, Reservation.of(CPUSet.of(0)), fidelity=fidelity)
+    admitter = config.build(preset("laptop-4"))
+    state, pod = admitter.policy.start(State.new()), pod_of(pinned(3))
+    refusal = admitter.admit(state, pod).refusal
+    last = admitter.explain(state, pod)["app"].steps[-1]
+    assert (last.what, last.why) == ("refused with SMTAlignmentError", str(refusal))

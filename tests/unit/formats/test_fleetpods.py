@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.core.shard import Workload
+from pinfold.core.shard import FleetWorkload
 from pinfold.errors import ParseError
 from pinfold.formats.fleetpods import MAX_WORKLOADS, parse_workloads
 from pinfold.formats.podyaml import parse_pods
@@ -51,7 +51,7 @@ def test_the_pod_is_the_one_that_podyaml_reads() -> None:
     text = owner("Deployment", "apps/v1", "")
     (found,) = parse_workloads(text).workloads
     (single,) = parse_pods(text).pods
-    assert isinstance(found, Workload)
+    assert isinstance(found, FleetWorkload)
     assert (found.pod.containers, found.pod.qos) == (single.containers, single.qos)
 
 

@@ -10,7 +10,7 @@ from pinfold.core.fleet import Fleet, Scenario, plan_fleet
 from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.presets import preset
 from pinfold.core.scheduling import Scheduler
-from pinfold.core.shard import NodeType, Workload
+from pinfold.core.shard import FleetWorkload, NodeType
 from pinfold.formats.fleetreport import FleetReport, format_json, format_table, format_yaml
 
 
@@ -21,9 +21,9 @@ def pod(cpus: int) -> Pod:
 
 def report(*schedulers: Scheduler, name: str = "small", workloads: int = 1) -> FleetReport:
     config = Config("static", reserved=Reservation(milli=2000), topology_policy="single-numa-node")
-    wanted = [Workload(f"large-{n}", pod(9), 2) for n in range(workloads)]
+    wanted = [FleetWorkload(f"large-{n}", pod(9), 2) for n in range(workloads)]
     types = (NodeType(name, 3, preset("sockets:2,cores:8"), config),)
-    fleet = Fleet(types, (*wanted, Workload("fits", pod(2), 4)))
+    fleet = Fleet(types, (*wanted, FleetWorkload("fits", pod(2), 4)))
     scenario = Scenario(schedulers or tuple(Scheduler))
     return FleetReport(fleet, scenario, plan_fleet(fleet, scenario))
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.core.reconcile import Limit
 from pinfold.errors import ConfigError
 from pinfold.node.grouperrors import GroupInUseError, KindUnavailableError
-from pinfold.node.groups import Limit, choose
+from pinfold.node.groups import choose
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -22,7 +23,8 @@ sys.path.insert(0, sys.argv[1])
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
-from pinfold.node.groups import Limit, choose
+from pinfold.core.reconcile import Limit
+from pinfold.node.groups import choose
 
 os.chdir("/")
 os.setgroups([])

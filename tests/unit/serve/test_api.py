@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import string
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,24 +19,30 @@ from hypothesis import strategies as st
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry
+from pinfold.core.events.about import Audience, PodName
+from pinfold.core.events.daemon import Warned
+from pinfold.core.events.decisions import Assigned, Refused, Released
 from pinfold.core.pods import Container, Pod, PodUID
 from pinfold.core.presets import from_shape
 from pinfold.core.state import State
-from pinfold.manager.host import Host
+from pinfold.manager.bus import Bus
 from pinfold.manager.kept import KeptWorkloads
-from pinfold.manager.loop import Loop
-from pinfold.manager.manager import Manager, Note
-from pinfold.manager.notes import Notes
+from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.node import Node
 from pinfold.manager.store import StateStore
-from pinfold.manager.workloads import Common
+from pinfold.manager.supervisor import Supervisor
+from pinfold.manager.telling import Telling
+from pinfold.manager.views import Viewer
+from pinfold.manager.workbook import Workbook
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY
-from pinfold.runtimes.simulated import SimulatedRuntime
+from pinfold.runtimes.roster import Roster
+from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
 from pinfold.serve.answers import prepare, write
 from pinfold.serve.api import API, Views
-from pinfold.serve.gauges import Reading
+from pinfold.serve.counters import Counters
 from pinfold.serve.messages import HTTPError, Peer, Request, Response, Written
-from pinfold.serve.metrics import Counters, Metrics
+from pinfold.serve.metrics import Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page
 from tests.property.strategies import guaranteed
@@ -73,46 +80,36 @@ KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-class LinkedHost(Host):
-    """A host whose processes somebody else runs, with whom it is connected or not."""
-
-    linked: tuple[str, str] = ("connected", "")
-
-    @property
-    def link(self) -> tuple[str, str]:
-        return self.linked
-
-
-class Node:
-    """A node on the simulated runtime, and the API that shows it."""
+class Stand:
+    """A node on the simulated machine, and the API that shows it."""
 
     def __init__(self, directory: Path, *, journal: bool = True) -> None:
         self.journal = Journal(directory / DIRECTORY, clock=time.time, tell=lambda _: None)
-        self.notes = Notes(io.StringIO())
+        self.bus = Bus(time.time)
         if journal:
-            self.notes.number = self.journal.last
-            self.notes.keepers.append(self.journal.append)
-        runtime = SimulatedRuntime()
-        store = StateStore(directory, ADMITTER.policy)
+            self.bus.number = self.journal.last
+            self.bus.keep(self.journal.append, Audience.JOURNAL)
+        applier, roster = SimulatedApplier(), Roster()
+        launcher = SimulatedLauncher(applier)
+        rules = Rules(ADMITTER, MACHINE, StateStore(directory, ADMITTER.policy))
         state = ADMITTER.policy.start(State.new())
-        self.manager = Manager(ADMITTER, runtime, store, state, self.notes.tell, MACHINE)
-        runtime.prepare(self.manager.wanted.shared)
+        self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
         self.manager.start()
-        self.host = LinkedHost(self.manager, runtime, self.notes, KeptWorkloads(directory), Common(directory / "logs"))
-        loop = Loop(self.manager, self.host, self.notes, 10.0)
-        self.views = Views(loop, ABOUT, self.journal)
-        self.notes.keepers.append(self.views.take)
-        metrics = Metrics(self._reading, Counters(ADMITTER, now=0.0), process=dict)
-        self.api = API(loop, self.views, metrics, Page())
+        self.node = Node(self.manager, roster, self.bus)
+        self.node.link = ("connected", "")
+        workbook = Workbook(roster, launcher, KeptWorkloads(directory), self.bus, directory / "logs")
+        self.host = Supervisor(self.node, launcher, workbook, self.bus)
+        self.views = Views(Viewer(self.node, ABOUT, {"connected"}, lambda: 0), self.bus, self.journal)
+        self.bus.keep(self.views.take, Audience.JOURNAL)
+        metrics = Metrics(self.views.look, Counters(ADMITTER, now=0.0), process=dict)
+        self.api = API(self.views, metrics, Page())
         self.manager.tell_state()
-
-    def _reading(self) -> Reading:
-        return Reading(self.manager.state, MACHINE, RESERVED, connected=self.host.link[0] == "connected")
 
     def submit(self, name: str, milli: int, namespace: str = "default") -> None:
         resources = guaranteed(milli)
         container = Container("app", resources, command=("sleep",))
-        self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,)))
+        with suppress(Refusal):
+            self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,)))
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, **headers: str) -> Response:
         asked = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -142,9 +139,10 @@ class Node:
         assert await anext(stream) == b"event: hello\nretry: 1000\ndata: {}\n\n"
         return stream  # type: ignore[no-any-return] # see above
 
-    def tell(self, *kinds: str) -> None:
-        for kind in kinds:
-            self.notes.tell(Note(kind, {"pod": "web"}))
+    def tell(self, *texts: str) -> None:
+        for text in texts:
+            self.bus.tell(Warned(text))
+        self.bus.flush()
 
     async def leave(self) -> None:
         await self.host.leave()
@@ -162,12 +160,12 @@ async def changes(stream: AsyncGenerator[bytes]) -> list[dict[str, Any]]:
 
 
 def play(
-    scenario: Callable[[Node], Coroutine[None, None, None]], directory: Path | None = None, *, journal: bool = True
+    scenario: Callable[[Stand], Coroutine[None, None, None]], directory: Path | None = None, *, journal: bool = True
 ) -> None:
     """Play a scenario on a node of its own, or on one that was before, in a directory."""
 
     async def played(place: Path) -> None:
-        node = Node(place, journal=journal)
+        node = Stand(place, journal=journal)
         try:
             await asyncio.wait_for(scenario(node), LONGEST)
         finally:
@@ -200,7 +198,12 @@ def schema_of(what: str) -> dict[str, Any]:
     return schema
 
 
-async def busy(node: Node) -> None:
+def refused_pod(name: str, reason: str, message: str) -> Refused:
+    pod = PodName("default", name, name)
+    return Refused(pod=pod, reason=reason, message=message, need="", room="", fixes=(), document={})
+
+
+async def busy(node: Stand) -> None:
     """Let somebody have CPUs, share, be refused and leave."""
     node.submit("gone", 1000)
     await node.host.delete("gone", "default")
@@ -211,7 +214,7 @@ async def busy(node: Node) -> None:
 
 @pytest.mark.parametrize("what", READ)
 def test_every_answer_is_as_its_document_says(what: str) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         if what != "explain":  # there is nobody yet
             assert differences(await node.ask(f"/api/v1/{what}", {}), schema_of(what), what) == []
         await busy(node)
@@ -233,7 +236,7 @@ QUERIES: Final = st.dictionaries(
 def test_whatever_is_asked_gets_what_the_document_says_or_a_short_reason(
     asked: list[tuple[str, dict[str, str]]],
 ) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         await busy(node)
         for what, query in asked:
             found = await node.ask(f"/api/v1/{what}", query)
@@ -249,7 +252,7 @@ def test_whatever_is_asked_gets_what_the_document_says_or_a_short_reason(
 
 @given(st.lists(TEXTS.filter(lambda part: "/" not in part), max_size=4))
 def test_whatever_the_path_there_is_an_answer_or_not_found(parts: list[str]) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         request = Request("GET", "/", {}, b"", Peer(-1, -1, -1, "x"), {}, tuple(parts))
         try:
             prepare(await node.api.handle(request))
@@ -264,7 +267,7 @@ def test_whatever_the_path_there_is_an_answer_or_not_found(parts: list[str]) -> 
 
 
 def test_pods_of_one_name_in_two_namespaces_have_their_own_explanations() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         node.submit("web", 1000, "one")
         node.submit("web", 2000, "two")
         await node.host.delete("web", "two")
@@ -276,7 +279,7 @@ def test_pods_of_one_name_in_two_namespaces_have_their_own_explanations() -> Non
 
 
 def test_without_a_journal_the_last_decisions_are_explained_all_the_same() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         await busy(node)
         for name, reason in {"web": None, "big": "UnexpectedAdmissionError"}.items():
             found = await node.ask("/api/v1/explain", {"container": name})
@@ -290,10 +293,9 @@ def test_without_a_journal_the_last_decisions_are_explained_all_the_same() -> No
 @pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
 @pytest.mark.parametrize("asked", ["web", "web/app", "default/web/app"])
 def test_a_pod_that_was_refused_as_a_whole_is_explained(asked: str, *, journal: bool) -> None:
-    async def scenario(node: Node) -> None:
-        refused = {"namespace": "default", "pod": "web", "reason": "TopologyAffinityError", "message": "no"}
-        node.notes.tell(Note("refused", refused))
-        node.notes.tell(Note("refused", {**refused, "pod": "default", "container": "web"}))  # another pod
+    async def scenario(node: Stand) -> None:
+        node.bus.tell(refused_pod("web", "TopologyAffinityError", "no"))
+        node.bus.tell(replace(refused_pod("default", "TopologyAffinityError", "no"), container="web"))  # another pod
         found = await node.ask("/api/v1/explain", {"container": asked})
         assert found["container"] == ("default/web" if asked == "web" else "default/web/app")
         assert found["why"] == "TopologyAffinityError: no"
@@ -302,11 +304,11 @@ def test_a_pod_that_was_refused_as_a_whole_is_explained(asked: str, *, journal: 
 
 
 def test_the_last_decision_is_what_is_explained_without_a_journal() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         for message in ("first", "last"):
-            node.notes.tell(Note("refused", {"namespace": "default", "pod": "a", "reason": "no", "message": message}))
-            node.notes.tell(Note("released", {"namespace": "default", "pod": "b", "container": "app"}))
-        node.notes.tell(Note("assigned", {"namespace": "default", "pod": "b", "container": "app", "cpus": "1"}))
+            node.bus.tell(refused_pod("a", "no", message))
+            node.bus.tell(Released(PodName("default", "b", "b"), "app"))
+        node.bus.tell(Assigned(PodName("default", "b", "b"), "app", CPUSet.of(1)))
         assert (await node.ask("/api/v1/explain", {"container": "a/app"}))["why"] == "no: last"
         assert (await node.ask("/api/v1/explain", {"container": "b"}))["cpus"] == "1"
 
@@ -315,7 +317,7 @@ def test_the_last_decision_is_what_is_explained_without_a_journal() -> None:
 
 @pytest.mark.parametrize("what", ["history", "at"])
 def test_what_is_read_from_the_journal_is_written_where_it_is_read(what: str) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         await busy(node)
         assert isinstance((await node.get(f"/api/v1/{what}")).data, Written)
 
@@ -335,18 +337,18 @@ def test_what_is_written_piece_by_piece_is_what_would_be_written_at_once(data: d
 
 
 def test_a_daemon_is_ready_while_it_is_connected_and_says_why_not() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         assert (await node.get("/readyz")).content == b"ok\n"
-        node.host.linked = ("registered", "containerd 2.0\nand\tmore" + "!" * 1000)
+        node.node.link = ("registered", "containerd 2.0\nand\tmore" + "!" * 1000)
         with pytest.raises(HTTPError, match=r"is registered: containerd 2\.0 and more!") as refused:
             await node.get("/readyz")
         assert (refused.value.status, refused.value.reason) == (503, "NotReady")
         assert len(str(refused.value)) <= 200
         assert (await node.get("/healthz")).content == b"ok\n"
-        node.host.linked = ("closed", "")
+        node.node.link = ("closed", "")
         with pytest.raises(HTTPError, match=r"is closed$"):
             await node.get("/readyz")
-        node.host.linked = ("connected", "")
+        node.node.link = ("connected", "")
         assert (await node.get("/readyz")).status == 200
 
     play(scenario)
@@ -355,7 +357,7 @@ def test_a_daemon_is_ready_while_it_is_connected_and_says_why_not() -> None:
 def test_decisions_are_known_again_after_a_restart(tmp_path: Path) -> None:
     told: list[object] = []
 
-    async def explained(node: Node) -> None:
+    async def explained(node: Stand) -> None:
         if not told:
             await busy(node)
         told.append([await node.ask("/api/v1/explain", {"container": name}) for name in ("web/app", "big/app")])
@@ -366,7 +368,7 @@ def test_decisions_are_known_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_very_many_decisions_leave_the_latest_known() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         for number in range(12_000):
             fields = {"namespace": "default", "pod": f"p{number}", "container": "app", "cpus": "1"}
             node.views.take(Entry(number + 1, 1.0, "assigned", fields))
@@ -379,47 +381,47 @@ def test_very_many_decisions_leave_the_latest_known() -> None:
 
 
 def test_a_stream_begins_with_what_comes() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         node.tell("before")
         found = await node.events(2, lambda: node.tell("one", "two"))
-        assert [event["what"] for event in found] == ["one", "two"]
+        assert [event["text"] for event in found] == ["one", "two"]
 
     play(scenario)
 
 
 @pytest.mark.parametrize("last", ["", "-1", "x", "1.5", "\N{SUPERSCRIPT TWO}", "9" * 30, "999999"])
 def test_a_number_that_cannot_be_ours_begins_with_what_comes(last: str) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         def happen() -> None:
             node.tell("one")
             asyncio.get_running_loop().call_later(0.1, node.tell, "two")  # who has missed the first is not left waiting
 
         node.tell("before")
-        assert (await node.events(1, happen, last_event_id=last))[0]["what"] == "one"
+        assert (await node.events(1, happen, last_event_id=last))[0]["text"] == "one"
 
     play(scenario)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_resuming_loses_nothing_and_repeats_nothing(counts: list[int]) -> None:
-    async def scenario(node: Node) -> None:
-        last, told = str(node.notes.number), []
+    async def scenario(node: Stand) -> None:
+        last, told = str(node.bus.number), []
         for count in counts:
             node.tell(*["happened"] * count)
             told += [event["number"] for event in await node.events(count, last_event_id=last)]
             last = str(told[-1])
-        assert told == [entry.number for entry in node.notes.after(0) if entry.what == "happened"]
+        assert told == [entry.number for entry in node.bus.after(0) if entry.fields.get("text") == "happened"]
 
     play(scenario)
 
 
 def test_what_memory_no_longer_has_comes_from_the_journal(tmp_path: Path) -> None:
-    async def before(node: Node) -> None:
+    async def before(node: Stand) -> None:
         node.tell(*["old"] * 5)
 
-    async def after(node: Node) -> None:
+    async def after(node: Stand) -> None:
         node.tell(*["new"] * 2500)  # more than is kept in memory
-        kept = [entry.number for entry in node.journal.entries() if entry.what in {"old", "new"}]
+        kept = [entry.number for entry in node.journal.entries() if entry.fields.get("text") in {"old", "new"}]
         last = kept[1]
         found = await node.events(len(kept) - 2, last_event_id=str(last))
         assert [event["number"] for event in found] == kept[2:]
@@ -429,13 +431,13 @@ def test_what_memory_no_longer_has_comes_from_the_journal(tmp_path: Path) -> Non
 
 
 def test_much_that_was_missed_comes_in_pieces_and_whole(tmp_path: Path) -> None:
-    async def before(node: Node) -> None:
+    async def before(node: Stand) -> None:
         for _ in range(300):
-            node.notes.tell(Note("old", {"pod": "web", "text": "x" * 20_000}))
+            node.tell("x" * 20_000)
 
-    async def after(node: Node) -> None:
+    async def after(node: Stand) -> None:
         kept = [entry.number for entry in node.journal.entries() if entry.what != "state"]
-        missed, number = await node.views.missed(0, node.notes.first)
+        missed, number = await node.views.missed(0, node.bus.first)
         assert sum(map(len, missed)) < 1_100_000
         assert kept[0] < number < kept[-1]
         found = await node.events(len(kept), last_event_id="0")
@@ -446,18 +448,18 @@ def test_much_that_was_missed_comes_in_pieces_and_whole(tmp_path: Path) -> None:
 
 
 def test_states_are_not_told_to_watchers() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         def happen() -> None:
             node.manager.tell_state()
             node.tell("one")
 
-        assert [event["what"] for event in await node.events(1, happen)] == ["one"]
+        assert [event["text"] for event in await node.events(1, happen)] == ["one"]
 
     play(scenario)
 
 
 def test_what_all_watchers_get_is_written_once_and_comes_together() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         streams = [await node.stream() for _ in range(20)]
         waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
         await asyncio.sleep(0)  # now they wait
@@ -472,34 +474,34 @@ def test_what_all_watchers_get_is_written_once_and_comes_together() -> None:
 
 
 def test_watchers_that_have_fallen_apart_all_get_everything() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         streams = [await node.stream() for _ in range(10)]
         seen: list[list[object]] = [[] for _ in streams]
         for turn in range(10):
             node.tell("happened", "happened")
             for stream, mine in zip(streams[turn % 3 :: 3], seen[turn % 3 :: 3], strict=True):
                 mine += [event["number"] for event in await changes(stream)]
-        last = node.notes.number
+        last = node.bus.number
         for stream, mine in zip(streams, seen, strict=True):
             while not mine or mine[-1] != last:
                 mine += [event["number"] for event in await changes(stream)]
-            assert mine == [entry.number for entry in node.notes.after(0) if entry.what == "happened"]
+            assert mine == [entry.number for entry in node.bus.after(0) if entry.fields.get("text") == "happened"]
             await stream.aclose()
 
     play(scenario)
 
 
 def test_a_watcher_that_was_slow_gets_from_the_journal_what_memory_no_longer_has() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: Stand) -> None:
         stream = await node.stream()
         node.tell("first")
         found = await changes(stream)
         node.tell(*["happened"] * 5000)
-        while found[-1]["number"] != node.notes.number:
+        while found[-1]["number"] != node.bus.number:
             more = await changes(stream)
             assert len(more) <= 100  # a piece is no larger, however much there is
             found += more
-        kept = [entry.number for entry in node.journal.entries() if entry.what in {"first", "happened"}]
+        kept = [entry.number for entry in node.journal.entries() if entry.fields.get("text") in {"first", "happened"}]
         assert [event["number"] for event in found] == kept
 
     play(scenario)

@@ -15,15 +15,23 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.events.about import PodName
+from pinfold.core.events.daemon import RuntimeLinked
+from pinfold.core.events.decisions import Released
+from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
+from pinfold.core.events.repairs import LostUpdate
+from pinfold.core.events.running import RanUnpinned, Started
 from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
 from pinfold.core.presets import preset
 from pinfold.core.reconcile import Drift, wanted
+from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
-from pinfold.errors import ConfigError
+from pinfold.errors import AdmissionError, ConfigError
 from pinfold.formats.openmetrics import Kind, Sample, choose
 from pinfold.serve import metricstable as rows
+from pinfold.serve.counters import Counters
 from pinfold.serve.gauges import process_values
-from pinfold.serve.metrics import Counters, Metrics, Reading
+from pinfold.serve.metrics import Metrics
 from pinfold.serve.metricstable import TABLE, Metric, check_prefix, document
 from tests.property.strategies import guaranteed, pinned, pod_of
 
@@ -48,15 +56,15 @@ class Node:
         self.admitter = config.build(machine)
         self.state = self.admitter.policy.start(State.new())
         self.counters = Counters(self.admitter, now=100.0)
-        self.metrics = Metrics(self.reading, self.counters, process=dict)
+        self.metrics = Metrics(self.snapshot, self.counters, process=dict)
 
-    def reading(self) -> Reading:
-        return Reading(self.state, self.machine, getattr(self.admitter.policy, "reserved", EMPTY))
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.machine, self.admitter.policy, self.state)
 
     def admit(self, pod: Pod, *, ok: bool = True) -> Admission:
         before = self.state
         admission = self.admitter.admit(before, pod)
-        self.counters.admitted(pod, before, admission, 0.003, ok=ok)
+        self.counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.003, ok=ok))
         if admission.refusal is None and ok:
             self.state = admission.state
         return admission
@@ -65,10 +73,10 @@ class Node:
         refs = [pod.ref(container) for container in pod.all_containers]
         for ref in refs:
             self.state = self.admitter.policy.release(self.state, ref).state
-        self.counters.released(refs)
+        self.counters.hear(Left(refs))
 
     def count(self, metric: Metric, *values: str) -> float:
-        return self.counters.value(metric, *values)
+        return self.counters.tally.value(metric, *values)
 
     def seen(self) -> Mapping[str, float]:
         """Return all series of a scrape, as they are written."""
@@ -139,7 +147,7 @@ def test_no_name_is_there_twice() -> None:
 def test_the_parser_of_prometheus_reads_a_scrape(accept: str) -> None:
     node = Node(config(topology="single-numa-node"))
     node.admit(pod_of(pinned(2)))
-    kind, body = Metrics(node.reading, node.counters).scrape(accept)
+    kind, body = Metrics(node.snapshot, node.counters).scrape(accept)
     parse = parse_openmetrics if "openmetrics" in kind else parse_prometheus
     families = list(parse(body.decode()))
     assert len(families) == len(TABLE)
@@ -150,7 +158,7 @@ def test_the_parser_of_prometheus_reads_a_scrape(accept: str) -> None:
 
 def test_prefix_changes_the_names_that_the_kubelet_has_too_and_no_others() -> None:
     node = Node()
-    found = written(Metrics(node.reading, node.counters, prefix="node_", process=dict).scrape()[1].decode())
+    found = written(Metrics(node.snapshot, node.counters, prefix="node_", process=dict).scrape()[1].decode())
     assert found["node_cpu_manager_pinning_requests_total"] == 0
     assert "pinfold_overlap_seconds_total" in found
     assert not any(name.startswith("kubelet_") for name in found)
@@ -244,7 +252,7 @@ def test_what_is_left_is_described_by_its_largest_piece_and_by_how_broken_it_is(
 def test_names_in_labels_cannot_break_the_format() -> None:
     node = Node()
     hostile = 'x"} 1\nkubelet_evil_total 7\n# EOF\\'
-    metrics = Metrics(lambda: node.reading()._replace(runtime=hostile), node.counters, process=dict)
+    metrics = Metrics(lambda: node.snapshot()._replace(runtime=hostile), node.counters, process=dict)
     for accept in ("", "application/openmetrics-text"):
         body = metrics.scrape(accept)[1].decode()
         parse = parse_openmetrics if accept else parse_prometheus
@@ -377,7 +385,9 @@ def test_pod_whose_containers_come_one_by_one_is_counted_as_if_it_came_at_once()
             bit_by_bit.admit(pod_of(*whole.containers[:end], uid=whole.uid))
         same = [metric for metric in TABLE if metric.kind is Kind.COUNTER]
         for metric in same:
-            assert list(at_once.counters.samples(metric)) == list(bit_by_bit.counters.samples(metric)), metric.name
+            assert list(at_once.counters.tally.samples(metric)) == list(bit_by_bit.counters.tally.samples(metric)), (
+                metric.name
+            )
 
 
 def test_pod_that_is_refused_again_is_another_request() -> None:
@@ -416,7 +426,7 @@ def test_pod_with_cpus_as_a_whole_is_counted_as_the_references() -> None:
 
 def test_another_configuration_counts_by_its_own_rules() -> None:
     node = Node()
-    node.counters.reconfigured(config(options={"full-pcpus-only": "true"}).build(MACHINE))
+    node.counters.hear(Configured(config(options={"full-pcpus-only": "true"}).build(MACHINE)))
     node.admit(pod_of(pinned(2)))
     assert node.count(rows.ALIGNED, "container", "physical_cpu") == 1
 
@@ -426,19 +436,23 @@ def test_another_configuration_counts_by_its_own_rules() -> None:
 APP, OTHER = ContainerRef(PodUID("p1"), "app"), ContainerRef(PodUID("p2"), "app")
 STATE = State(CPUSet.parse("0-3,6-15"), {APP.pod: {"app": CPUSet.of(4)}, OTHER.pod: {"app": CPUSet.of(5)}})
 WANT = wanted(STATE)
+POOL = Drift(None, STATE.shared, CPUSet.parse("0-4,6-15"))
+WEB = PodName("default", "web", "1a2b")
 
 
 def test_look_that_finds_nothing_counts_nothing() -> None:
     node = Node()
-    node.counters.looked(WANT, [], [], now=110.0)
-    assert not any(sample.value for sample in node.counters.samples(rows.DRIFT_REPAIRS) if isinstance(sample, Sample))
+    node.counters.hear(Looked(WANT, [], [], 110.0))
+    assert not any(
+        sample.value for sample in node.counters.tally.samples(rows.DRIFT_REPAIRS) if isinstance(sample, Sample)
+    )
     assert node.count(rows.OVERLAP) == 0
 
 
 @pytest.mark.parametrize(
     ("drift", "cause", "seconds"),
     [
-        (Drift(None, STATE.shared, CPUSet.parse("0-4,6-15")), "pool", 10),
+        (POOL, "pool", 10),
         (Drift(None, STATE.shared, CPUSet.parse("0-2,6-15")), "pool", 0),
         (Drift(APP, CPUSet.of(4), CPUSet.of(4, 5)), "exclusive", 10),
         (Drift(APP, CPUSet.of(4), CPUSet.of(4, 6)), "exclusive", 0),
@@ -451,9 +465,9 @@ def test_repaired_drift_is_counted_by_cause_and_overlap_from_the_look_before(
     drift: Drift, cause: str, seconds: float
 ) -> None:
     node = Node()
-    node.counters.looked(WANT, [], [], now=110.0)
-    node.counters.looked(WANT, [drift], [], now=120.0)
-    node.counters.looked(WANT, [], [], now=130.0)
+    node.counters.hear(Looked(WANT, [], [], 110.0))
+    node.counters.hear(Looked(WANT, [drift], [], 120.0))
+    node.counters.hear(Looked(WANT, [], [], 130.0))
     assert node.count(rows.DRIFT_REPAIRS, cause) == 1
     assert node.count(rows.OVERLAP) == seconds
     assert node.counters.drift_left == 0
@@ -463,30 +477,38 @@ def test_overlap_that_cannot_be_repaired_goes_on_being_counted() -> None:
     node = Node()
     drift = Drift(None, STATE.shared, CPUSet.parse("0-15"))
     for now in (105.0, 110.0, 115.0):
-        node.counters.looked(WANT, [drift], [drift], now=now)
+        node.counters.hear(Looked(WANT, [drift], [drift], now))
     assert node.count(rows.OVERLAP) == 15
     assert node.count(rows.DRIFT_REPAIRS, "pool") == 0
     assert node.seen()["pinfold_drift_unrepaired"] == 1
 
 
-def test_causes_and_reasons_nobody_knows_make_no_series_of_their_own() -> None:
+def test_a_reason_that_is_not_in_the_table_makes_no_series_of_its_own() -> None:
+    class OddError(AdmissionError):
+        reason = "x" * 1000
+
     node = Node()
     before = node.seen().keys()
-    node.counters.drift("x" * 1000)
-    node.counters.drift("lost_update")
-    assert node.count(rows.DRIFT_REPAIRS, "other") == 1
-    assert node.count(rows.DRIFT_REPAIRS, "lost_update") == 1
+    pod = pod_of(pinned(2))
+    admission = node.admitter.admit(node.state, pod)._replace(refusal=OddError("no"))
+    node.counters.hear(Judged(pod=pod, before=node.state, admission=admission, seconds=0.003))
+    assert node.count(rows.REFUSALS, "other") == 1
     assert node.seen().keys() == before
 
 
 def test_saves_applies_and_the_rest_are_counted() -> None:
     node = Node()
-    node.counters.decided(0.0002)
-    node.counters.saved(0.004)
-    node.counters.saved(0.004, ok=False)
-    node.counters.applied(0.02)
-    node.counters.applied(20.0, ok=False)
-    node.counters.unpinned(1.5)
+    events = (
+        Decided(0.0002),
+        Saved(0.004),
+        Saved(0.004, ok=False),
+        Applied(0.02),
+        Applied(20.0, ok=False),
+        RanUnpinned(WEB, "app", 1.5),
+        LostUpdate(WEB, "app", EMPTY, EMPTY),
+    )
+    for event in events:
+        node.counters.hear(event)
     found = node.seen()
     assert found["pinfold_state_saves_total"] == 1
     assert found["pinfold_state_save_failures_total"] == 1
@@ -496,31 +518,29 @@ def test_saves_applies_and_the_rest_are_counted() -> None:
     assert found['pinfold_apply_duration_seconds_count{outcome="failed"}'] == 1
     assert found["pinfold_unpinned_seconds_total"] == 1.5
     assert found["pinfold_unpinned_containers_total"] == 1
+    assert found['pinfold_drift_repairs_total{cause="lost_update"}'] == 1
 
 
-def test_notes_of_what_no_manager_knows_are_counted() -> None:
+def test_events_that_are_not_counted_change_no_number() -> None:
     node = Node()
-    node.counters.heard("ran-unpinned", {"pod": "p", "container": "app", "seconds": 0.25})
-    node.counters.heard("ran-unpinned", {"seconds": "long"})
-    node.counters.heard("lost-update", {"pod": "p"})
-    node.counters.heard("started", {"pod": "p"})
-    assert node.count(rows.UNPINNED) == 0.25
-    assert node.count(rows.UNPINNED_CONTAINERS) == 2
-    assert node.count(rows.DRIFT_REPAIRS, "lost_update") == 1
+    before = node.seen()
+    node.counters.hear(Started(WEB, "app", 7))
+    node.counters.hear(Released(WEB, "app"))
+    assert node.seen() == before
 
 
 def test_lost_connection_is_counted_once_however_often_it_is_tried_again() -> None:
     node = Node()
     for link in ("closed", "closed", "connected", "closed", "closed", "connected", "closed"):
-        node.counters.heard("runtime", {"link": link, "detail": ""})
+        node.counters.hear(RuntimeLinked(link, ""))
     assert node.count(rows.DISCONNECTS) == 2
 
 
 def test_connection_that_has_not_come_to_its_end_cannot_be_lost() -> None:
     counters = Counters(Node().admitter, now=0.0, links={"synchronized"})
     for link in ("closed", "connected", "registered", "closed", "connected", "registered", "synchronized", "closed"):
-        counters.heard("runtime", {"link": link, "detail": ""})
-    assert counters.value(rows.DISCONNECTS) == 1
+        counters.hear(RuntimeLinked(link, ""))
+    assert counters.tally.value(rows.DISCONNECTS) == 1
 
 
 @given(st.lists(st.sampled_from(["admit", "refuse", "release", "save", "scrape", "drift"]), max_size=12))
@@ -536,10 +556,10 @@ def test_what_is_kept_between_scrapes_is_what_would_be_written_anew(steps: list[
             case "release":
                 node.release(pod)
             case "save":
-                node.counters.saved(0.001)
+                node.counters.hear(Saved(0.001))
             case "drift":
-                node.counters.drift("pool")
+                node.counters.hear(Looked(WANT, [POOL], [], 1.0))
         for accept in ("text/plain", "application/openmetrics-text"):
-            anew = Metrics(node.reading, node.counters, process=dict)
+            anew = Metrics(node.snapshot, node.counters, process=dict)
             assert node.metrics.scrape(accept) == anew.scrape(accept)
             assert anew.scrape(accept)[1].decode() == choose(accept)[1](anew.families())

@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import Pod, PodUID
 from pinfold.core.presets import preset
+from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
 from pinfold.serve.limits import Rate
-from pinfold.serve.podresources import RATE, Held, PodResources, limited
+from pinfold.serve.podresources import RATE, PodResources, limited
 from tests.property.strategies import guaranteed, pinned, pod_of
 from tests.unit.grpc import ends
 from tests.unit.grpc.ends import SECONDS, calling, run
@@ -40,11 +41,11 @@ ADMITTER = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(MACHINE
 LIST, ALLOCATABLE, GET = (f"/v1.PodResourcesLister/{name}" for name in ("List", "GetAllocatableResources", "Get"))
 
 
-def held_after(*pods: Pod) -> Held:
+def held_after(*pods: Pod) -> Snapshot:
     state = ADMITTER.policy.start(State.new())
     for pod in pods:
         state = ADMITTER.admit(state, pod).state
-    return Held(pods, state, MACHINE.online - CPUSet.of(0))
+    return Snapshot(MACHINE, ADMITTER.policy, state, pods)
 
 
 NODE = held_after(
@@ -54,7 +55,7 @@ NODE = held_after(
 
 
 def serving(
-    directory: Path, read: Callable[[], Held] = lambda: NODE, rate: Rate = RATE
+    directory: Path, read: Callable[[], Snapshot] = lambda: NODE, rate: Rate = RATE
 ) -> AbstractAsyncContextManager[Site]:
     return ends.serving(directory, limited(PodResources(read).methods, rate))
 
@@ -108,7 +109,10 @@ def test_pod_with_cpus_as_a_whole_lists_them_and_only_the_parts_that_are_somebod
     state = State(CPUSet.of(0), {pod.uid: {"own": CPUSet.of(1, 5), "app": CPUSet.of(2)}}, {pod.uid: CPUSet.of(1, 2, 5)})
 
     async def test() -> None:
-        async with serving(tmp_path, lambda: Held([pod], state, EMPTY)) as site, calling(site) as channel:
+        async with (
+            serving(tmp_path, lambda: Snapshot(MACHINE, ADMITTER.policy, state, [pod])) as site,
+            calling(site) as channel,
+        ):
             (found,) = (await list_pods(channel)).pod_resources
         assert list(found.cpu_ids) == [1, 2, 5]
         assert {c.name: list(c.cpu_ids) for c in found.containers} == {"own": [1, 5], "app": []}
@@ -128,10 +132,10 @@ def test_answers_are_field_exact() -> None:
     state = State(CPUSet.of(0), {pod.uid: own}, {pod.uid: CPUSet.of(1, 2, 5)})
     containers = field(3, field(1, b"own") + field(3, b"\1\5")) + field(3, field(1, b"app"))
     expected = field(1, field(1, b"w") + field(2, b"ns") + containers + field(4, b"\1\2\5"))
-    served = PodResources(lambda: Held([pod], state, CPUSet.parse("1-3")))
+    served = PodResources(lambda: Snapshot(MACHINE, ADMITTER.policy, state, [pod]))
     assert served.list_pods(b"") == expected
     assert served.get_pod(field(1, b"w") + field(2, b"ns")) == expected
-    assert served.get_allocatable(b"") == field(2, b"\1\2\3")
+    assert served.get_allocatable(b"") == field(2, bytes(range(1, 8)))
 
 
 def test_allocatable_is_everything_but_the_reserved_cpus_whether_taken_or_not(tmp_path: Path) -> None:
@@ -219,7 +223,10 @@ def test_large_answer_comes_whole(tmp_path: Path) -> None:
     pods = [pod_of(*(pinned(0, f"c{n}") for n in range(10)), uid=f"pod-{n:05}") for n in range(2000)]
 
     async def test() -> None:
-        async with serving(tmp_path, lambda: Held(pods, State(CPUSet.of(0)), EMPTY)) as site, calling(site) as channel:
+        async with (
+            serving(tmp_path, lambda: Snapshot(MACHINE, ADMITTER.policy, State(CPUSet.of(0)), pods)) as site,
+            calling(site) as channel,
+        ):
             reply = await list_pods(channel)
         assert reply.ByteSize() > 100_000
         assert [pod.name for pod in reply.pod_resources] == [pod.name for pod in pods]

@@ -1,72 +1,82 @@
-"""What a policy is: the Policy protocol and the Decision it returns."""
+"""What a policy is: the Policy protocol and the values it returns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-from pinfold.core.trace import Recorder, Trace
-from pinfold.errors import AdmissionError
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.hints import Hints
     from pinfold.core.pods import Container, ContainerRef, Pod
     from pinfold.core.state import State
-
-    # What was decided by and with: the function and its arguments, to be called once more with a recorder.
-    Retake = tuple[Callable[..., object], *tuple[object, ...]]
-
-
-class Decision:
-    """The next State and why. *cpus* are the container's exclusive CPUs, None if it has none of its own."""
-
-    __slots__ = ("_retake", "before", "cpus", "state")
-
-    def __init__(self, state: State, cpus: CPUSet | None = None, retake: Retake | None = None) -> None:
-        self.state = state
-        self.cpus = cpus
-        self._retake = retake
-        self.before: Retake | None = None
-        """What was asked before the policy was: the Topology Manager's part of the Trace."""
-
-    @property
-    def trace(self) -> Trace:
-        """The steps that were taken: the decision is taken once more to find out, so that nobody else pays for it."""
-        return _retaken(self.before, self._retake)
-
-    def __repr__(self) -> str:
-        return f"Decision(cpus={self.cpus!r}, state={self.state!r})"
+    from pinfold.core.trace import Defect, Recorder
+    from pinfold.errors import AdmissionError
 
 
-def trace_of(refusal: AdmissionError) -> Trace:
-    """Return the steps that were taken before a request was refused."""
-    return _retaken(refusal.before, refusal.retake)
+class Decision(NamedTuple):
+    """The next State. *cpus* are the container's exclusive CPUs, None if it has none of its own."""
+
+    state: State
+    cpus: CPUSet | None = None
+    refusal: AdmissionError | None = None
+    """A refusal that changes the State nevertheless: only the reference has one. All others are raised."""
 
 
-def _retaken(*retakes: Retake | None) -> Trace:
-    recorder = Recorder()
-    for retake in retakes:
-        if retake is not None:
-            decide, *inputs = retake
-            try:
-                decide(*inputs, recorder)
-            except AdmissionError as refusal:
-                recorder.step(f"refused with {refusal.reason}", 0, str(refusal))
-    return recorder.trace()
+class Kept(NamedTuple):
+    """A State that fits, and the Assignments that could not be part of it."""
+
+    state: State
+    lost: Mapping[ContainerRef, CPUSet]
 
 
 class Policy(Protocol):
-    """Decides which CPUs a container gets. The same inputs always give the same Decision."""
+    """Decides which CPUs a container gets. The same inputs always give the same Decision.
+
+    A *recorder* is told the steps of the decision; it changes none of them.
+    """
 
     @property
     def name(self) -> str:
         """The policy's name, as users write it."""
         ...
 
+    @property
+    def reserved(self) -> CPUSet:
+        """The CPUs that no container gets for itself."""
+        ...
+
+    @property
+    def allocatable(self) -> CPUSet:
+        """The CPUs that containers can ever have for themselves."""
+        ...
+
+    @property
+    def kept_apart(self) -> CPUSet:
+        """The reserved CPUs that are not part of the shared pool either."""
+        ...
+
+    @property
+    def pod_level(self) -> bool:
+        """Whether pods with pod-level resources get exclusive CPUs (the gate `PodLevelResourceManagers`)."""
+        ...
+
+    @property
+    def defects(self) -> tuple[tuple[Defect, str], ...]:
+        """What the reference gets wrong with this policy on this machine, for any request."""
+        ...
+
+    def request(self, pod: Pod, container: Container) -> int:
+        """Return how many CPUs the container must have for itself; 0 puts it into the shared pool."""
+        ...
+
     def start(self, state: State) -> State:
-        """Return the State to begin with: the one that was found (without CPUs: none was), if it fits this node."""
+        """Return the State to begin with: *state* if it fits this node; one without CPUs becomes the first State."""
+        ...
+
+    def keep(self, found: State) -> Kept:
+        """Return a sound State with as much of a State that does not fit as the rules allow."""
         ...
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:
@@ -77,11 +87,20 @@ class Policy(Protocol):
         """Return the NUMA nodes on which all containers of the pod could be together."""
         ...
 
-    def admit(self, state: State, pod: Pod, container: Container, affinity: int | None = None) -> Decision:
-        """Give the container its CPUs, on the NUMA nodes of the mask *affinity* if it can be; or raise why not."""
+    def admit(
+        self,
+        state: State,
+        pod: Pod,
+        container: Container,
+        affinity: int | None = None,
+        recorder: Recorder | None = None,
+    ) -> Decision:
+        """Give the container its CPUs, near the NUMA nodes of the mask *affinity*; or raise why not."""
         ...
 
-    def admit_pod(self, state: State, pod: Pod, affinity: int | None = None) -> Decision:
+    def admit_pod(
+        self, state: State, pod: Pod, affinity: int | None = None, recorder: Recorder | None = None
+    ) -> Decision:
         """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
         ...
 

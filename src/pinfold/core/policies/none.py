@@ -1,25 +1,40 @@
-"""Policy `none`: nobody gets exclusive CPUs; no account of CPUs is kept."""
+"""Policy `none`: no container gets exclusive CPUs; no account of CPUs is kept."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.policies.base import Decision
+from pinfold.core.cpuset import EMPTY
+from pinfold.core.policies.base import Decision, Kept
+from pinfold.core.state import State
 
 if TYPE_CHECKING:
     from pinfold.core.hints import Hints
     from pinfold.core.pods import Container, ContainerRef, Pod
-    from pinfold.core.state import State
+    from pinfold.core.trace import Defect, Recorder
 
 
 class NonePolicy:
     """Leaves everything as it is."""
 
     name: Final = "none"
+    reserved: Final = EMPTY
+    allocatable: Final = EMPTY
+    kept_apart: Final = EMPTY
+    pod_level: Final = False
+    defects: Final[tuple[tuple[Defect, str], ...]] = ()
+
+    def request(self, pod: Pod, container: Container) -> int:  # noqa: ARG002 - the protocol
+        """Return 0: every container shares."""
+        return 0
 
     def start(self, state: State) -> State:
         """Return the State as it was found."""
         return state
+
+    def keep(self, found: State) -> Kept:
+        """Return a State without Assignments: all of them are lost."""
+        return Kept(State.new(), dict(found.flat()))
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:  # noqa: ARG002 - the protocol
         """Return None: the container may be anywhere."""
@@ -29,11 +44,24 @@ class NonePolicy:
         """Return None: the pod may be anywhere."""
         return None
 
-    def admit(self, state: State, pod: Pod, container: Container, affinity: int | None = None) -> Decision:  # noqa: ARG002 - the protocol
+    def admit(
+        self,
+        state: State,
+        pod: Pod,  # noqa: ARG002 - the protocol
+        container: Container,  # noqa: ARG002
+        affinity: int | None = None,  # noqa: ARG002
+        recorder: Recorder | None = None,  # noqa: ARG002
+    ) -> Decision:
         """Admit without giving anything."""
         return Decision(state)
 
-    def admit_pod(self, state: State, pod: Pod, affinity: int | None = None) -> Decision:  # noqa: ARG002 - the protocol
+    def admit_pod(
+        self,
+        state: State,
+        pod: Pod,  # noqa: ARG002 - the protocol
+        affinity: int | None = None,  # noqa: ARG002
+        recorder: Recorder | None = None,  # noqa: ARG002
+    ) -> Decision:
         """Admit without giving anything."""
         return Decision(state)
 

@@ -12,7 +12,8 @@ from pinfold.core.cpuhints import cpu_hints, hints_for_assigned
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.hints import UNSATISFIABLE
 from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
-from pinfold.core.policies.base import Decision
+from pinfold.core.policies.base import Decision, Kept
+from pinfold.core.policies.keeping import keep_what_fits
 from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
@@ -99,8 +100,13 @@ class StaticPolicy:
         return self.machine.topology.online - self.reserved
 
     @property
+    def kept_apart(self) -> CPUSet:
+        """The reserved CPUs that strict-cpu-reservation keeps out of the shared pool."""
+        return self.reserved if self.options.strict_cpu_reservation else EMPTY
+
+    @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
-        """What the reference gets wrong with these options on this machine, whatever is asked."""
+        """What the reference gets wrong with these options on this machine, for any request."""
         recorder = Recorder()
         if self._exact and self.options.full_pcpus_only:
             note_core_size(recorder, self.machine)
@@ -111,13 +117,17 @@ class StaticPolicy:
         strict = self.options.strict_cpu_reservation
         return validate(state, online=self.machine.topology.online, reserved=self.reserved, strict=strict)
 
-    def assignable(self, state: State) -> CPUSet:
-        """Return the CPUs that can be given now: the shared ones that are not reserved."""
-        return state.shared - self.reserved
+    def keep(self, found: State) -> Kept:
+        """Return a sound State with as much of a State that does not fit as the rules allow."""
+        return keep_what_fits(found, self.start(State.new()).shared, self.reserved)
+
+    def request(self, pod: Pod, container: Container) -> int:
+        """Return how many CPUs the container must have for itself; 0 puts it into the shared pool."""
+        return exclusive_cpus(pod, container, pod_level=self.pod_level)
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:
         """Return the NUMA nodes on which the container could be; None if it needs no CPUs of its own."""
-        need = exclusive_cpus(pod, container, pod_level=self.pod_level)
+        need = self.request(pod, container)
         if not need:
             return None
         cpus = state.cpus(pod.uid, container.name)
@@ -132,7 +142,7 @@ class StaticPolicy:
             return None
         for container in pod.all_containers if pod.uid in state.assignments else ():
             cpus = state.cpus(pod.uid, container.name)
-            if cpus is not None and len(cpus) != exclusive_cpus(pod, container, pod_level=self.pod_level):
+            if cpus is not None and len(cpus) != self.request(pod, container):
                 return UNSATISFIABLE
         assigned = state.cpus_of_pod(pod.uid)
         if len(assigned) == need:
@@ -151,7 +161,14 @@ class StaticPolicy:
         by_socket = self.options.align_by_socket
         return hints_for_assigned(self.machine.topology, cpus.mask, need, align_by_socket=by_socket)
 
-    def admit(self, state: State, pod: Pod, container: Container, affinity: int | None = None) -> Decision:
+    def admit(
+        self,
+        state: State,
+        pod: Pod,
+        container: Container,
+        affinity: int | None = None,
+        recorder: Recorder | None = None,
+    ) -> Decision:
         """Give the container its CPUs, near the NUMA nodes of the mask *affinity* if there is one."""
         count = exclusive_cpus(pod, container, pod_level=self.pod_level)
         if not count:
@@ -160,21 +177,12 @@ class StaticPolicy:
         cpus = containers.get(container.name) if containers else None
         if cpus is not None:
             return Decision(_with(state, state.shared, state.assignments, _reusable(state, pod, container, cpus)), cpus)
-        return self._assign(state, pod, container, count, affinity)
-
-    def _assign(self, state: State, pod: Pod, container: Container, count: int, affinity: int | None) -> Decision:
         reusable, held = self._reusable_now(state, pod, container)
-        retake = (self._choose, state, count, affinity, reusable, held)
-        try:
-            cpus = CPUSet(self._choose(state, count, affinity, reusable))
-        except AdmissionError as refusal:
-            refusal.retake = retake
-            raise
-        containers = state.assignments.get(pod.uid)
+        cpus = CPUSet(self._choose(state, count, affinity, reusable, held, recorder))
         mine = {**containers, container.name: cpus} if containers else {container.name: cpus}
         assignments = {**state.assignments, pod.uid: mine}
         shared = CPUSet(state.shared.mask & ~cpus.mask)
-        return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus, retake)
+        return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus)
 
     def _reusable_now(self, state: State, pod: Pod, container: Container) -> tuple[int, int]:
         """Return the CPUs of finished init containers that can be used again, and those that others of the pod hold.
@@ -279,24 +287,23 @@ class StaticPolicy:
         if count > free:
             raise SMTAlignmentError(count, per_core, free)
 
-    def admit_pod(self, state: State, pod: Pod, affinity: int | None = None) -> Decision:
+    def admit_pod(
+        self, state: State, pod: Pod, affinity: int | None = None, recorder: Recorder | None = None
+    ) -> Decision:
         """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
         count = exclusive_pod_cpus(pod, pod_level=self.pod_level) if pod.resources is not None else 0
         if not count:
             return Decision(state)
         known = state.pods.get(pod.uid)
-        if known is not None:
-            return Decision(state, known, (self._note_restart,))
-        retake = (self._assign_pod, state, pod, count, affinity)
-        try:
-            return Decision(*self._assign_pod(state, pod, count, affinity), retake)
-        except AdmissionError as refusal:
-            refusal.retake = retake
-            raise
+        if known is None:
+            return self._assign_pod(state, pod, count, affinity, recorder)
+        if recorder is not None:
+            self._record_restart(recorder)
+        return Decision(state, known)
 
     def _assign_pod(
-        self, state: State, pod: Pod, count: int, affinity: int | None, recorder: Recorder | None = None
-    ) -> tuple[State, CPUSet]:
+        self, state: State, pod: Pod, count: int, affinity: int | None, recorder: Recorder | None
+    ) -> Decision:
         check_budget(pod, count)
         cpus = CPUSet(self._choose(state, count, affinity, 0, 0, recorder))
         pods = {**state.pods, pod.uid: cpus}
@@ -304,15 +311,15 @@ class StaticPolicy:
         try:
             parts = divide(pod, cpus.mask, partial(self.take, recorder=recorder))
         except AdmissionError as refusal:
-            if self._exact:
-                # differs: only the reference keeps the CPUs of a pod that it has refused.
-                refusal.left = State(shared, state.assignments, pods, state.baselines)
-                if recorder is not None:
-                    recorder.defect(Defect.REFUSED_POD_KEEPS_CPUS, f"CPUs {cpus} stay with the refused pod {pod.name}")
-            raise
-        return State(shared, {**state.assignments, pod.uid: parts}, pods, state.baselines), cpus
+            if not self._exact:
+                raise
+            # differs: only the reference keeps the CPUs of a pod that it has refused.
+            if recorder is not None:
+                recorder.defect(Defect.REFUSED_POD_KEEPS_CPUS, f"CPUs {cpus} stay with the refused pod {pod.name}")
+            return Decision(State(shared, state.assignments, pods, state.baselines), None, refusal)
+        return Decision(State(shared, {**state.assignments, pod.uid: parts}, pods, state.baselines), cpus)
 
-    def _note_restart(self, recorder: Recorder) -> None:
+    def _record_restart(self, recorder: Recorder) -> None:
         recorder.step("kept the pod's CPUs", 0, "it has been admitted before")
         if self._exact:
             recorder.defect(Defect.POD_NOT_RESTARTABLE, "after a restart the reference divides the pod's CPUs anew")

@@ -8,7 +8,7 @@ const REFUSALS = 8;
 const ENTRIES = 60;
 const LONGEST = 600;
 const FIXES = 5;
-const NO_FIX = "neither fewer CPUs nor the end of one container helps";
+const NO_FIX = "no single change is enough";
 
 const who = (entry) => [entry.namespace, entry.pod, entry.container].filter(Boolean).join("/");
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.pods import ContainerRef, PodUID
-from pinfold.errors import PinfoldError
+from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
-from pinfold.runtimes.kuberoster import Roster
+from pinfold.runtimes.roster import Roster
 
 CLASSES = {"u1": "", "u2": "/burstable", "u3": ""}
 
@@ -40,7 +38,7 @@ def told(roster: Roster) -> object:
     refs = [ContainerRef(PodUID(uid), name) for uid in CLASSES for name in ("app", "log")]
     return (
         sorted(roster.live()),
-        {pod_id: (roster.pod(pod_id), roster.is_guaranteed(pod_id), roster.refs(pod_id)) for pod_id in roster.pods},
+        {pod_id: (roster.of(pod_id), roster.refs(pod_id)) for pod_id in roster.pods},
         {container_id: roster.ref(container_id) for container_id in roster.containers},
         {uid: roster.find_pods(uid) for uid in CLASSES},
         {ref: roster.find(ref) for ref in refs},
@@ -82,18 +80,53 @@ def test_a_pod_whose_sandbox_is_replaced_is_known_by_both_until_one_goes() -> No
 def test_local_memory_is_for_those_who_ask() -> None:
     roster = Roster()
     roster.replace_all([pod_of(1), pod_of(2, "u2")._replace(annotations={"pinfold.dev/local-memory": "true"})], [])
-    assert (roster.wants_local_memory("s1"), roster.wants_local_memory("s2")) == (False, True)
+    wants = [roster.wants_local_memory(ContainerRef(PodUID(uid), "app")) for uid in ("u1", "u2")]
+    assert wants == [False, True]
 
 
 def test_a_pod_with_a_wrong_annotation_shares_and_says_so_when_asked() -> None:
     roster = Roster()
     roster.replace_all([pod_of(1, movable="no")], [container_of(1)])
-    assert roster.pod("s1") is not None
-    with pytest.raises(PinfoldError, match="neither true nor false"):
-        roster.check("s1")
+    assert roster.of("s1").pod is not None
+    assert "neither true nor false" in str(roster.of("s1").wrong)
+
+
+def whole(*names: str, init: tuple[str, ...] = ()) -> Pod:
+    two = Resources(Amounts(1000, 1), Amounts(1000, 1))
+    return Pod(
+        PodUID("u1"),
+        "web",
+        init=tuple(Container(name, two) for name in init),
+        containers=tuple(Container(name, two) for name in names),
+    )
+
+
+def test_of_a_pod_that_only_the_runtime_knows_one_container_at_a_time_is_due() -> None:
+    roster = Roster()
+    roster.replace_all([pod_of(1)], [container_of(1)])
+    assert (roster.of("s1").whole, roster.due("s1", "app")) == (False, ["app"])
+
+
+def test_of_a_pod_that_is_known_whole_all_containers_are_due_when_the_first_comes() -> None:
+    roster = Roster(lambda _pod: whole("app", "log", init=("setup",)))
+    roster.replace_all([pod_of(1)], [container_of(1, name="setup")])
+    assert (roster.of("s1").whole, roster.due("s1", "setup")) == (True, ["setup", "app", "log"])
+
+
+def test_an_init_container_that_has_done_its_work_is_not_due_again() -> None:
+    roster = Roster(lambda _pod: whole("app", init=("setup",)))
+    roster.replace_all([pod_of(1)], [container_of(1, name="setup", phase=Phase.STOPPED), container_of(2)])
+    assert roster.due("s1", "app") == roster.due("s1") == ["app"]
+    assert roster.due("s1", "setup") == ["setup", "app"]
+
+
+def test_a_pod_that_lacks_a_container_that_has_come_is_not_known_whole() -> None:
+    roster = Roster(lambda _pod: whole("app"))
+    roster.replace_all([pod_of(1)], [container_of(1), container_of(2, name="debug")])
+    assert (roster.of("s1").whole, roster.due("s1", "debug")) == (False, ["debug"])
 
 
 def test_an_excluded_pod_is_none_of_ours() -> None:
     roster = Roster()
     roster.replace_all([pod_of(1, exclude="true")], [container_of(1)])
-    assert (roster.pod("s1"), roster.ref("c1"), list(roster.live())) == (None, None, [])
+    assert (roster.of("s1").pod, roster.ref("c1"), list(roster.live())) == (None, None, [])

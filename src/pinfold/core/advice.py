@@ -6,23 +6,25 @@ Nothing is guessed: every "would fit" has been admitted. States are values, so t
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.alignment import Level
 from pinfold.core.cpuset import EMPTY
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources, exclusive_cpus
-from pinfold.core.policies.static import EmptySharedPoolError, StaticPolicy
+from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.policies.static import EmptySharedPoolError
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.topologymanager import TopologyAffinityError
 from pinfold.core.topologyoptions import TopologyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pinfold.core.admission import Admitter
+    from pinfold.core.admission import Admission
     from pinfold.core.alignment import Ruler
     from pinfold.core.cpuset import CPUSet
-    from pinfold.core.planner import Outcome
+    from pinfold.core.outcome import Outcome
+    from pinfold.core.pods import ContainerRef
     from pinfold.core.state import State
 
 _MOST_TRIES: Final = 512
@@ -44,70 +46,76 @@ class Advice(NamedTuple):
     """A container that could go to other CPUs, and so make room."""
     end: str | None = None
     """A container whose end would make room."""
+    is_cut: bool = False
+    """Whether time was up before every change had been tried."""
 
-    def __str__(self) -> str:
-        helps = []
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        """What would make the container fit, each in words."""
+        return tuple(f"would fit {change}" for change in self._changes())
+
+    def _changes(self) -> Iterator[str]:
         if self.move is not None:
-            helps.append(f"if {self.move} moved to other CPUs")
+            yield f"if {self.move} moved to other CPUs"
         elif self.end is not None:
-            helps.append(f"if {self.end} ended")
+            yield f"if {self.end} ended"
         if self.sizes:
             sizes = " or ".join(map(str, self.sizes))
             then = "" if self.then is None else f" (then {self.then} is refused)"
-            helps.append(f"with {sizes} CPU{'' if sizes == '1' else 's'}{then}")
-        would = f"would fit {', or '.join(helps)}" if helps else "neither fewer CPUs nor the end of one container helps"
-        return "; ".join(filter(None, (self.need, self.room, would))) if self.need else ""
+            yield f"with {sizes} CPU{'' if sizes == '1' else 's'}{then}"
+
+    def __str__(self) -> str:
+        if not self.need:
+            return ""
+        changes = ", or ".join(self._changes())
+        none = "not every change was tried, for lack of time" if self.is_cut else "no single change is enough"
+        return "; ".join(filter(None, (self.need, self.room, f"would fit {changes}" if changes else none)))
 
 
 NO_ADVICE: Final = Advice()
 
 
-def advise(admitter: Admitter, ruler: Ruler, outcome: Outcome, names: Mapping[PodUID, str] | None = None) -> Advice:
+def advise(
+    ruler: Ruler,
+    outcome: Outcome,
+    names: Mapping[PodUID, str] | None = None,
+    has_time: Callable[[], bool] = lambda: True,
+) -> Advice:
     """Return what would help a refused pod; *names* are what to call the pods in the State, else by their UIDs.
 
-    A brief outcome has forgotten what it was refused on, and gets no advice.
+    *has_time* is asked before every try; once it says no, the advice is cut. A brief outcome has forgotten the State
+    that it was refused on, and gets no advice.
     """
-    container = _culprit(admitter, outcome)
+    container = _culprit(outcome)
     if outcome.refusal is None or outcome.is_brief or container is None:
         return NO_ADVICE
-    count = _wanted(admitter, outcome.pod, container)
-    state = outcome.admission.state
-    free = state.shared - _reserved(admitter) | state.reusable.get(outcome.pod.uid, EMPTY)
-    need, room = _situation(admitter, ruler, outcome, count, free)
-    trial = _Trial(admitter, outcome, container, count)
-    move, end = trial.others()
-    named = {ref: f"{(names or {}).get(ref.pod, ref.pod)}/{ref.name}" for ref in (move, end) if ref is not None}
-    return Advice(
-        need,
-        room,
-        *trial.sizes(len(outcome.before.shared), ruler),
-        None if move is None else named[move],
-        None if end is None else named[end],
-    )
+    policy, state = outcome.admitter.policy, outcome.admission.state
+    count = policy.request(outcome.pod, container)
+    free = state.shared - policy.reserved | state.reusable.get(outcome.pod.uid, EMPTY)
+    need, room = _situation(ruler, outcome, count, free)
+    trial = _Trial(outcome, container, count, has_time)
+    sizes, then = trial.sizes(len(outcome.before.shared), ruler)
+    move, end = (_named(ref, names or {}) for ref in trial.others())
+    return Advice(need, room, sizes, then, move, end, not has_time())
 
 
-def _culprit(admitter: Admitter, outcome: Outcome) -> Container | None:
+def _named(ref: ContainerRef | None, names: Mapping[PodUID, str]) -> str | None:
+    return None if ref is None else f"{names.get(ref.pod, ref.pod)}/{ref.name}"
+
+
+def _culprit(outcome: Outcome) -> Container | None:
     """Return the container that was refused; of a pod that was refused as a whole, the one that wants most."""
-    name = outcome.admission.container
-    wanting = [c for c in outcome.pod.all_containers if _wanted(admitter, outcome.pod, c) and name in {None, c.name}]
-    return max(wanting, key=lambda container: _wanted(admitter, outcome.pod, container), default=None)
+    name, pod, request = outcome.admission.container, outcome.pod, outcome.admitter.policy.request
+    wanting = [c for c in pod.all_containers if request(pod, c) and name in {None, c.name}]
+    return max(wanting, key=lambda container: request(pod, container), default=None)
 
 
-def _wanted(admitter: Admitter, pod: Pod, container: Container) -> int:
-    policy = admitter.policy
-    return exclusive_cpus(pod, container, pod_level=policy.pod_level) if isinstance(policy, StaticPolicy) else 0
-
-
-def _reserved(admitter: Admitter) -> CPUSet:
-    return admitter.policy.reserved if isinstance(admitter.policy, StaticPolicy) else EMPTY
-
-
-def _situation(admitter: Admitter, ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tuple[str, str]:
+def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tuple[str, str]:
     """Return what is needed, and what there is of it."""
     can = f"{len(free)} can be given ({free})" if free else "none can be given"
     match outcome.refusal:
         case TopologyAffinityError():
-            single = admitter.manager.policy is TopologyPolicy.SINGLE_NUMA_NODE
+            single = outcome.admitter.manager.policy is TopologyPolicy.SINGLE_NUMA_NODE
             nodes = 1 if single else ruler.fewest(Level.NUMA, count)
             where = Level.NUMA.counted(nodes)
             return f"needs {_cpus(count)} in {where}", _most_free(ruler, Level.NUMA, free)
@@ -131,17 +139,16 @@ def _most_free(ruler: Ruler, level: Level, free: CPUSet) -> str:
 
 
 class _Trial(NamedTuple):
-    """A refused pod, tried again in other ways."""
+    """A refused pod, tried again in other ways while there is time."""
 
-    admitter: Admitter
     outcome: Outcome
     container: Container
     wanted: int
+    has_time: Callable[[], bool]
 
-    def fits(self, state: State, pod: Pod) -> State | None:
-        """Return the State with *pod* in it, None if it is refused."""
-        admission = self.admitter.admit(state, pod)
-        return admission.state if admission.refusal is None else None
+    def admit(self, state: State, pod: Pod) -> Admission:
+        """Return what would become of *pod*, due as the refused one was."""
+        return self.outcome.admitter.admit(state, pod, due=self.outcome.due)
 
     def sizes(self, most: int, ruler: Ruler) -> tuple[tuple[int, ...], str | None]:
         """Return with how many CPUs the container would fit, and which other one is refused even then."""
@@ -161,7 +168,7 @@ class _Trial(NamedTuple):
         """Return the first size of each way with which the pod fits as a *whole*, or at least this container."""
         found: dict[int, str | None] = {}
         for counts in ways:
-            for count in counts:
+            for count in takewhile(lambda _: self.has_time(), counts):
                 other = self._refused_with(count)
                 if other is None or (not whole and other != self.container.name):
                     found[count] = other
@@ -174,7 +181,7 @@ class _Trial(NamedTuple):
 
     def _refused_with(self, count: int) -> str | None:
         """Return the container that is refused when this one has so many CPUs; None if all fit."""
-        admission = self.admitter.admit(self.outcome.before, resized(self.outcome.pod, self.container.name, count))
+        admission = self.admit(self.outcome.before, resized(self.outcome.pod, self.container.name, count))
         if admission.refusal is None:
             return None
         return admission.container or self.container.name
@@ -182,26 +189,20 @@ class _Trial(NamedTuple):
     def others(self) -> tuple[ContainerRef | None, ContainerRef | None]:
         """Return a container that could move elsewhere to make room, and one whose end would; None where none helps."""
         ended = None
-        for ref, cpus in self._owners():
-            without = self.admitter.policy.release(self.outcome.before, ref).state
-            state = self.fits(without, self.outcome.pod)
-            if state is None:
+        admitter, before = self.outcome.admitter, self.outcome.before
+        for ref, cpus in takewhile(lambda _: self.has_time(), self._owners()):
+            admission = self.admit(admitter.policy.release(before, ref).state, self.outcome.pod)
+            if admission.refusal is not None:
                 continue
-            if self.fits(state, _someone(len(cpus))) is not None:
+            if admitter.admit(admission.state, _someone(len(cpus))).refusal is None:
                 return ref, ended or ref
             ended = ended or ref
         return None, ended
 
-    def _owners(self) -> Iterator[tuple[ContainerRef, CPUSet]]:
-        """Yield who has exclusive CPUs, fewest first: the smallest change that helps is the best."""
-        found = [
-            (len(cpus), pod, name, cpus)
-            for pod, containers in self.outcome.before.assignments.items()
-            if pod != self.outcome.pod.uid
-            for name, cpus in containers.items()
-        ]
-        for _, pod, name, cpus in sorted(found, key=lambda row: row[:3])[:_MOST_TRIES]:
-            yield ContainerRef(pod, name), cpus
+    def _owners(self) -> list[tuple[ContainerRef, CPUSet]]:
+        """Return the owners of exclusive CPUs, fewest first: the smallest change that helps is the best."""
+        found = [(ref, cpus) for ref, cpus in self.outcome.before.flat() if ref.pod != self.outcome.pod.uid]
+        return sorted(found, key=lambda pair: (len(pair[1]), pair[0]))[:_MOST_TRIES]
 
 
 def resized(pod: Pod, name: str, cpus: int) -> Pod:

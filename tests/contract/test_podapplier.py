@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, cast
 
@@ -15,13 +16,16 @@ from pinfold.core.presets import from_shape
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
-from pinfold.manager.crifollower import CRIFollower
-from pinfold.manager.manager import Manager, Note
-from pinfold.manager.podnode import PodNode
+from pinfold.manager.bus import Bus
+from pinfold.manager.crisource import CRISource
+from pinfold.manager.manager import Manager, Rules
+from pinfold.manager.node import Node as PinfoldNode
+from pinfold.manager.telling import Telling
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.kubernetes import KubeRuntime
+from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.roster import Roster
 from tests.contract import workload
 from tests.contract.kubenode import BURSTABLE, GUARANTEED, Node
 from tests.contract.workload import Workload, allowed
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pinfold.manager.notes import Notes
     from pinfold.node.kubesettings import Setting
     from pinfold.node.systemdslices import Systemd
     from pinfold.runtimes.criclient import CRIClient
@@ -43,19 +46,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Told:
-    """Keeps what was told."""
-
-    def __init__(self) -> None:
-        self.notes: list[Note] = []
-
-    def tell(self, note: Note) -> None:
-        self.notes.append(note)
-
-    def whats(self) -> list[str]:
-        return [note.what for note in self.notes if note.what != "state"]
-
-
 class NoDisk:
     """A State that is kept nowhere."""
 
@@ -64,17 +54,21 @@ class NoDisk:
 
 
 class Tried:
-    """A PodNode over real groups, told by whoever tests it."""
+    """A Node over real groups of pods, told by the test."""
 
     def __init__(self, groups: Node, systemd: Systemd | None = None) -> None:
         self.groups = groups
-        self.told = Told()
+        self.bus = Bus(time.time)
         machine = from_shape(f"cores:{max(ALL) + 1}")
         admitter = Config("static", reserved=Reservation.of(FIRST)).build(machine)
-        self.runtime = KubeRuntime("nri", groups.groups, systemd=systemd)
-        state = admitter.policy.start(State.new())
-        self.manager = Manager(admitter, self.runtime, NoDisk(), state, self.told.tell, machine)
-        self.node = PodNode(self.manager, self.runtime, cast("Notes", self.told))
+        self.roster = Roster()
+        self.applier = PodApplier("nri", PodPlaces(groups.groups, self.roster, asked_first=True), systemd)
+        rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
+        self.manager = Manager(rules, state, self.applier, self.roster, Telling(self.bus))
+        self.node = PinfoldNode(self.manager, self.roster, self.bus)
+
+    def whats(self) -> list[str]:
+        return [entry.what for entry in self.bus.after(0)]
 
     def pod(self, qos: str, uid: str) -> RuntimePod:
         """Make a pod's group, and return what a runtime says of it."""
@@ -118,15 +112,15 @@ def test_an_owner_whose_group_cannot_be_found_does_not_start(tried: Tried) -> No
     container = tried.container(pod, 1000, Phase.CREATED)
     assert tried.node.arrive(container)
     with pytest.raises(ApplyError, match="its cgroup cannot be found"):
-        tried.node.check_group(container)
+        tried.node.verify(container, has_group=True)
     tried.run(pod)
-    tried.node.check_group(container)
+    tried.node.verify(container, has_group=True)
 
 
 def test_a_guaranteed_pod_that_nobody_has_told_of_leaves_an_owners_cpus_too(tried: Tried) -> None:
     stranger = tried.run(tried.pod(GUARANTEED, "stranger"))
     pod = tried.pod(GUARANTEED, "db")
-    tried.runtime.know_pod(pod)  # as a runtime does that never tells of what runs already
+    tried.roster.know_pod(pod)  # as a runtime does that never tells of what runs already
     cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
     assert cpus is not None
     assert allowed(stranger) == {str(ALL - cpus)}
@@ -138,7 +132,7 @@ def test_what_cannot_be_applied_does_not_keep_a_runtime_from_connecting(tried: T
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
     assert tried.node.resync([tried.pod(BURSTABLE, "web")], []) == []
-    assert "reconcile-failed" in tried.told.whats()
+    assert "reconcile-failed" in tried.whats()
 
 
 def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
@@ -152,8 +146,8 @@ def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
-    tried.node.pod_gone(pod.id)
-    assert "not-released" in tried.told.whats()
+    tried.node.gone(pod.id)
+    assert "not-released" in tried.whats()
     assert tried.manager.state.exclusive == cpus
     tried.groups.groups.set_pool = real  # type: ignore[method-assign]
     tried.node.settle()
@@ -179,7 +173,7 @@ def test_a_pod_that_a_listing_has_missed_once_keeps_its_cpus(tried: Tried) -> No
     cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
 
     async def look(times: int) -> CPUSet:
-        follower = CRIFollower(tried.node, cast("CRIClient", Listing()), cast("Notes", tried.told), lambda *_: None)
+        follower = CRISource(tried.node, cast("CRIClient", Listing()), tried.bus)
         follower._first = False  # noqa: SLF001 - as beside NRI
         for _ in range(times):
             await follower.look(patiently=True)
@@ -208,14 +202,15 @@ def test_systemd_is_told_the_newest_last(groups: Node) -> None:
 
     async def change() -> None:
         pod = tried.pod(GUARANTEED, "db")
-        tried.runtime.know_pod(pod)
+        tried.roster.know_pod(pod)
         for _ in range(3):
             tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
             await asyncio.sleep(0)
-            tried.node.pod_gone(pod.id)
-            tried.runtime.know_pod(pod)
-        if tried.runtime._telling is not None:  # noqa: SLF001 - the last one tells all that there is
-            await tried.runtime._telling  # noqa: SLF001
+            tried.node.gone(pod.id)
+            tried.roster.know_pod(pod)
+        record = tried.applier._systemd  # noqa: SLF001 - the last one tells all that there is
+        if record is not None and record._telling is not None:  # noqa: SLF001
+            await record._telling  # noqa: SLF001
 
     asyncio.run(change())
     for name, value in systemd.kept.items():
@@ -227,7 +222,7 @@ def test_a_read_only_node_refuses_nobody(groups: Node) -> None:
     tried = Tried(groups)
     tried.node.read_only = True
     pod = tried.pod(GUARANTEED, "db")._replace(annotations={"pinfold.dev/movable": "perhaps"})
-    tried.runtime.know_pod(pod)
+    tried.roster.know_pod(pod)
     assert tried.node.arrive(tried.container(pod, 1000)) is None
     tried.node.read_only = False
     with pytest.raises(PinfoldError, match="neither true nor false"):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pinfold.node.procfs import Procfs
+from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError, Main
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable, Sequence
 
-PROC: Final = Procfs(Path("/proc"))
+    from pinfold.core.cpuset import CPUSet
 
 
 def started(pid: int) -> int:
@@ -22,6 +21,16 @@ def started(pid: int) -> int:
     if found is None:
         raise ApplyError(f"process {pid} is not there")
     return found[0].start
+
+
+def check_threads(main: Main, wanted: CPUSet) -> None:
+    """Raise unless all threads of a process are on these CPUs, or on fewer by their own choice; or if it has ended."""
+    for thread in PROC.threads(main.pid):
+        cpus = PROC.allowed(thread)
+        if not cpus <= wanted:
+            raise ApplyError(f"thread {thread} of process {main.pid} may run on CPUs {cpus} instead of {wanted}")
+    if started(main.pid) != main.started:
+        raise ApplyError(f"process {main.pid} ended meanwhile")
 
 
 def first(pids: Sequence[int]) -> Main | None:

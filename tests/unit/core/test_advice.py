@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.core.advice import NO_ADVICE, Advice, advise, resized
 from pinfold.core.config import Config, Reservation
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.explain import NO_ADVICE, Advice, advise, resized
 from pinfold.core.planner import Running, make_plan
 from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.presets import preset
@@ -24,7 +24,7 @@ def advice_for_last(
     *pods: Pod, machine: Topology = NODES, topology: str = "none", options: tuple[str, ...] = ()
 ) -> Advice:
     plan = make_plan(pods, machine, Config("static", dict.fromkeys(options, "true"), RESERVED, topology))
-    return advise(plan.admitter, plan.ruler, plan.outcomes[-1], plan.names)
+    return advise(plan.ruler, plan.outcomes[-1], plan.names)
 
 
 def test_a_pod_that_fits_needs_no_advice() -> None:
@@ -56,7 +56,7 @@ def test_whoever_could_move_is_named_rather_than_one_that_had_to_end() -> None:
     """The small one lies in the node that the large one needs, and there is room for it in the other."""
     state = State(NODES.online - CPUSet.of(4, 12), {PodUID("small"): {"app": CPUSet.of(4, 12)}})
     plan = make_plan([pod_of(pinned(8), uid="large")], NODES, SINGLE, Running(state))
-    advice = advise(plan.admitter, plan.ruler, plan.outcomes[0])
+    advice = advise(plan.ruler, plan.outcomes[0])
     assert (advice.move, advice.end) == ("small/app", "small/app")
     assert str(advice) == (
         "needs 8 CPUs in 1 NUMA node; NUMA 0 has 6 free, NUMA 1 has 6 free; "
@@ -67,7 +67,7 @@ def test_whoever_could_move_is_named_rather_than_one_that_had_to_end() -> None:
 def test_one_that_has_nowhere_to_go_has_to_end() -> None:
     pods = [pod_of(pinned(cpus), uid=name) for name, cpus in (("a", 6), ("b", 2), ("c", 8))]
     plan = make_plan(pods, NODES, SINGLE)
-    advice = advise(plan.admitter, plan.ruler, plan.outcomes[-1], plan.names)
+    advice = advise(plan.ruler, plan.outcomes[-1], plan.names)
     assert (advice.move, advice.end) == (None, "b/app")
     assert str(advice).endswith("would fit if b/app ended, or with 6 CPUs")
 
@@ -95,19 +95,19 @@ def test_the_last_shared_cpu_is_left() -> None:
     machine = preset("cores:4")
     config = Config("static", {"strict-cpu-reservation": "true"}, Reservation.of(CPUSet.of(0)))
     plan = make_plan([pod_of(pinned(3))], machine, config)
-    advice = str(advise(plan.admitter, plan.ruler, plan.outcomes[0]))
+    advice = str(advise(plan.ruler, plan.outcomes[0]))
     assert advice == "needs 3 CPUs and must leave one shared; 3 can be given (1-3); would fit with 2 CPUs"
 
 
 def test_where_nothing_helps_it_says_so() -> None:
     pods = [pod_of(pinned(7), uid="a"), pod_of(pinned(7), uid="b"), pod_of(pinned(14), uid="c")]
-    assert str(advice_for_last(*pods)).endswith("neither fewer CPUs nor the end of one container helps")
+    assert str(advice_for_last(*pods)).endswith("no single change is enough")
 
 
 def test_a_pod_scope_refusal_is_about_the_container_that_wants_most() -> None:
     config = Config("static", reserved=RESERVED, topology_policy="single-numa-node", topology_scope="pod")
     plan = make_plan([pod_of(pinned(2, "small"), pinned(8, "large"))], NODES, config)
-    advice = advise(plan.admitter, plan.ruler, plan.outcomes[0])
+    advice = advise(plan.ruler, plan.outcomes[0])
     assert advice.need == "needs 8 CPUs in 1 NUMA node"
     assert advice.sizes == (6,)
 

@@ -1,4 +1,4 @@
-"""Follows the containers of a runtime over CRI, for runtimes without NRI: by its events, and by asking now and then.
+"""CRISource: follows the containers of a runtime over CRI, where there is no NRI: by its events, and by asking.
 
 CRI tells of a container when it is there already, so it may run before it has its CPUs: for how long is measured. The
 others are moved off first, then it gets its CPUs, and the runtime is told, so that its own record has them too.
@@ -10,19 +10,20 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, is_workload
 from pinfold.grpc.errors import Unimplemented
-from pinfold.manager.manager import Note
-from pinfold.manager.podnode import is_live
+from pinfold.manager.node import age
+from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pinfold.core.cpuset import CPUSet
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
-    from pinfold.manager.notes import Notes
-    from pinfold.manager.podnode import PodNode
+    from pinfold.manager.bus import Bus
+    from pinfold.manager.node import Node
     from pinfold.runtimes.criclient import CRIClient
 
 _POLL: Final = 0.2
@@ -36,14 +37,15 @@ _AT_ONCE: Final = 16
 _NO_QUOTA: Final = -1
 
 
-class CRIFollower:
+class CRISource:
     """Keeps a node in step with what its runtime says."""
 
-    def __init__(self, node: PodNode, client: CRIClient, notes: Notes, link: Callable[[str, str], None]) -> None:
+    def __init__(self, node: Node, client: CRIClient, bus: Bus, *, is_told_all: bool = True) -> None:
+        """*is_told_all*: beside NRI, whether that tells of everything that runs as soon as it is connected."""
         self._node = node
         self._client = client
-        self._notes = notes
-        self._link = link
+        self._bus = bus
+        self._is_told_all = is_told_all
         self._something = asyncio.Event()
         self._every = _POLL
         self._first = True
@@ -60,11 +62,11 @@ class CRIFollower:
             events = asyncio.create_task(self._listen())
             try:
                 version = await self._client.version()
-                self._link("connected", f"{version.name} {version.version}")
+                self._node.linked("connected", f"{version.name} {version.version}")
                 delay = _FIRST_DELAY
                 await self._look_again_and_again()
             except PinfoldError as error:
-                self._link("closed", str(error))
+                self._node.linked("closed", str(error))
             finally:
                 events.cancel()
                 await asyncio.gather(events, return_exceptions=True)
@@ -77,7 +79,7 @@ class CRIFollower:
         while True:
             await asyncio.sleep(_AUDIT)
             # A runtime that has started us may never tell of what runs already.
-            begin = not self._node.is_told_all and not self._node.runtime.is_synchronized
+            begin = not self._is_told_all and not self._node.roster.is_complete
             self._first = begin
             with suppress(PinfoldError):
                 if self._node.link[0] == ("registered" if begin else "synchronized"):
@@ -118,12 +120,12 @@ class CRIFollower:
             return
         self._forget_gone(pods, containers, patiently=patiently)
         for pod in pods:
-            if pod.ready and pod.id not in self._node.runtime.pods:
-                self._node.runtime.know_pod(pod)
+            if pod.ready and pod.id not in self._node.roster.pods:
+                self._node.roster.know_pod(pod)
         listed_still = {container.id for container in containers}
         for container in told:
             if container.id in listed_still:
-                self._take_note(container)
+                self._record(container)
 
     async def _ask_all(self, fresh: Iterable[RuntimeContainer], within: float | None) -> list[RuntimeContainer]:
         """Return what the runtime says of containers; one that it is slow to tell of holds up no other."""
@@ -137,12 +139,12 @@ class CRIFollower:
         return [container for container in found if container is not None]
 
     def _is_news(self, container: RuntimeContainer) -> bool:
-        known = self._node.runtime.containers.get(container.id)
+        known = self._node.roster.containers.get(container.id)
         return self._first or known is None or known.phase is not container.phase
 
     async def _ask(self, container: RuntimeContainer) -> RuntimeContainer | None:
         """Return all that there is to know of a container; None if the runtime does not say: it is asked again."""
-        if not is_live(container):
+        if container.phase not in LIVE:
             return container
         async with self._few:
             try:
@@ -159,29 +161,29 @@ class CRIFollower:
     def _forget_gone(
         self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer], *, patiently: bool
     ) -> None:
-        runtime = self._node.runtime
+        roster = self._node.roster
         there = {pod.id for pod in pods if pod.ready} | {container.id for container in containers}
-        missing = {*runtime.pods, *runtime.containers} - there
+        missing = {*roster.pods, *roster.containers} - there
         gone, self._missing = missing & self._missing if patiently else missing, missing
-        for pod_id in [pod_id for pod_id in runtime.pods if pod_id in gone]:
-            self._node.pod_gone(pod_id)
-        for container_id in [found for found in runtime.containers if found in gone]:
+        for pod_id in [pod_id for pod_id in roster.pods if pod_id in gone]:
+            self._node.gone(pod_id)
+        for container_id in [found for found in roster.containers if found in gone]:
             self._node.removed(container_id)
 
-    def _take_note(self, container: RuntimeContainer) -> None:
-        if not is_live(container):
+    def _record(self, container: RuntimeContainer) -> None:
+        if container.phase not in LIVE:
             self._node.stopped(container)
             return
-        known = container.id in self._node.runtime.containers
-        if known and self._node.is_waiting(container):
-            self._node.runtime.know(container)
+        known = container.id in self._node.roster.containers
+        if known and container.id in self._node.unpinned:
+            self._node.roster.know(container)
             return
         try:
             before = self._was_right(container) if known else False
             cpus = self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:
-            self._node.wait_for_cpus(container, error)
+            self._node.unpinned.wait(container, error, self._node.since[container.id])
             return
         if cpus is not None and not before:
             self._measure(container)
@@ -189,17 +191,18 @@ class CRIFollower:
 
     def _was_right(self, container: RuntimeContainer) -> bool:
         """Whether a container that has started has kept what it was given when it was only created."""
-        ref = self._node.runtime.ref(container.id)
-        return ref is not None and self._node.is_right(ref, container)
+        ref = self._node.roster.ref(container.id)
+        wanted = None if ref is None else self._node.manager.wanted.cpus_of(ref)
+        return ref is not None and self._node.manager.applier.allowed(ref) == str(wanted)
 
     def _measure(self, container: RuntimeContainer) -> None:
-        ref = self._node.runtime.ref(container.id)
+        ref = self._node.roster.ref(container.id)
         if ref is not None and container.phase is Phase.RUNNING:
-            self._node.ran_unpinned(ref, self._node.runtime.age(container))
+            self._node.unpinned.ran(ref, age(container))
 
     def _update(self, container: RuntimeContainer) -> None:
         """Have the runtime know the CPUs, without waiting for it."""
-        ref = self._node.runtime.ref(container.id)
+        ref = self._node.roster.ref(container.id)
         cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
         if cpus is not None:
             task = asyncio.create_task(self._tell(container, cpus))
@@ -213,11 +216,11 @@ class CRIFollower:
                 await self._client.update(container.id, cpus=cpus, quota=_NO_QUOTA)
             except PinfoldError as error:
                 if not tries_left:
-                    self._notes.tell(Note("not-recorded", {"container": container.name, "why": str(error)}))
+                    self._bus.tell(NotRecorded(container=container.name, why=str(error)))
                     return
             else:
                 with suppress(PinfoldError):
-                    self._node.verify(self._node.runtime.containers.get(container.id, container))
+                    self._node.verify(self._node.roster.containers.get(container.id, container))
                 return
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_DELAY)

@@ -1,4 +1,4 @@
-"""What a Manager tells whoever counts."""
+"""What a Manager does is counted from its events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from pinfold.core.pods import Container, Pod, PodUID
 from pinfold.core.presets import from_shape
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError, StateError
-from pinfold.manager.manager import Manager, Watch
-from pinfold.runtimes.simulated import SimulatedRuntime
+from pinfold.manager.bus import Bus
+from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.telling import Telling
+from pinfold.runtimes.roster import Roster
+from pinfold.runtimes.simulated import SimulatedApplier
 from pinfold.serve import metricstable as rows
 from pinfold.serve.counters import Counters
 from tests.property.strategies import pinned, pod_of
@@ -37,8 +40,8 @@ class Store:
             raise StateError(f"no room for {state.shared}")
 
 
-class Runtime(SimulatedRuntime):
-    """The simulated runtime; `stuck` makes it pretend to have applied."""
+class Applier(SimulatedApplier):
+    """The simulated applier; `stuck` makes it pretend to have applied."""
 
     stuck = False
 
@@ -51,18 +54,13 @@ class Node:
     """A Manager whose clock goes on by a second whenever it is asked."""
 
     def __init__(self) -> None:
-        self.store, self.runtime, self.counters = Store(), Runtime(), Counters(ADMITTER, now=0.0)
+        self.store, self.applier, self.counters = Store(), Applier(), Counters(ADMITTER, now=0.0)
         ticks = count(1)
-        state = ADMITTER.policy.start(State.new())
-        self.manager = Manager(
-            ADMITTER,
-            self.runtime,
-            self.store,
-            state,
-            lambda _: None,
-            MACHINE,
-            watch=Watch(self.counters, lambda: float(next(ticks))),
-        )
+        bus = Bus(lambda: 0.0)
+        bus.subscribe(self.counters.hear)
+        state, telling = ADMITTER.policy.start(State.new()), Telling(bus, lambda: float(next(ticks)))
+        rules = Rules(ADMITTER, MACHINE, self.store)
+        self.manager = Manager(rules, state, self.applier, Roster(), telling)
         self.manager.start()
 
 
@@ -71,11 +69,11 @@ def test_admission_release_save_and_apply_are_counted() -> None:
     node.manager.admit(ONE)
     node.manager.release([ONE.ref(ONE.containers[0])])
     node.manager.admit(ONE)
-    assert node.counters.value(rows.ADMISSIONS) == 2
-    assert node.counters.value(rows.PINNING_REQUESTS) == 2
-    assert node.counters.value(rows.RELEASES) == 1
-    assert node.counters.value(rows.SAVES) == 4  # also that of the start
-    assert node.counters.value(rows.PINNING_ERRORS) == 0
+    assert node.counters.tally.value(rows.ADMISSIONS) == 2
+    assert node.counters.tally.value(rows.PINNING_REQUESTS) == 2
+    assert node.counters.tally.value(rows.RELEASES) == 1
+    assert node.counters.tally.value(rows.SAVES) == 4  # also that of the start
+    assert node.counters.tally.value(rows.PINNING_ERRORS) == 0
 
 
 def test_pod_of_the_shared_pool_that_comes_back_under_its_name_is_another_request() -> None:
@@ -84,7 +82,7 @@ def test_pod_of_the_shared_pool_that_comes_back_under_its_name_is_another_reques
     for _ in range(2):
         node.manager.admit(idle)
         node.manager.release([idle.ref(idle.containers[0])])
-    assert node.counters.value(rows.ADMISSIONS) == 2
+    assert node.counters.tally.value(rows.ADMISSIONS) == 2
 
 
 def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> None:
@@ -93,27 +91,28 @@ def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> No
     with pytest.raises(PinfoldError):
         node.manager.admit(ONE)
     node.store.full = False
-    node.runtime.stuck = True
+    node.applier.stuck = True
     with pytest.raises(PinfoldError):
         node.manager.admit(ONE)
-    assert node.counters.value(rows.SAVE_FAILURES) == 1
-    assert node.counters.value(rows.PINNING_REQUESTS) == 2
-    assert node.counters.value(rows.PINNING_ERRORS) == 2
+    assert node.counters.tally.value(rows.SAVE_FAILURES) == 1
+    assert node.counters.tally.value(rows.PINNING_REQUESTS) == 2
+    assert node.counters.tally.value(rows.PINNING_ERRORS) == 2
 
 
 def test_refusal_is_counted() -> None:
     node = Node()
-    assert node.manager.admit(pod_of(pinned(99))).refusal is not None
-    assert node.counters.value(rows.REFUSALS, "UnexpectedAdmissionError") == 1
+    with pytest.raises(Refusal):
+        node.manager.admit(pod_of(pinned(99)))
+    assert node.counters.tally.value(rows.REFUSALS, "UnexpectedAdmissionError") == 1
 
 
 def test_repaired_drift_is_counted_and_so_is_the_time_since_the_last_look() -> None:
     node = Node()
     node.manager.admit(ONE)
     node.manager.reconcile()
-    assert node.counters.value(rows.OVERLAP) == 0
-    node.runtime.shared = MACHINE.online
+    assert node.counters.tally.value(rows.OVERLAP) == 0
+    node.applier.shared = MACHINE.online
     node.manager.reconcile()
-    assert node.counters.value(rows.DRIFT_REPAIRS, "pool") == 1
-    assert node.counters.value(rows.OVERLAP) == 1
+    assert node.counters.tally.value(rows.DRIFT_REPAIRS, "pool") == 1
+    assert node.counters.tally.value(rows.OVERLAP) == 1
     assert node.counters.drift_left == 0

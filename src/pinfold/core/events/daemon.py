@@ -1,0 +1,209 @@
+"""What the daemon itself does, and what it cannot do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.events.about import PodName
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The daemon is ready."""
+
+    what: ClassVar = "serving"
+    version: str
+    policy: str
+    runtime: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The daemon has ended; its workloads go on."""
+
+    what: ClassVar = "stopped"
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigured:
+    """The daemon goes on under another configuration, or with other CPUs."""
+
+    what: ClassVar = "reconfigured"
+    policy: str
+    shared: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadRefused:
+    """The new configuration is wrong or cannot be applied; the daemon goes on under the old one."""
+
+    what: ClassVar = "reload-refused"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """A container could not keep its CPUs after a reload or restart; `assigned` follows if it gets others."""
+
+    what: ClassVar = "not-kept"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateNotUsable:
+    """The State that an earlier daemon has saved cannot be read; the file is kept as `aside`."""
+
+    what: ClassVar = "state-not-usable"
+    why: str
+    aside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadsNotUsable:
+    """The list of workloads that an earlier daemon has saved cannot be read; the file is kept aside."""
+
+    what: ClassVar = "workloads-not-usable"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotSaved:
+    """A file could not be written; the daemon tries again."""
+
+    what: ClassVar = "not-saved"
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRecorded:
+    """The container runtime has not recorded a container's CPUs; the kernel has them."""
+
+    what: ClassVar = "not-recorded"
+    pod: PodName | None = None
+    container: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLost:
+    """The journal could not keep entries: they are missing in the history."""
+
+    what: ClassVar = "journal"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogDropped:
+    """Lines of the log were dropped because its reader did not keep up; the journal has them."""
+
+    what: ClassVar = "log-dropped"
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLinked:
+    """The connection to the container runtime has changed."""
+
+    what: ClassVar = "runtime"
+    link: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeHangs:
+    """The container runtime does not go on after it has registered pinfold."""
+
+    what: ClassVar = "runtime-hangs"
+    detail: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NRIFailed:
+    """A request of the container runtime could not be answered."""
+
+    what: ClassVar = "nri-failed"
+    method: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodsNotRead:
+    """The pods of `--pods-from` could not be read."""
+
+    what: ClassVar = "pods-not-read"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """A kubelet manages the CPUs here; pinfold only watches."""
+
+    what: ClassVar = "read-only"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """The daemon has taken over the kubelet's State."""
+
+    what: ClassVar = "taken-over"
+    from_: str
+    exclusive: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Weaker:
+    """A promise that pinfold cannot keep on this host."""
+
+    what: ClassVar = "weaker"
+    promise: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something about how the daemon was started is probably not intended."""
+
+    what: ClassVar = "warning"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """An unexpected error; please report it."""
+
+    what: ClassVar = "failed"
+    where: str = ""
+    why: str
+
+
+DaemonEvent = (
+    Serving
+    | Stopped
+    | Reconfigured
+    | ReloadRefused
+    | NotKept
+    | StateNotUsable
+    | WorkloadsNotUsable
+    | NotSaved
+    | NotRecorded
+    | HistoryLost
+    | LogDropped
+    | RuntimeLinked
+    | RuntimeHangs
+    | NRIFailed
+    | PodsNotRead
+    | ReadOnly
+    | TakenOver
+    | Weaker
+    | Warned
+    | Failed
+)

@@ -1,0 +1,97 @@
+"""What was decided: who was let in and got which CPUs, who was refused, and who is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from pinfold.core.events.about import JOURNAL, STREAM
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.events.about import Data, PodName, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The node has let a pod in: all others have left its CPUs, and the daemon has read that back."""
+
+    what: ClassVar = "admitted"
+    pod: PodName
+    document: Data = field(metadata=JOURNAL)
+    only: tuple[str, ...] = ()
+    """The containers that were decided on, where not all of the pod are known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A container has CPUs of its own, or other ones than before."""
+
+    what: ClassVar = "assigned"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+    steps: Rows = field(default=(), metadata=JOURNAL)
+    defects: Rows = field(default=(), metadata=JOURNAL)
+    alignment: Data | None = field(default=None, metadata=JOURNAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The node has refused a pod; `fixes` says what would make it fit."""
+
+    what: ClassVar = "refused"
+    pod: PodName
+    container: str = field(default="", metadata=STREAM)
+    reason: str
+    message: str
+    need: str = field(metadata=JOURNAL)
+    room: str = field(metadata=JOURNAL)
+    fixes: tuple[str, ...] = field(metadata=JOURNAL)
+    steps: Rows = field(default=(), metadata=JOURNAL)
+    defects: Rows = field(default=(), metadata=JOURNAL)
+    document: Data = field(metadata=JOURNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A container's CPUs are shared again."""
+
+    what: ClassVar = "released"
+    pod: PodName
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A pod has left the node."""
+
+    what: ClassVar = "gone"
+    pod: PodName
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """All CPUs as they are from now on: saved, applied and read back; `verified` counts the groups read back."""
+
+    what: ClassVar = "state"
+    shared: CPUSet = field(metadata=JOURNAL)
+    reserved: CPUSet = field(metadata=JOURNAL)
+    offline: CPUSet = field(metadata=JOURNAL)
+    exclusive: Mapping[str, CPUSet] = field(metadata=JOURNAL)
+    """By NAMESPACE/POD/CONTAINER."""
+    verified: int | None = field(default=None, metadata=JOURNAL)
+    milliseconds: float | None = field(default=None, metadata=JOURNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A decision could not be applied: everything is as it was before."""
+
+    what: ClassVar = "undone"
+    why: str
+
+
+DecisionEvent = Admitted | Assigned | Refused | Released | Gone | StateChanged | Undone

@@ -1,0 +1,101 @@
+"""The fields of an event, as its entry has them in the log, the event stream or the journal.
+
+- A field that all audiences are told is one word or number: CPUs are written as a list, numbers side by side.
+- A field of the journal alone can have structure, and is JSON-ready.
+- A field that has its default is left out: there is nothing to say of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.events.about import EMPTY_AS, FROM, Audience, PodName
+from pinfold.core.events.decisions import StateChanged
+
+if TYPE_CHECKING:
+    from pinfold.core.events import Told
+
+_DIGITS: Final = 3
+
+
+class EntryField(NamedTuple):
+    """A field of a class of events."""
+
+    attribute: str
+    name: str
+    """What it is called in an entry: there a keyword of Python needs no underscore."""
+    first: Audience
+    """The first audience that is told of it; all after it are, too."""
+    default: object
+    empty: str
+    """What stands for no CPUs."""
+
+
+@cache
+def fields_of(cls: type) -> tuple[EntryField, ...]:
+    """Return the fields of a class of events, in order."""
+    return tuple(
+        EntryField(
+            field.name,
+            field.name.removesuffix("_"),
+            field.metadata.get(FROM, Audience.LOG),
+            field.default,
+            field.metadata.get(EMPTY_AS, ""),
+        )
+        for field in fields(cls)
+    )
+
+
+def is_for(event: Told, audience: Audience) -> bool:
+    """Whether *audience* is told of *event* at all: only the journal has to remember whole States."""
+    return audience is Audience.JOURNAL or not isinstance(event, StateChanged)
+
+
+def entry_fields(event: Told, audience: Audience) -> dict[str, object]:
+    """Return what *audience* is told of *event*, JSON-ready, in the order of its fields.
+
+    >>> from pinfold.core.events.decisions import Released
+    >>> event = Released(PodName("default", "web", "1a2b"), "app")
+    >>> entry_fields(event, Audience.LOG)
+    {'pod': 'web', 'container': 'app'}
+    >>> entry_fields(event, Audience.JOURNAL)
+    {'namespace': 'default', 'pod': 'web', 'uid': '1a2b', 'container': 'app'}
+    """
+    told: dict[str, object] = {}
+    cls: type = type(event)  # without this type mypy takes the class for one that cannot be hashed
+    for field in fields_of(cls):
+        value = getattr(event, field.attribute)
+        if field.first > audience or value == field.default:
+            continue
+        if isinstance(value, PodName):
+            told.update(_pod(value, audience))
+        else:
+            told[field.name] = _plain(value, field)
+    return told
+
+
+def _pod(pod: PodName, audience: Audience) -> dict[str, str]:
+    told = {"pod": pod.name}
+    if audience >= Audience.STREAM and pod.namespace:
+        told = {"namespace": pod.namespace, **told}
+    if audience >= Audience.JOURNAL and pod.uid:
+        told["uid"] = pod.uid
+    return told
+
+
+def _plain(value: object, field: EntryField) -> object:
+    match value:
+        case CPUSet():
+            return str(value) or field.empty
+        case float():
+            return round(value, _DIGITS)
+        case tuple():
+            return list(value) if field.first is Audience.JOURNAL else " ".join(map(str, value))
+        case Mapping():
+            return {name: str(item) if isinstance(item, CPUSet) else item for name, item in value.items()}
+        case _:
+            return value

@@ -1,0 +1,76 @@
+"""What was not as it should be, and whether it could be repaired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from pinfold.core.events.about import FOUND
+
+if TYPE_CHECKING:
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.events.about import PodName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted:
+    """Someone else has changed the CPUs of a container or of a pool; the daemon changes them back."""
+
+    what: ClassVar = "drift"
+    pod: PodName | None = None
+    container: str = ""
+    pool: str = ""
+    found: CPUSet = field(metadata=FOUND)
+    wanted: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRepaired:
+    """The CPUs of a container or of a pool could not be changed back, or nothing could be (`why`)."""
+
+    what: ClassVar = "not-repaired"
+    pod: PodName | None = None
+    container: str = ""
+    pool: str = ""
+    found: CPUSet | None = field(default=None, metadata=FOUND)
+    wanted: CPUSet | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LostUpdate:
+    """A container was created with other CPUs than its runtime was told; repaired before it ran."""
+
+    what: ClassVar = "lost-update"
+    pod: PodName
+    container: str
+    found: CPUSet
+    wanted: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileFailed:
+    """The actual state could not be checked; the daemon tries again."""
+
+    what: ClassVar = "reconcile-failed"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hotplugged:
+    """CPUs have gone offline or come online; containers whose CPUs are offline get others."""
+
+    what: ClassVar = "hotplug"
+    offline: CPUSet
+    online: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class HotplugRefused:
+    """The configuration does not fit the CPUs that are left, for example because a reserved one is offline."""
+
+    what: ClassVar = "hotplug-refused"
+    why: str
+
+
+RepairEvent = Drifted | NotRepaired | LostUpdate | ReconcileFailed | Hotplugged | HotplugRefused

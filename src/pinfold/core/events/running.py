@@ -1,0 +1,150 @@
+"""What runs: processes and containers that start, end, or run without the CPUs they should have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.events.about import PodName
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A container's process has started."""
+
+    what: ClassVar = "started"
+    pod: PodName
+    container: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A container's process has ended; `code` is missing if the process is no child of the daemon."""
+
+    what: ClassVar = "ended"
+    pod: PodName
+    container: str
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CannotStart:
+    """A container's command cannot be run."""
+
+    what: ClassVar = "cannot-start"
+    pod: PodName
+    container: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeverAttached:
+    """`pinfold run` has ended before it started its command."""
+
+    what: ClassVar = "never-attached"
+    pod: PodName
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """Adopted processes go on without pinfold, in the groups they came from."""
+
+    what: ClassVar = "given-back"
+    pod: PodName
+    container: str
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEnded:
+    """Processes could not be ended; the daemon tries again."""
+
+    what: ClassVar = "not-ended"
+    pod: PodName | None = None
+    container: str = ""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotReleased:
+    """The CPUs of what has ended could not be taken back; the daemon tries again."""
+
+    what: ClassVar = "not-released"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A process of an earlier daemon, which no file mentions, is shown again."""
+
+    what: ClassVar = "found"
+    pod: PodName
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Before its first instruction, a container and all others had the CPUs they should have."""
+
+    what: ClassVar = "verified"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotVerified:
+    """A container runs, and its CPUs could not be verified."""
+
+    what: ClassVar = "not-verified"
+    pod: PodName | None = None
+    container: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RanUnpinned:
+    """A container ran for some seconds before it had its CPUs."""
+
+    what: ClassVar = "ran-unpinned"
+    pod: PodName
+    container: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsUnpinned:
+    """A container runs without the CPUs it should have; it gets them as soon as enough are free."""
+
+    what: ClassVar = "runs-unpinned"
+    pod: PodName | None = None
+    container: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """A pod has gone and the container runtime did not say so."""
+
+    what: ClassVar = "vanished"
+    pod: PodName
+
+
+RunningEvent = (
+    Started
+    | Ended
+    | CannotStart
+    | NeverAttached
+    | GivenBack
+    | NotEnded
+    | NotReleased
+    | Found
+    | Verified
+    | NotVerified
+    | RanUnpinned
+    | RunsUnpinned
+    | Vanished
+)

@@ -1,0 +1,75 @@
+"""Outcome: a question to the Admitter and its answer, kept together, so that it can be explained later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pinfold.core.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pinfold.core.admission import Admission, Admitter, Resource
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import Container, Pod
+    from pinfold.core.trace import Defect, Trace
+    from pinfold.errors import AdmissionError
+
+
+class Outcome(NamedTuple):
+    """A pod that asked to be let in, the State it found, and what came of it."""
+
+    pod: Pod
+    before: State
+    admission: Admission
+    admitter: Admitter
+    due: Collection[str] | None = None
+    """The containers that were asked for; None: all of the pod."""
+    others: Sequence[Resource] = ()
+    """The hints of other resources."""
+    was_running: bool = False
+    """Whether it was there from the start, and nothing was decided about it."""
+    noted: tuple[tuple[str, Defect, str], ...] | None = None
+    """The defects of the reference, if they were noted before the State was forgotten."""
+
+    @property
+    def refusal(self) -> AdmissionError | None:
+        """Why it was refused; None if it was not."""
+        return self.admission.refusal
+
+    def cpus(self, container: Container) -> CPUSet | None:
+        """Return the exclusive CPUs of a container; a refused pod has none."""
+        return None if self.refusal is not None else self.admission.state.cpus(self.pod.uid, container.name)
+
+    def traces(self) -> Mapping[str, Trace]:
+        """Return the steps that led to each container's CPUs, or to the refusal; a pod of before has none."""
+        if self.was_running or self.is_brief:
+            return {}
+        return self.admitter.explain(self.before, self.pod, due=self.due, others=self.others)
+
+    @property
+    def defects(self) -> tuple[tuple[str, Defect, str], ...]:
+        """What the reference gets wrong here: the container, the defect, and how. Takes every decision once more."""
+        if self.noted is not None:
+            return self.noted
+        return tuple(
+            (f"{self.pod.name}/{name}".rstrip("/"), defect, what)
+            for name, trace in self.traces().items()
+            for defect, what in trace.defects
+        )
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the State that was found is forgotten, and the steps with it."""
+        return self.noted is not None
+
+    def brief(self, *, note: bool) -> Outcome:
+        """Return the outcome without its steps and without other pods' CPUs, for those who keep very many of them."""
+        mine = self.admission.state.assignments.get(self.pod.uid)
+        state = State(self.admission.state.shared, {} if mine is None else {self.pod.uid: mine})
+        noted = self.defects if note else ()
+        if self.refusal is not None:
+            self.refusal.__traceback__ = None  # its frames hold States too
+        return self._replace(
+            before=state, admission=self.admission._replace(state=state, decisions={}), others=(), noted=noted
+        )

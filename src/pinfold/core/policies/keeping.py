@@ -1,0 +1,66 @@
+"""What of a State can be kept when the machine, the reserved CPUs or the options have changed under it.
+
+The reference asks for a drained node and a deleted file instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.cpuset import EMPTY
+from pinfold.core.policies.base import Kept
+from pinfold.core.state import NOTHING, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef, PodUID
+
+
+def keep_what_fits(found: State, shared: CPUSet, reserved: CPUSet) -> Kept:
+    """Return *found* on a node whose shared pool was *shared*, without the Assignments that cannot stay.
+
+    An Assignment stays if its CPUs can be given and are its pod's alone, and one shared CPU is left. The CPUs of a pod
+    that was assigned as a whole stay together with all its containers, or not at all. Baselines stay with their
+    Assignments.
+    """
+    state = State(shared)
+    lost: dict[ContainerRef, CPUSet] = {}
+    for pod in dict.fromkeys((*found.assignments, *found.pods)):
+        state = _keep_pod(state, found, pod, reserved, lost)
+    baselines = {
+        pod: {name: cpus for name, cpus in containers.items() if state.cpus(pod, name) is not None}
+        for pod, containers in found.baselines.items()
+    }
+    return Kept(state._replace(baselines={pod: kept for pod, kept in baselines.items() if kept} or NOTHING), lost)
+
+
+def _keep_pod(state: State, found: State, pod: PodUID, reserved: CPUSet, lost: dict[ContainerRef, CPUSet]) -> State:
+    mine = list(found.of_pod(pod))
+    whole = found.pods.get(pod)
+    if whole is not None:
+        cpus = whole | found.cpus_of_pod(pod)
+        if cpus == whole and mine and _fits(cpus, state.shared - reserved, state.shared):
+            return _with(state, pod, found.assignments[pod], cpus)._replace(pods={**state.pods, pod: whole})
+        lost.update(mine)
+        return state
+    kept: dict[str, CPUSet] = {}
+    own = EMPTY
+    for ref, cpus in mine:
+        # Containers of one pod may share CPUs: those of a finished init container are used again.
+        if _fits(cpus, (state.shared - reserved) | own, state.shared - own):
+            own |= cpus
+            kept[ref.name] = cpus
+        else:
+            lost[ref] = cpus
+    return _with(state, pod, kept, own) if kept else state
+
+
+def _fits(cpus: CPUSet, free: CPUSet, shared: CPUSet) -> bool:
+    return bool(cpus) and cpus <= free and bool(shared - cpus)
+
+
+def _with(state: State, pod: PodUID, containers: Mapping[str, CPUSet], cpus: CPUSet) -> State:
+    assignments = {**state.assignments, pod: dict(containers)}
+    return state._replace(shared=state.shared - cpus, assignments=assignments)

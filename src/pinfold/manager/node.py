@@ -1,0 +1,252 @@
+"""Node: how containers come and go, whichever source tells of them; one lifecycle for plain processes and pods.
+
+A container arrives, is verified before it runs, stops, and its pod goes; after a restart of either side everything is
+told at once (resync). A container that is restarted is the same container, so it keeps its CPUs: they are its pod's
+until that is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.about import PodName
+from pinfold.core.events.daemon import RuntimeLinked
+from pinfold.core.events.repairs import ReconcileFailed
+from pinfold.core.events.running import NotEnded, NotReleased, Vanished, Verified
+from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.errors import PinfoldError
+from pinfold.formats.kubepods import Phase, told_uid
+from pinfold.manager.manager import Refusal
+from pinfold.manager.unpinned import Unpinned
+from pinfold.node.procfs import PROC
+from pinfold.runtimes.base import ApplyError
+from pinfold.runtimes.roster import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pinfold.core.admission import Admission
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import Pod
+    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.manager.bus import Bus
+    from pinfold.manager.manager import Manager
+    from pinfold.runtimes.roster import Roster
+
+
+class Node:
+    """The pods of a node; told by its sources, one after the other."""
+
+    def __init__(self, manager: Manager, roster: Roster, bus: Bus, *, read_only: bool = False) -> None:
+        """*read_only*: a kubelet manages CPUs here, and this node only watches."""
+        self.manager = manager
+        self.roster = roster
+        self.read_only = read_only
+        self.link = ("closed", "")
+        """How the connection to the source is, and what there is to say of it."""
+        self.unpinned = Unpinned(roster, bus)
+        self.since: dict[str, float] = {}
+        """When containers were first heard of, by their runtime's own ids."""
+        self._bus = bus
+        self._leaving: dict[ContainerRef, str] = {}
+        """Containers that are gone and still have CPUs, and why the last attempt to take these back has failed."""
+
+    def linked(self, link: str, detail: str) -> None:
+        """Record how the connection to the source is."""
+        self.link = (str(link), detail)
+        self._bus.tell(RuntimeLinked(str(link), detail))
+
+    def due_pods(self) -> dict[PodUID, Pod]:
+        """Return the pods that are here, each with the containers that run or will: init containers may be done."""
+        pods = {}
+        for pod_id in self.roster.pods:
+            pod = self.roster.of(pod_id).pod
+            if pod is not None:
+                pods[pod.uid] = pod.only(self.roster.due(pod_id))
+        return pods
+
+    # -- containers come and go
+
+    def arrive(self, container: RuntimeContainer) -> CPUSet | None:
+        """Let a container in, and return its CPUs, None if it shares; all others have left them. Or raise why not."""
+        self.roster.know(container)
+        self.since.setdefault(container.id, time.time())
+        if self.read_only:
+            return None
+        self._check(container.pod)
+        ref = self.roster.ref(container.id)
+        if ref is None:
+            return None
+        self.admit(container.pod, self.roster.due(container.pod, ref.name))
+        return self.manager.state.cpus(*ref)
+
+    def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
+        """Let the due containers of a pod in, or raise a Refusal; CPUs of pods that have vanished are free by then."""
+        pod = self.roster.of(pod_id).pod
+        assert pod is not None  # noqa: S101 - for mypy: callers have looked
+        try:
+            return self.manager.admit(pod, due)
+        except Refusal:
+            if not self._sweep():
+                raise
+        return self.manager.admit(pod, due)
+
+    def _check(self, pod_id: str) -> None:
+        """Raise what is wrong with a pod: no container of it may start."""
+        wrong = self.roster.of(pod_id).wrong
+        if wrong is not None:
+            raise wrong
+
+    def verify(self, container: RuntimeContainer, *, has_group: bool = False) -> None:
+        """See that a container and all others are where they should be; put right what is not, or raise.
+
+        *has_group*: an owner is about to run, so its cgroup must be there by now.
+        """
+        self.roster.know(container)
+        ref = self.roster.ref(container.id)
+        if ref is None or self.read_only:
+            return
+        self.manager.verify(ref)
+        cpus = self.manager.state.cpus(*ref)
+        if cpus is None:
+            return
+        if has_group and not self.manager.applier.allowed(ref):
+            why = f"container {container.name}: its cgroup cannot be found, so its CPUs cannot be verified"
+            raise ApplyError(f"{why}; is --cgroup-root right?")
+        if container.phase is Phase.CREATED:  # it has not run yet
+            self._bus.tell(Verified(self.manager.name(ref.pod), ref.name, cpus))
+
+    def stopped(self, container: RuntimeContainer) -> None:
+        """Record that a container's process is dead; its CPUs are its pod's still."""
+        self.roster.know(container)
+
+    def removed(self, container_id: str) -> None:
+        """Forget a container."""
+        self.unpinned.has_ended(container_id)
+        self.roster.forget(container_id)
+        self.since.pop(container_id, None)
+
+    def gone(self, pod_id: str) -> None:
+        """Take back all CPUs of a pod whose containers are dead."""
+        told = self.roster.pods.get(pod_id)
+        if told is None:
+            return
+        uid = PodUID(told_uid(told))
+        # Also the CPUs of containers that were removed before their pod.
+        refs = {*self.roster.refs(pod_id), *(ref for ref, _ in self.manager.state.of_pod(uid))}
+        self.roster.forget_pod(pod_id)
+        if not self.read_only and not self.roster.find_pods(uid):  # it may be here under another id
+            self.leave(sorted(refs))
+
+    def leave(self, refs: Iterable[ContainerRef]) -> None:
+        """Take CPUs back; what cannot be done now is tried again later."""
+        self._leaving.update(dict.fromkeys(refs, ""))
+        self._release()
+
+    def _release(self) -> None:
+        gone = [ref for ref in self._leaving if not self.roster.find_pods(ref.pod)]
+        try:
+            stuck = self.manager.release(gone)
+        except PinfoldError as error:
+            self._bus.tell(NotReleased(str(error)))
+            return
+        for ref in gone:
+            if ref not in stuck:
+                del self._leaving[ref]
+            elif self._leaving[ref] != str(stuck[ref]):  # the same trouble is told once
+                self._leaving[ref] = str(stuck[ref])
+                self._bus.tell(NotEnded(pod=self.manager.name(ref.pod), container=ref.name, why=str(stuck[ref])))
+
+    def is_leaving(self, pod: PodUID) -> bool:
+        """Return whether a pod that is gone still has CPUs."""
+        return any(ref.pod == pod for ref in self._leaving)
+
+    # -- what happens by itself
+
+    def settle(self) -> None:
+        """Do what could not be done before: take CPUs back, and let in containers that run without theirs."""
+        self._sweep()
+        if self._leaving:
+            self._release()
+        for container_id in self.unpinned:
+            container, ref = self.roster.containers.get(container_id), self.roster.ref(container_id)
+            if container is None or ref is None or container.phase not in LIVE:
+                self.unpinned.has_ended(container_id)
+            elif self._would_fit(container.pod, ref):
+                self._take_in(ref, container)
+
+    def _sweep(self) -> bool:
+        """Take back the CPUs of pods that have vanished; return whether there were any."""
+        gone = [pod_id for pod_id in self.roster.pods if self.manager.applier.is_gone(pod_id)]
+        for pod_id in gone:
+            told = self.roster.pods[pod_id]
+            self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
+            self.gone(pod_id)
+        return bool(gone)
+
+    def _would_fit(self, pod_id: str, ref: ContainerRef) -> bool:
+        """Return whether a container would be let in now; asked again and again, so no event tells of it."""
+        known = self.roster.of(pod_id)
+        if known.pod is None or known.wrong is not None:
+            return False
+        return self.manager.would_fit(known.pod, self.roster.due(pod_id, ref.name))
+
+    # -- after a restart of either side
+
+    def resync(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
+        """Agree with all that runs: containers keep their CPUs, strays get some, vanished pods give theirs back.
+
+        Return the containers that have got CPUs only now.
+        """
+        self.roster.replace_all(pods, containers)
+        now = time.time()
+        for container in self.roster.containers.values():
+            self.since.setdefault(container.id, now - age(container))
+        if self.read_only:
+            return []
+        self.manager.know(self.roster.known_pods().values())
+        strays: list[RuntimeContainer] = []
+        try:
+            here = {PodUID(told_uid(pod)) for pod in self.roster.pods.values()}
+            self.leave([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
+            strays = [found for ref, found in list(self.roster.live()) if self._take_in(ref, found)]
+            self._tell_of_unpinned(strays)
+            self.manager.enforce()
+            self.manager.reconcile()
+        except PinfoldError as error:  # it is tried again; without us, all containers would run unpinned
+            self._bus.tell(ReconcileFailed(str(error)))
+        return strays
+
+    def _wants_cpus(self, pod_id: str, name: str) -> bool:
+        pod, policy = self.roster.of(pod_id).pod, self.manager.rules.admitter.policy
+        return pod is not None and any(policy.request(pod, one) for one in pod.all_containers if one.name == name)
+
+    def _tell_of_unpinned(self, told: Collection[RuntimeContainer]) -> None:
+        """Tell of further owners that run elsewhere: they were started again while no one was asked."""
+        for ref, cpus in self.manager.wanted.exclusive.items():
+            container = self.roster.find(ref)
+            if container is None or container.phase is not Phase.RUNNING or container in told:
+                continue
+            found = self.manager.applier.observe().containers.get(ref)
+            if found is not None and not found <= cpus:
+                self.unpinned.ran(ref, age(container))
+
+    def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
+        """Let in a container that runs already; return whether it has got CPUs by that."""
+        if self.manager.state.cpus(*ref) is not None or not self._wants_cpus(container.pod, ref.name):
+            return False
+        try:
+            if self.arrive(container) is None:
+                return False
+        except PinfoldError as error:
+            self.unpinned.wait(container, error, self.since[container.id])
+            return False
+        self.unpinned.has_cpus(container.id)
+        self.unpinned.ran(ref, age(container))
+        return True
+
+
+def age(container: RuntimeContainer) -> float:
+    """Return for how many seconds a container's process has been running."""
+    return PROC.age(container.pid) if container.pid else 0.0

@@ -1,0 +1,295 @@
+"""PodApplier: the containers of Kubernetes pods on their CPUs, through the groups that kubelet and runtime have made.
+
+The shared pool is set on the groups above the containers wherever the kernel lets us, so that moving all of them off
+some CPUs takes the same time for ten containers as for a thousand. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.cpuset import EMPTY
+from pinfold.core.reconcile import Drift, Observed, Wanted, steps
+from pinfold.formats.kubepods import Phase, parse_parent, ref_of, told_uid
+from pinfold.node.cgroupfiles import CgroupError
+from pinfold.node.grouperrors import GroupError
+from pinfold.node.kubesettings import Quota
+from pinfold.runtimes.base import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef
+    from pinfold.formats.kubepods import RuntimeContainer
+    from pinfold.node.kubegroups import KubeGroups
+    from pinfold.node.kubesettings import Setting
+    from pinfold.node.systemdslices import Systemd
+    from pinfold.runtimes.roster import Roster
+
+_OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
+_WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
+
+
+class PodPlaces:
+    """Where the groups of the pods on a Roster are, and which of them belong to the shared pool; changes nothing."""
+
+    def __init__(self, groups: KubeGroups, roster: Roster, *, asked_first: bool) -> None:
+        """*asked_first*: the runtime asks once more before a container runs (NRI), not only after (CRI)."""
+        self.groups = groups
+        self.roster = roster
+        self._asked_first = asked_first
+
+    def group(self, container: RuntimeContainer) -> Path | None:
+        """Return the container's group, if there is one yet."""
+        tree = self.groups.tree
+        group = tree.container(container.cgroups_path) if container.cgroups_path else None
+        if (group is None or not group.is_dir()) and container.pid:
+            group = tree.of_process(container.pid)
+        return group if group is not None and group.is_dir() else None
+
+    def cpus(self, container: RuntimeContainer) -> CPUSet:
+        """Return the CPUs that the kernel lets the container use; none if it has no group."""
+        group = self.group(container)
+        try:
+            return self.groups.cpus(group) if group is not None else EMPTY
+        except CgroupError:
+            return EMPTY
+
+    def is_throttled(self, container: RuntimeContainer) -> bool:
+        """Return whether a quota limits the container, its own or its pod's."""
+        group = self.group(container)
+        if group is None:
+            return False
+        try:
+            return any(self.groups.quota(path).quota is not None for path in (group, group.parent))
+        except CgroupError:
+            return False
+
+    def pod_group(self, pod_id: str) -> Path | None:
+        """Return the group of a pod, if there is one."""
+        tree = self.groups.tree
+        parent = self.roster.pods[pod_id].cgroup_parent
+        if parent:
+            group = tree.pod(parent)
+            return group if group.is_dir() else None
+        groups = (self.group(container) for container in self.roster.containers_of(pod_id))
+        return next((group.parent for group in groups if group is not None), None)
+
+    def live(self, refs: Iterable[ContainerRef]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
+        """Yield those of the containers that run or are about to."""
+        return ((ref, container) for ref in refs if (container := self.roster.find(ref)) is not None)
+
+    def awaits_its_start(self, container: RuntimeContainer) -> bool:
+        """Return whether the runtime asks once more before it runs: until then it may have any CPUs."""
+        return self._asked_first and container.phase is Phase.CREATED
+
+    def settled(self) -> set[Path] | None:
+        """Return the groups of pods in which no container is about to be made; None: all, as far as is known."""
+        if not (self.groups.nested and self._asked_first):
+            return None
+        containers_of = self.roster.containers_of
+        settled = (pod for pod in self.roster.pods if not any(map(self.awaits_its_start, containers_of(pod))))
+        return {group for group in map(self.pod_group, settled) if group is not None}
+
+    def pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
+        """Return the Guaranteed pods that share, and the containers that share in those that do not."""
+        guaranteed: list[Path] = []
+        singles: list[Path] = []
+        for pod_id in self.roster.pods:
+            group = self.pod_group(pod_id) if self.roster.of(pod_id).guaranteed else None
+            if group is None:
+                continue
+            if not any(ref in want.exclusive for ref in self.roster.refs(pod_id)):
+                guaranteed.append(group)
+                continue
+            found = self.roster.containers_of(pod_id)
+            owners = {self.group(one) for one in found if ref_of(self.roster.pods[pod_id], one) in want.exclusive}
+            singles += [path for path in self.groups.tree.containers(group) if path not in owners]
+        return guaranteed + self._strangers(want), singles
+
+    def _strangers(self, want: Wanted) -> list[Path]:
+        """Return the Guaranteed pods that share and the runtime has not told of: some tell only of what comes."""
+        if self.roster.is_complete or not self.roster.pods:
+            return []
+        known = {*map(told_uid, self.roster.pods.values()), *(ref.pod for ref in want.exclusive)}
+        root = self.groups.tree.root
+        places = {group: parse_parent(f"/{group.relative_to(root)}") for group in self.groups.tree.guaranteed()}
+        return [group for group, place in places.items() if place is not None and place.uid not in known]
+
+
+class PodApplier:
+    """Sets and reads back the CPUs and quotas of the pods on a Roster."""
+
+    def __init__(
+        self, name: str, places: PodPlaces, systemd: Systemd | None = None, *, read_only: bool = False
+    ) -> None:
+        self.name = name
+        self.read_only = read_only
+        """Whether a kubelet manages CPUs here, so that nothing may be changed."""
+        self.gives_quotas = True
+        """Whether containers without CPUs of their own are limited: a kubelet can do without."""
+        self._places = places
+        self._groups = places.groups
+        self._roster = places.roster
+        self._systemd = SystemdRecord(systemd) if systemd is not None else None
+        self._alive: set[str] = set()
+        """The pods that were seen with groups."""
+        self._pool: CPUSet | None = None
+        self._owners: dict[ContainerRef, CPUSet] = {}
+        self._astray = False
+        """Whether the last close look has found a container on other CPUs than its own."""
+
+    @property
+    def kind(self) -> str:
+        """How containers are kept on their CPUs."""
+        return self._groups.kind + (" and systemd" if self._systemd is not None else "")
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """What cannot be promised here, in words."""
+        return (_OUTSIDERS, *((_WATCHING,) if self.read_only else ()))
+
+    def observe(self, *, closely: bool = False) -> Observed:
+        """Return the CPUs of exclusive containers; *closely* those of every container."""
+        found: dict[ContainerRef, CPUSet] = {}
+        if self.read_only:
+            return Observed(None, found)
+        for ref, container in self._roster.live() if closely else self._places.live(self._owners):
+            looked_at = ref in self._owners or not self._places.awaits_its_start(container)
+            if looked_at and (cpus := self._places.cpus(container)):
+                found[ref] = cpus
+        if closely:
+            pool = self._pool or EMPTY
+            self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
+        return Observed(None, found)
+
+    def apply(self, want: Wanted) -> None:
+        """Take CPUs away first, then give, one step after the other."""
+        if self.read_only:
+            return
+        now = {ref: cpus for ref, found in self._places.live(want.exclusive) if (cpus := self._places.cpus(found))}
+        settings: list[Setting] = []
+        pool = self._pool
+        # New owners, or a container elsewhere, or the pool is not known: those that share leave first.
+        if pool is None or self._astray or want.exclusive.keys() - self._owners.keys():
+            pool = want.shared if pool is None else pool & want.shared or pool
+            settings += self._set_pool(pool, want)
+        way = steps(Wanted(pool, now), want)
+        for step in way:
+            if step.container is None:
+                settings += self._set_pool(step.cpus, want)
+            else:
+                settings += self._set_owner(step.container, step.cpus, want)
+        gone = self._owners.keys() - want.exclusive.keys()
+        for ref in gone:
+            settings += self._give_quota_back(self._roster.find(ref))
+        if gone and not any(step.container is None for step in way):
+            settings += self._set_pool(want.shared, want)
+        self._pool, self._owners, self._astray = want.shared, dict(want.exclusive), False
+        self._record(settings)
+
+    def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
+        """Put one container right; return what was wrong with it. Without a group yet it is right."""
+        container = self._roster.find(ref)
+        group = self._places.group(container) if container is not None else None
+        if self.read_only or container is None or group is None:
+            return None
+        found, wanted = self._places.cpus(container), want.cpus_of(ref)
+        if found == wanted and not (ref in want.exclusive and self._places.is_throttled(container)):
+            return None
+        if ref in want.exclusive:
+            self._record(self._groups.set_container(group, wanted, want.mems.get(ref)))
+        else:
+            singles = [group] if self._roster.of(container.pod).guaranteed else []
+            self._record(self._groups.set_pool(wanted, singles=singles, settled=self._places.settled()))
+        now = self._places.cpus(container)
+        if not now <= wanted:
+            raise ApplyError(f"container {ref.name} has CPUs {now} instead of {wanted}, and that cannot be put right")
+        return Drift(ref, wanted, found)
+
+    def is_clear(self, want: Wanted) -> bool:
+        """Return whether exclusive CPUs are free of other containers, going by the groups above these alone."""
+        guaranteed, singles = self._places.pooled(want)
+        above = (*self._groups.tree.pooled(), *guaranteed, *singles)
+        owners = ((container, want.exclusive[ref]) for ref, container in self._places.live(want.exclusive))
+        try:
+            if any(not self._groups.cpus(group) <= want.shared for group in above):
+                return False
+            return all(self._places.cpus(container) <= cpus for container, cpus in owners)
+        except CgroupError:
+            return False  # a group has just been removed: a close look finds out
+
+    def vacate(self, ref: ContainerRef) -> list[int]:  # noqa: ARG002 - the protocol
+        """Do nothing: the container runtime ends its containers and removes their groups."""
+        return []
+
+    def allowed(self, ref: ContainerRef) -> str:
+        """Return the CPUs that the kernel lets a container use now, as text."""
+        container = self._roster.find(ref)
+        return str(self._places.cpus(container)) if container is not None else ""
+
+    def is_gone(self, pod_id: str) -> bool:
+        """Return whether a pod had groups, of its sandbox at least, and has none any more."""
+        group = self._places.pod_group(pod_id)
+        alive = group is not None and bool(self._groups.tree.containers(group))
+        if alive:
+            self._alive.add(pod_id)
+        self._alive &= self._roster.pods.keys()
+        return not alive and pod_id in self._alive
+
+    def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[Setting, ...]:
+        guaranteed, singles = self._places.pooled(want)
+        closely = self._pool is None or self._astray
+        return self._groups.set_pool(cpus, guaranteed, singles, closely=closely, settled=self._places.settled())
+
+    def _set_owner(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> tuple[Setting, ...]:
+        container = self._roster.find(ref)
+        group = self._places.group(container) if container is not None else None
+        if group is not None:
+            return self._groups.set_container(group, cpus, want.mems.get(ref))
+        mine = (pod_id for pod_id in self._roster.find_pods(ref.pod) if ref in self._roster.refs(pod_id))
+        pod = next((group for group in map(self._places.pod_group, mine) if group is not None), None)
+        return () if pod is None else self._groups.open_pod(pod, cpus)
+
+    def _give_quota_back(self, container: RuntimeContainer | None) -> tuple[Setting, ...]:
+        """Limit a container again that has lost its CPUs, and its pod."""
+        group = self._places.group(container) if container is not None else None
+        pod = self._roster.of(container.pod).pod if container is not None else None
+        if container is None or group is None or pod is None or not self.gives_quotas:
+            return ()
+        period = container.period or Quota(None).period
+        limits = {found.name: found.resources.limits.cpu or 0 for found in pod.all_containers}
+        whole = Quota.of_millicpu(sum(limits.values()), period) if all(limits.values()) else Quota(None)
+        own = limits[ref_of(self._roster.pods[container.pod], container).name]
+        settings = self._groups.set_quota(group.parent, whole)
+        return settings + self._groups.set_quota(group, Quota.of_millicpu(own, period)) if own else settings
+
+    def _record(self, settings: Iterable[Setting]) -> None:
+        if self._systemd is not None:
+            self._systemd.keep(settings)
+
+
+class SystemdRecord:
+    """Has systemd know what was set, or it would take it back one day; the kernel has it already."""
+
+    def __init__(self, systemd: Systemd) -> None:
+        self._systemd = systemd
+        self._untold: dict[tuple[Path, str], Setting] = {}
+        self._telling: asyncio.Task[None] | None = None
+
+    def keep(self, settings: Iterable[Setting]) -> None:
+        """Tell systemd without waiting for it; of each file only the newest setting."""
+        self._untold.update(((setting.group, setting.file), setting) for setting in settings if setting.properties)
+        if self._untold and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        """Tell one batch after the other: an older setting must not come after a newer one."""
+        while self._untold:
+            settings, self._untold = list(self._untold.values()), {}
+            with suppress(GroupError):  # the next reconcile finds what came of it
+                await self._systemd.keep(settings)

@@ -1,0 +1,1 @@
+"""Plain Linux processes: started, watched and kept on their CPUs; no container runtime is involved."""

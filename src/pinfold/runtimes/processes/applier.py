@@ -1,0 +1,204 @@
+"""ProcessApplier: the processes of containers on their CPUs, in cgroups where we may, else by affinity."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.cpuset import EMPTY
+from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
+from pinfold.node.grouperrors import GroupError, NoGroupError
+from pinfold.node.procfs import PROC
+from pinfold.runtimes.processes.halting import Halting
+from pinfold.runtimes.processes.pids import check_threads, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.pods import ContainerRef
+    from pinfold.core.reconcile import Step
+    from pinfold.node.groups import Groups
+    from pinfold.node.origin import Origin
+    from pinfold.runtimes.base import Main
+
+_TRIES: Final = 200
+_PAUSE: Final = 0.002
+
+
+class ProcessApplier:
+    """Sets and reads back the CPUs of the groups of plain processes."""
+
+    name: Final = "processes"
+
+    def __init__(self, groups: Groups, directory: Path | None = None) -> None:
+        """Use these groups; *directory* is where it is written down which processes are stopped for a moment."""
+        self.groups = groups
+        self.mains: dict[ContainerRef, Main] = {}
+        """The main process of each container that runs, as the launcher says."""
+        self.lent: dict[ContainerRef, Origin] = {}
+        """The containers whose processes are only lent, and where these come from."""
+        self.given_back: Callable[[ContainerRef], None] = lambda _ref: None
+        """Told of a container whose lent processes go on without it."""
+        self._halting = Halting(groups, directory)
+        self._shared: dict[ContainerRef, Limit] = {}
+        self._exclusive: set[ContainerRef] = set()
+        self._astray: set[ContainerRef] = set()
+        """The containers that the last close look has found missing, or elsewhere."""
+
+    @property
+    def kind(self) -> str:
+        """How processes are kept on their CPUs."""
+        return self.groups.kind
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """What cannot be promised here, in words."""
+        return self.groups.weaker
+
+    @property
+    def known(self) -> Collection[ContainerRef]:
+        """The containers that have a group."""
+        return self._exclusive | self._shared.keys()
+
+    # -- before the first request
+
+    def find(self) -> dict[ContainerRef, CPUSet]:
+        """Return the exclusive containers of an earlier daemon that run; remember all that have a group."""
+        self._halting.find()
+        found = self.groups.found()
+        self._shared = {ref: Limit() for ref, exclusive in found.items() if not exclusive}
+        self._exclusive = {ref for ref, exclusive in found.items() if exclusive}
+        return {ref: self.groups.cpus(ref) for ref in self._exclusive if self.groups.members(ref)}
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Make our subtree; a pool of before a restart is only shrunk, `apply` lets it grow when others have left."""
+        self.groups.prepare(self._pool() & shared or shared)
+
+    # -- the Applier
+
+    def observe(self, *, closely: bool = False) -> Observed:
+        """Return the CPUs that the groups have now; a group that is missing has none."""
+        shared = self._pool()
+        containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
+        if closely:
+            containers |= self._look_closely(containers)
+        return Observed(shared, containers)
+
+    def _look_closely(self, containers: Mapping[ContainerRef, CPUSet]) -> dict[ContainerRef, CPUSet]:
+        """Return what is not so: groups that were removed, main processes that were moved out."""
+        found = self.groups.found()
+        wrong = {ref: EMPTY for ref in containers if ref not in found}
+        for ref, main in self.mains.items():
+            cpus = PROC.allowed(main.pid)
+            if not cpus <= containers.get(ref, EMPTY):
+                wrong[ref] = containers.get(ref, EMPTY) | cpus
+        self._astray = set(wrong)
+        return wrong
+
+    def apply(self, want: Wanted) -> None:
+        """Take CPUs away first, then give, one step after the other; bring back what was found astray."""
+        if not self._pool():
+            self.groups.prepare(want.shared)
+        for ref in self._exclusive - want.exclusive.keys():
+            self._share(ref, want.sharing.get(ref, Limit()))
+            self._exclusive.discard(ref)
+        now = Wanted(self._pool(), {ref: cpus for ref in self._exclusive if (cpus := self._cpus(ref))})
+        way = steps(now, want)
+        with self._halting.stopped([ref for ref in self.known if _swaps(way, ref)]):
+            for step in way:
+                self._take(step, is_there=step.container in now.exclusive)
+        for ref, limit in want.sharing.items():
+            if self._shared.get(ref) != limit:
+                self._share(ref, limit)
+        for ref in self._astray & {*self._exclusive, *self._shared}:
+            self._bring_back(ref)
+        self._astray.clear()
+
+    def _take(self, step: Step, *, is_there: bool) -> None:
+        ref = step.container
+        if ref is None:
+            self.groups.set_shared(step.cpus)
+        elif is_there:
+            self.groups.set_cpus(ref, step.cpus)
+        else:
+            self._exclusive.add(ref)  # before, so that `vacate` removes what a failure leaves of it
+            self.groups.make(ref, step.cpus, Limit())
+            self._shared.pop(ref, None)
+
+    def _share(self, ref: ContainerRef, limit: Limit) -> None:
+        self.groups.make(ref, None, limit)
+        self._shared[ref] = limit
+
+    def _bring_back(self, ref: ContainerRef) -> None:
+        if ref in self._shared:
+            self.groups.make(ref, None, self._shared[ref])
+        main = self.mains.get(ref)
+        if main is not None:
+            with suppress(GroupError):  # it may have ended meanwhile; if not, the next look finds it again
+                self.groups.attach(ref, main.pid)
+
+    def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
+        """Raise unless all threads of the container's main process are on its CPUs; on fewer is their own choice."""
+        main = self.mains.get(ref)
+        if main is not None:
+            check_threads(main, want.cpus_of(ref))
+        return None
+
+    def is_clear(self, want: Wanted) -> bool:
+        """Return whether the shared pool is off all exclusive CPUs."""
+        return self._pool() <= want.shared
+
+    def vacate(self, ref: ContainerRef) -> list[int]:
+        """End what is left in the container's group, and remove it; lent processes are given back, and returned."""
+        given: list[int] = []
+        if ref in self.known:
+            with suppress(NoGroupError):  # another program has removed it
+                if ref in self.lent:
+                    given = self.groups.give_back(ref, self.lent[ref])
+                else:
+                    self._end_members(ref)
+            self.groups.remove(ref)
+        if self.lent.pop(ref, None) is not None:
+            self.given_back(ref)
+        self._shared.pop(ref, None)
+        self._exclusive.discard(ref)
+        return given
+
+    def allowed(self, ref: ContainerRef) -> str:
+        """Return the CPUs that the threads of the main process may use, as the kernel says."""
+        main = self.mains.get(ref)
+        sets = {str(PROC.allowed(thread)) for thread in PROC.threads(main.pid)} if main is not None else set()
+        return " ".join(sorted(sets - {""}))
+
+    def is_gone(self, pod_id: str) -> bool:  # noqa: ARG002 - the protocol
+        """Return no: the launcher tells of every end."""
+        return False
+
+    def _end_members(self, ref: ContainerRef) -> None:
+        for _ in range(_TRIES):
+            members = self.groups.members(ref)
+            if not members:
+                return
+            send(members, signal.SIGKILL)
+            time.sleep(_PAUSE)  # the kernel takes a moment to let them go
+
+    def _pool(self) -> CPUSet:
+        try:
+            return self.groups.shared_cpus()
+        except GroupError:
+            return EMPTY
+
+    def _cpus(self, ref: ContainerRef) -> CPUSet:
+        try:
+            return self.groups.cpus(ref)
+        except GroupError:
+            return EMPTY
+
+
+def _swaps(way: list[Step], ref: ContainerRef) -> bool:
+    """Return whether a container takes part in an exchange of CPUs, with none free to step aside to."""
+    return any(step.clash for step in way) and any(step.container == ref for step in way)

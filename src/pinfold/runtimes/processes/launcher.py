@@ -1,0 +1,192 @@
+"""ProcessLauncher: starts the main processes of containers, attaches running ones, and watches them to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
+
+from pinfold.errors import PinfoldError
+from pinfold.node.grouperrors import GroupError
+from pinfold.node.procfs import PROC
+from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
+from pinfold.runtimes.processes.pids import check_threads, first, of_another, opened, send, started
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+    from pinfold.core.pods import ContainerRef
+    from pinfold.node.origin import Origin
+    from pinfold.runtimes.processes.applier import ProcessApplier
+
+
+class ProcessLauncher:
+    """Runs the processes of containers in the groups of an applier."""
+
+    def __init__(self, applier: ProcessApplier) -> None:
+        self._applier = applier
+        self._groups = applier.groups
+        self._pidfds: dict[ContainerRef, int] = {}
+        self._ours: set[ContainerRef] = set()
+        """The containers whose main process is a child of this one, so that its exit code can be read."""
+        self._ends: asyncio.Queue[Ended] = asyncio.Queue()
+        self._one_ended = asyncio.Event()
+        applier.given_back = self._unwatch
+
+    @property
+    def mains(self) -> Mapping[ContainerRef, Main]:
+        """The main processes that run now."""
+        return self._applier.mains
+
+    @property
+    def lent(self) -> Mapping[ContainerRef, Origin]:
+        """The containers whose processes are only lent, and where these come from."""
+        return self._applier.lent
+
+    @property
+    def known(self) -> Collection[ContainerRef]:
+        """The containers that have a group, also those of an earlier daemon."""
+        return self._applier.known
+
+    def spawn(
+        self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
+    ) -> int:
+        """Start a command in the container's group, and return its pid; its first instruction runs there."""
+        try:
+            process = subprocess.Popen(  # noqa: S603 - what the user asked for
+                list(command),
+                env={**environment, **self._groups.environment(ref)},
+                cwd=directory or None,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=self._groups.joiner(ref),  # noqa: PLW1509 - it makes system calls only
+            )
+        except OSError as error:
+            raise CannotStart(directory if error.filename == directory and directory else command[0], error) from error
+        except subprocess.SubprocessError as error:
+            raise ApplyError(f"{command[0]}: could not join its group: {error}") from error
+        process.returncode = 0  # so that Popen does not wait for it: the pidfd tells
+        self._ours.add(ref)
+        self._watch(ref, process.pid, _opened_child(process.pid))
+        return process.pid
+
+    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
+        """Move a running process into the container's group, and watch it; or leave it where it was."""
+        origin, since = self._groups.origin(pid), started(pid)
+        pidfd = opened(pid)  # before it is moved: a thread has none, and its process would be moved
+        if lent:
+            self._applier.lent[ref] = origin
+        try:
+            self._groups.attach(ref, pid)
+            check_threads(Main(pid, since), self._groups.cpus(ref))
+            self._watch(ref, pid, pidfd)
+        except BaseException:
+            os.close(pidfd)
+            with suppress(GroupError):  # then `vacate` tries again
+                self._groups.give_back(ref, origin)
+            raise
+
+    def environment(self, ref: ContainerRef) -> dict[str, str]:
+        """Return the variables by which the container's processes are known."""
+        return self._groups.environment(ref)
+
+    def holder(self, pid: int) -> str | None:
+        """Return what a process belongs to already, in words; None if it can be attached."""
+        if pid == os.getpid():
+            return "pinfold itself"
+        for ref in self._applier.known:
+            if pid in self._groups.members(ref):
+                return f"container {ref.name} of pod {ref.pod}"
+        return None
+
+    def find_again(self, ref: ContainerRef, main: Main | None, origin: Origin | None = None) -> bool:
+        """Watch the main process of before a restart, and return whether it still runs."""
+        if origin is not None:
+            self._applier.lent[ref] = origin
+        try:
+            members = self._groups.members(ref)
+            main = first(members) if main is None else main
+            if main is None or started(main.pid) != main.started:
+                return False
+            pidfd = opened(main.pid)
+        except PinfoldError:
+            return False
+        try:
+            if main.pid not in members:  # an adopted one has no marks by which affinity would know it
+                self._groups.attach(ref, main.pid)
+            self._watch(ref, main.pid, pidfd)
+        except PinfoldError:
+            os.close(pidfd)
+            return False
+        return True
+
+    def signal(self, ref: ContainerRef, number: signal.Signals) -> None:
+        """Send a signal to the container's main process."""
+        if ref in self._pidfds:
+            try:
+                signal.pidfd_send_signal(self._pidfds[ref], number)
+            except ProcessLookupError:
+                pass
+            except PermissionError as error:
+                raise of_another(self.mains[ref].pid) from error
+
+    async def gone(self, refs: Collection[ContainerRef], within: float) -> bool:
+        """Wait for the main processes of these containers to end, *within* seconds; return whether all have."""
+        try:
+            async with asyncio.timeout(within):
+                while any(ref in self.mains for ref in refs):
+                    self._one_ended.clear()
+                    await self._one_ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def events(self) -> AsyncIterator[Ended]:
+        """Yield the containers whose main process has ended."""
+        while True:
+            yield await self._ends.get()
+
+    def _unwatch(self, ref: ContainerRef) -> None:
+        """Watch a process no more that goes on without us."""
+        if ref in self._pidfds:
+            self._close(ref, self._pidfds.pop(ref))
+            self._one_ended.set()
+
+    def _watch(self, ref: ContainerRef, pid: int, pidfd: int) -> None:
+        found = PROC.process(pid)
+        self._applier.mains[ref] = Main(pid, found[0].start if found is not None else 0)  # it may have ended already
+        self._pidfds[ref] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._ended, ref)
+
+    def _ended(self, ref: ContainerRef) -> None:
+        pidfd = self._pidfds.pop(ref)
+        code = None
+        if ref in self._ours:
+            self._ours.discard(ref)
+            with suppress(ChildProcessError):
+                result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+                if result is not None:
+                    code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+        self._close(ref, pidfd)
+        self._ends.put_nowait(Ended(ref, code))
+        self._one_ended.set()
+
+    def _close(self, ref: ContainerRef, pidfd: int) -> None:
+        self._applier.mains.pop(ref, None)
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+
+
+def _opened_child(pid: int) -> int:
+    """Return a file that stands for a child of ours; one that cannot be watched is not left running."""
+    try:
+        return opened(pid)
+    except ApplyError:
+        send([pid], signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise

@@ -1,0 +1,217 @@
+"""Roster: the pods and containers of a node, as their sources have told of them; values, worked out once for each pod.
+
+It decides nothing, asks no one and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.pods import ContainerRef, QoS
+from pinfold.errors import PinfoldError
+from pinfold.formats.kubepods import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
+from pinfold.formats.podannotations import NO_OVERRIDES, parse_annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from pinfold.core.pods import Container, Pod, PodUID
+    from pinfold.core.reconcile import Limit
+    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.formats.podannotations import Overrides
+
+    Lookup = Callable[[RuntimePod], Pod | None]
+
+LIVE: Final = frozenset({Phase.CREATED, Phase.RUNNING})
+_DONE: Final = frozenset({Phase.STOPPED, Phase.ENDED})
+
+
+class Known(NamedTuple):
+    """What follows from all that was told of a pod."""
+
+    pod: Pod | None
+    """None: a pod that pinfold does not manage."""
+    whole: bool = False
+    """Whether all its containers are known, not only those that have come."""
+    live: tuple[tuple[ContainerRef, RuntimeContainer], ...] = ()
+    """Its containers that run or are about to: the last start of each."""
+    local_memory: bool = False
+    """Whether its owners have memory of the NUMA nodes of their CPUs alone."""
+    wrong: PinfoldError | None = None
+    """Why no container of it may start."""
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether it is in the class whose containers can have exclusive CPUs."""
+        return self.pod is not None and self.pod.qos is QoS.GUARANTEED
+
+
+UNKNOWN: Final = Known(None)
+
+
+class Roster:
+    """Pods and containers by their runtime's own ids; *lookup* is what else is known of a pod."""
+
+    def __init__(self, lookup: Lookup = lambda _pod: None) -> None:
+        self.pods: dict[str, RuntimePod] = {}
+        self.containers: dict[str, RuntimeContainer] = {}
+        self.limits: Callable[[Container], Limit] | None = None
+        """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
+        self.is_complete = False
+        """Whether a source has ever told of everything that runs."""
+        self._lookup = lookup
+        self._ids: dict[str, set[str]] = {}
+        """The runtime's own names for the pod with a UID: more than one while its sandbox is replaced."""
+        self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
+        self._known: dict[str, Known] = {}
+
+    # -- what is told
+
+    def know_pod(self, pod: RuntimePod) -> None:
+        """Record a pod, or what is new about it."""
+        before = self.pods.get(pod.id)
+        if before is not None and told_uid(before) != told_uid(pod):
+            self._drop(pod.id)
+        self.pods[pod.id] = pod
+        self._ids.setdefault(told_uid(pod), set()).add(pod.id)
+        self._known.pop(pod.id, None)
+
+    def know(self, container: RuntimeContainer) -> None:
+        """Record a container, or what is new about it."""
+        before = self.containers.get(container.id)
+        if before is not None and before.pod != container.pod:
+            self.forget(container.id)
+        self.containers[container.id] = container
+        self._of_pod.setdefault(container.pod, {})[container.id] = container
+        self._known.pop(container.pod, None)
+
+    def forget(self, container_id: str) -> None:
+        """Forget a container that is gone."""
+        container = self.containers.pop(container_id, None)
+        if container is not None:
+            self._of_pod.get(container.pod, {}).pop(container_id, None)
+            self._known.pop(container.pod, None)
+
+    def forget_pod(self, pod_id: str) -> None:
+        """Forget a pod that is gone, and its containers."""
+        self._drop(pod_id)
+        self._known.pop(pod_id, None)
+        for container_id in self._of_pod.pop(pod_id, ()):
+            self.containers.pop(container_id, None)
+
+    def _drop(self, pod_id: str) -> None:
+        pod = self.pods.pop(pod_id, None)
+        if pod is not None:
+            ids = self._ids[told_uid(pod)]
+            ids.discard(pod_id)
+            if not ids:
+                del self._ids[told_uid(pod)]
+
+    def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
+        """Forget everything but these: they are all that runs."""
+        self.pods, self._ids, self.containers, self._of_pod, self._known = {}, {}, {}, {}, {}
+        for pod in pods:
+            self.know_pod(pod)
+        for container in filter(is_workload, containers):
+            self.know(container)
+        self.is_complete = True
+
+    # -- what follows
+
+    def of(self, pod_id: str) -> Known:
+        """Return what is known of a pod, by its runtime's own name for it."""
+        known = self._known.get(pod_id)
+        if known is None:
+            known = self._known[pod_id] = self._work_out(pod_id)
+        return known
+
+    def containers_of(self, pod_id: str) -> Collection[RuntimeContainer]:
+        """Return what was told of a pod's containers, each start of each."""
+        return self._of_pod.get(pod_id, {}).values()
+
+    def refs(self, pod_id: str) -> list[ContainerRef]:
+        """Return the identities of a pod's containers."""
+        pod = self.of(pod_id).pod
+        return [] if pod is None else [pod.ref(container) for container in pod.all_containers]
+
+    def ref(self, container_id: str) -> ContainerRef | None:
+        """Return a container's identity; None if pinfold does not manage it."""
+        container = self.containers.get(container_id)
+        if container is None or self.of(container.pod).pod is None:
+            return None
+        return _ref(self.pods[container.pod], container)
+
+    def due(self, pod_id: str, name: str | None = None) -> list[str]:
+        """Return the containers that are decided on when *name* comes: all that still run or will, if all are known.
+
+        An init container that has done its work is not due again. Without *name*, of all that are known.
+        """
+        known = self.of(pod_id)
+        if known.pod is None or not (known.whole or name is None):
+            return [] if name is None else [name]
+        passing = {container.name for container in known.pod.init if not container.sidecar}
+        last = latest(self.containers_of(pod_id))
+        done = {found for found, told in last.items() if told.phase in _DONE and found in passing}
+        return [container.name for container in known.pod.all_containers if container.name not in done - {name}]
+
+    def find_pods(self, uid: str) -> list[str]:
+        """Return the runtime's own names for a pod, none if there is no such pod here."""
+        return sorted(self._ids.get(uid, ()))
+
+    def find(self, ref: ContainerRef) -> RuntimeContainer | None:
+        """Return the last start of a container, if it runs or is about to."""
+        live = (found for pod_id in self.find_pods(ref.pod) for found in self.of(pod_id).live)
+        return next((container for identity, container in live if identity == ref), None)
+
+    def live(self) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
+        """Yield the containers that run or are about to, each once: the last start of each."""
+        for pod_id in self.pods:
+            yield from self.of(pod_id).live
+
+    def known_pods(self) -> dict[PodUID, Pod]:
+        """Return the pods that pinfold manages."""
+        found = (self.of(pod_id).pod for pod_id in self.pods)
+        return {pod.uid: pod for pod in found if pod is not None}
+
+    def sharing(self) -> dict[ContainerRef, Limit]:
+        """Return all containers with their limits where pinfold makes their groups; none where a runtime does."""
+        if self.limits is None:
+            return {}
+        pods = self.known_pods().values()
+        return {pod.ref(container): self.limits(container) for pod in pods for container in pod.all_containers}
+
+    def wants_local_memory(self, ref: ContainerRef) -> bool:
+        """Return whether a container asks for memory of the NUMA nodes of its CPUs alone."""
+        return any(self.of(pod_id).local_memory for pod_id in self.find_pods(ref.pod))
+
+    def _work_out(self, pod_id: str) -> Known:
+        """Return what follows; a pod whose annotations are wrong counts as one without: its containers share."""
+        found = self.pods.get(pod_id)
+        if found is None:
+            return UNKNOWN
+        lookup = found.spec or self._lookup(found)
+        pod, overrides, wrong = (found.spec, NO_OVERRIDES, None) if found.spec else self._build(found, lookup)
+        if pod is None:
+            return Known(None, wrong=wrong)
+        last = latest(self.containers_of(pod_id)).values()
+        live = tuple((_ref(found, container), container) for container in last if container.phase in LIVE)
+        return Known(pod, is_current(pod, lookup), live, overrides.local_memory, wrong)
+
+    def _build(self, found: RuntimePod, lookup: Pod | None) -> tuple[Pod | None, Overrides, PinfoldError | None]:
+        containers = self.containers_of(found.id)
+        try:
+            asked = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
+            pod = None if asked.exclude else build_pod(found, containers, known=lookup, overrides=asked)
+        except PinfoldError as error:
+            wrong = error
+        else:
+            return pod, asked, None
+        try:
+            return build_pod(found, containers, known=lookup), NO_OVERRIDES, wrong
+        except PinfoldError:
+            return None, NO_OVERRIDES, wrong
+
+
+def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:
+    """Return a container's identity; what a container runtime says is checked, a whole pod was checked before."""
+    return ref_of(pod, container) if pod.spec is None else ContainerRef(pod.spec.uid, container.name)
