@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase
+from pinfold.runtimes.criclient import Happening
 from pinfold.runtimes.simulated.cgroups import NodeGroups
+from pinfold.runtimes.simulated.cri import ScriptedCRI
 from pinfold.runtimes.simulated.kubelet import Kubelet
 from pinfold.runtimes.simulated.nrihooks import NRIHooks
 from pinfold.runtimes.simulated.record import Record, Spec
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pinfold.core.pods import Pod
+    from pinfold.core.processorgroups import GroupAffinity
     from pinfold.node.podgroups.simulated import Simulated
     from pinfold.runtimes.simulated.nri import ScriptedNRI
     from pinfold.runtimes.simulated.record import ContainerRecord, SandboxRecord
@@ -40,7 +43,7 @@ class WrongPhase(PinfoldError):  # noqa: N818 - the fact
 
 
 class ScriptedRuntime:
-    """The kubelet and the runtime of one node; `record` is what they have, `nri` serves plugins.
+    """The kubelet and the runtime of one node; `record` is what they have, `nri` serves plugins, `cri` clients.
 
     *now* is the clock, in nanoseconds since 1970.
     """
@@ -56,6 +59,7 @@ class ScriptedRuntime:
         self.kubelet = kubelet
         self.settings = settings
         self.now = now
+        self.cri = ScriptedCRI(self)
         self._hooks = NRIHooks(self.record, self._apply, settings)
         self._groups = NodeGroups(groups)
         for group in self.kubelet.groups():
@@ -83,12 +87,14 @@ class ScriptedRuntime:
         """End the runtime and start it again; containers go on, connections do not."""
         await self.close()
         self._hooks.forget()
-        if self.nri.path:
-            await self.nri.listen()
+        for service in (self.nri, self.cri):
+            if service.path:
+                await service.listen()
 
     async def close(self) -> None:
         """End all connections, and accept no more."""
         await self.nri.close()
+        await self.cri.close()
 
     # -- whole pods
 
@@ -138,6 +144,8 @@ class ScriptedRuntime:
             self._groups.end(sandbox.cgroups_path)
             raise
         self.record.sandboxes[sandbox.id] = sandbox
+        self.cri.tell(Happening.CREATED, sandbox.id, sandbox)
+        self.cri.tell(Happening.STARTED, sandbox.id, sandbox)
         return sandbox
 
     async def stop_pod(self, sandbox_id: str) -> None:
@@ -153,6 +161,7 @@ class ScriptedRuntime:
         for container in self.record.containers_of(sandbox_id):
             await self.remove_container(container.id)
         sandbox = self.record.sandboxes.pop(sandbox_id)
+        self.cri.tell(Happening.DELETED, sandbox_id, sandbox)
         await self._hooks.remove_pod(sandbox)
 
     async def _stop_sandbox(self, sandbox_id: str) -> None:
@@ -162,6 +171,8 @@ class ScriptedRuntime:
         sandbox = self.record.sandbox(sandbox_id)
         self._groups.end(sandbox.cgroups_path)
         self.record.sandboxes[sandbox_id] = stopped = replace(sandbox, ready=False)
+        if sandbox.ready:
+            self.cri.tell(Happening.STOPPED, sandbox_id, stopped)
         await self._hooks.stop_pod(stopped)
 
     # -- containers
@@ -183,6 +194,7 @@ class ScriptedRuntime:
             # containerd tells of the undoing without what the kubelet gave.
             await self._hooks.remove(sandbox, replace(container, labels={}, annotations={}))
             raise
+        self.cri.tell(Happening.CREATED, container.id, sandbox)
         await self._hooks.post_create(sandbox, self.record.container(container.id))
         return self.record.container(container.id)
 
@@ -211,6 +223,7 @@ class ScriptedRuntime:
             self._end(container_id, _START_FAILED, why=str(error))
             raise
         self._keep(replace(self.record.container(container_id), phase=Phase.RUNNING))
+        self.cri.tell(Happening.STARTED, container_id, sandbox)
         return self.record.container(container_id)
 
     async def post_start(self, container_id: str) -> ContainerRecord:
@@ -233,7 +246,8 @@ class ScriptedRuntime:
         sandbox = self.record.sandbox(container.sandbox)
         if container.phase is Phase.RUNNING:
             self._end(container_id, exit_code)
-            await self._hooks.stop(sandbox, container)  # which is told as it was
+            self.cri.tell(Happening.STOPPED, container_id, sandbox)
+        await self._hooks.stop(sandbox, container)  # which is told as it was
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container; first stop it if it runs."""
@@ -241,7 +255,13 @@ class ScriptedRuntime:
         container = self.record.containers.pop(container_id)
         sandbox = self.record.sandbox(container.sandbox)
         self._groups.end(container.cgroups_path)
+        self.cri.tell(Happening.DELETED, container_id, sandbox)
         await self._hooks.remove(sandbox, container)
+
+    def set_affinity(self, container_id: str, affinity: tuple[GroupAffinity, ...]) -> None:
+        """Set the CPUs of a Windows container; as with Linux, none at all leaves them as they are."""
+        container = self.record.container(container_id)
+        self._keep(replace(container, affinity=affinity or container.affinity))
 
     # -- what they are made of
 
