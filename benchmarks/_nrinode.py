@@ -113,8 +113,7 @@ class BareNode:
         self.nri_socket = directory / "nri.sock"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._plugin: socket.socket | None = None
-        self._frames = nrimux.Decoder()
-        self._messages = {connection: ttrpc.Decoder() for connection in Connection}
+        self._messages = nrimux.Messages()
         self._stream = 1
         self._pods: list[PodSandbox] = []
         self._containers: list[nri.Container] = []
@@ -185,10 +184,9 @@ class BareNode:
     def _next(self, wanted: Connection) -> ttrpc.Message:
         assert self._plugin is not None  # noqa: S101 - for mypy
         while data := self._plugin.recv(_CHUNK):
-            for frame in self._frames.feed(data):
-                for message in self._messages[frame.connection].feed(frame.data):
-                    if frame.connection is wanted:
-                        return message
+            for connection, message in self._messages.feed(data):
+                if connection is wanted:
+                    return message
         raise SystemExit("the plugin has hung up")
 
     def _pod(self, name: str, middle: str) -> PodSandbox:

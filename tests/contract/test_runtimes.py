@@ -26,7 +26,7 @@ from pinfold.node.groups import KINDS, Groups, choose
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
-from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
+from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from tests.contract import workload
 from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed
 

@@ -24,8 +24,8 @@ import pytest
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.errors import PinfoldError
+from pinfold.grpc.client import Channel
 from pinfold.proto import cri_pb2 as cri
-from pinfold.runtimes.grpcchannel import Channel
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

@@ -14,7 +14,6 @@ from pinfold.formats.ttrpc import Kind
 from pinfold.proto import ttrpc_pb2 as envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _CHUNK = 1 << 16
@@ -81,7 +80,7 @@ class Relay:
                 self._run(self._pump_requests, runtime, plugin, number)
 
     def _pump_requests(self, runtime: socket.socket, plugin: socket.socket, number: int) -> None:
-        noted = _Messages()
+        noted = nrimux.Messages()
         with suppress(OSError):
             while data := runtime.recv(_CHUNK):
                 now = time.perf_counter()
@@ -93,7 +92,7 @@ class Relay:
             plugin.shutdown(socket.SHUT_WR)
 
     def _pump_answers(self, plugin: socket.socket, runtime: socket.socket, number: int) -> None:
-        noted = _Messages()
+        noted = nrimux.Messages()
         with suppress(OSError):
             while data := plugin.recv(_CHUNK):
                 now = time.perf_counter()
@@ -108,21 +107,6 @@ class Relay:
                 self.longest = max(self.longest, noted.longest)
         with suppress(OSError):
             runtime.shutdown(socket.SHUT_WR)
-
-
-class _Messages:
-    """The messages in the bytes of one direction."""
-
-    def __init__(self) -> None:
-        self._frames = nrimux.Decoder()
-        self._decoders = {connection: ttrpc.Decoder() for connection in Connection}
-        self.longest = 0
-
-    def feed(self, data: bytes) -> Iterator[tuple[Connection, ttrpc.Message]]:
-        for frame in self._frames.feed(data):
-            self.longest = max(self.longest, len(frame.data))
-            for message in self._decoders[frame.connection].feed(frame.data):
-                yield frame.connection, message
 
 
 def _method(message: ttrpc.Message) -> str:

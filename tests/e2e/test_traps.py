@@ -167,13 +167,12 @@ class Bare:
             self._socket.sendall(format_frames(Connection.RUNTIME, format_message(message)))
 
     def _read(self) -> None:
-        frames, decoders = nrimux.Decoder(), {connection: ttrpc.Decoder() for connection in Connection}
+        messages = nrimux.Messages()
         with suppress(OSError):
             while data := self._socket.recv(1 << 16):
-                for frame in frames.feed(data):
-                    for message in decoders[frame.connection].feed(frame.data):
-                        if frame.connection is Connection.PLUGIN:
-                            self._answer(message)
+                for connection, message in messages.feed(data):
+                    if connection is Connection.PLUGIN:
+                        self._answer(message)
 
     def _answer(self, message: ttrpc.Message) -> None:
         method = envelope.Request.FromString(message.body).method

@@ -96,15 +96,12 @@ class Target:
         self._answer(Dispatcher(Quiet(), Identity().mask, raise_error), data)
 
     def _converse(self, data: bytes, size: int) -> None:
-        frames = nrimux.Decoder()
-        messages = {connection: ttrpc.Decoder() for connection in Connection}
+        messages = nrimux.Messages()
         dispatcher = Dispatcher(Quiet(), Identity().mask, raise_error)
         for at in range(0, len(data), size):
-            for frame in frames.feed(data[at : at + size]):
-                for message in messages[frame.connection].feed(frame.data):
-                    self._answer(dispatcher, message.body)
-            assert frames.buffered < 8 + MOST_MESSAGE
-            assert all(decoder.buffered < MOST_MESSAGE for decoder in messages.values())
+            for _, message in messages.feed(data[at : at + size]):
+                self._answer(dispatcher, message.body)
+            assert messages.buffered < 8 + 3 * MOST_MESSAGE  # a frame, and a message of each connection
 
     def _answer(self, dispatcher: Dispatcher, body: bytes) -> None:
         response = envelope.Response.FromString(self.runner.run(dispatcher.answer(body)))

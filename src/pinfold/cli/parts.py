@@ -21,7 +21,7 @@ from pinfold.node.groups import choose
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
-from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
+from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -155,11 +155,11 @@ def links(chosen: Settings) -> frozenset[str]:
 
 
 async def _open_pod_resources(basis: Basis, views: Views, report: Report) -> Callable[[], Awaitable[None]]:
-    from pinfold.serve.grpcserver import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
-    from pinfold.serve.podresources import PodResources  # noqa: PLC0415
+    from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.serve.podresources import PodResources, limited  # noqa: PLC0415
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
-    server = GRPCServer(PodResources(views.look).methods, report=report)
+    server = GRPCServer(limited(PodResources(views.look).methods), report=report)
     await server.start(bound.listener)
 
     async def end() -> None:

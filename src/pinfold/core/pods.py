@@ -175,6 +175,20 @@ def peak_requests(pod: Pod) -> Amounts:
     return Amounts(cpu, memory)
 
 
+def peak_cpu_limit(pod: Pod) -> int | None:
+    """Return the most milli CPUs that *pod* can use at once; None if a container has no limit, so that it has none.
+
+    >>> half = Container("app", Resources(limits=Amounts(cpu=500)))
+    >>> peak_cpu_limit(Pod(PodUID("u1"), "web", containers=(half,)))
+    500
+    """
+    level = None if pod.resources is None else pod.resources.limits.cpu
+    limits = [container.resources.limits.cpu for container in pod.all_containers]
+    if not level and not all(limits):
+        return None
+    return (level or _peak(pod, lambda container: container.resources.limits.cpu or 0)) + (pod.overhead.cpu or 0)
+
+
 def _peak(pod: Pod, amount: Callable[[Container], int]) -> int:
     """Return the most that runs at once: an init container beside the sidecars before it, or all sidecars and apps."""
     sidecars = most = 0

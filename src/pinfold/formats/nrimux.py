@@ -3,22 +3,27 @@
     u32 connection · u32 length · bytes          big endian
 
 On connection 1 the runtime calls the plugin, on connection 2 the plugin calls the runtime; each carries ttrpc messages,
-which may span frames. Knows no sockets, and not what the connections carry.
+which may span frames. Knows no sockets, and not what the messages say.
 """
 
 from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import ParseError
+from pinfold.formats import ttrpc
 from pinfold.formats.ttrpc import MOST_MESSAGE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_TO_RUNTIME: Final = 4096
+"""A runtime reads what a frame carries into a buffer of so many bytes, and drops the plugin if it is longer."""
 _HEADER: Final = struct.Struct(">II")
-# The runtime reads what a frame carries into a buffer of 4096 bytes and drops the plugin if it is longer. The header is
-# not counted there; counting it all the same costs nothing.
-_MOST_SENT: Final = 4096 - _HEADER.size
+# The header is not counted there; counting it all the same costs nothing.
+_MOST_SENT: Final = LONGEST_TO_RUNTIME - _HEADER.size
 
 
 class MuxError(ParseError):
@@ -39,15 +44,15 @@ class Frame(NamedTuple):
     data: bytes
 
 
-def format_frames(connection: Connection, data: bytes) -> bytes:
-    """Return *data* in frames that are short enough for a runtime.
+def format_frames(connection: Connection, data: bytes, most: int = _MOST_SENT) -> bytes:
+    """Return *data* in frames of *most* bytes each; without it, in frames that are short enough for a runtime.
 
     >>> format_frames(Connection.RUNTIME, b"hello").hex(" ")
     '00 00 00 02 00 00 00 05 68 65 6c 6c 6f'
     >>> len(format_frames(Connection.PLUGIN, bytes(10_000)))
     10024
     """
-    pieces = [data[at : at + _MOST_SENT] for at in range(0, len(data), _MOST_SENT)]
+    pieces = [data[at : at + most] for at in range(0, len(data), most)]
     return b"".join(_HEADER.pack(connection, len(piece)) + piece for piece in pieces)
 
 
@@ -97,6 +102,32 @@ class Decoder:
             at = end
         del self._buffer[:at]
         return found
+
+
+class Messages:
+    """Finds the ttrpc messages in the bytes of one direction; *longest* is the most bytes that a frame has carried.
+
+    >>> data = format_frames(Connection.PLUGIN, ttrpc.format_message(ttrpc.Message(1, ttrpc.Kind.REQUEST, b"hello")))
+    >>> [message.body for _, message in Messages().feed(data)]
+    [b'hello']
+    """
+
+    def __init__(self) -> None:
+        self._frames = Decoder()
+        self._decoders = {connection: ttrpc.Decoder() for connection in Connection}
+        self.longest = 0
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes wait for the rest of their frame or message."""
+        return self._frames.buffered + sum(decoder.buffered for decoder in self._decoders.values())
+
+    def feed(self, data: bytes) -> Iterator[tuple[Connection, ttrpc.Message]]:
+        """Yield the messages that *data* completes; raise a ParseError at the first bytes that are none."""
+        for frame in self._frames.feed(data):
+            self.longest = max(self.longest, len(frame.data))
+            for message in self._decoders[frame.connection].feed(frame.data):
+                yield frame.connection, message
 
 
 def _connection(number: int) -> Connection:

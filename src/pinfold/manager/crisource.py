@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubepods import Phase, is_workload
+from pinfold.grpc.errors import Unimplemented
 from pinfold.manager.node import age
-from pinfold.runtimes.grpcerrors import Unimplemented
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from pinfold.core.processorgroups import affinities_of
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.criinfo import Info, parse_info
 from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
+from pinfold.grpc.client import DEADLINE, Channel
+from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.grpcchannel import DEADLINE, Channel
-from pinfold.runtimes.grpcerrors import CallError, Code, Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -43,13 +43,6 @@ class Version(NamedTuple):
 
     name: str
     version: str
-
-
-class CgroupDriver(StrEnum):
-    """How a runtime makes cgroups; the kubelet's must be the same."""
-
-    SYSTEMD = "systemd"
-    CGROUPFS = "cgroupfs"
 
 
 class Happening(StrEnum):
@@ -104,16 +97,6 @@ class CRIClient:
         """Return the runtime's name and version."""
         answer = await self._call("Version", cri.VersionRequest(), cri.VersionResponse)
         return Version(answer.runtime_name, answer.runtime_version)
-
-    async def runtime_config(self) -> CgroupDriver | None:
-        """Return how the runtime makes cgroups; None where it does not tell (containerd before 2.0)."""
-        try:
-            answer = await self._call("RuntimeConfig", cri.RuntimeConfigRequest(), cri.RuntimeConfigResponse)
-        except Unimplemented:
-            return None
-        if not answer.HasField("linux"):
-            return None
-        return CgroupDriver.CGROUPFS if answer.linux.cgroup_driver == cri.CGROUPFS else CgroupDriver.SYSTEMD
 
     async def pods(self) -> list[RuntimePod]:
         """Return all pods; CRI does not list their cgroups, the status of a container tells."""

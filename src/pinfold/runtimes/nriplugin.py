@@ -166,8 +166,7 @@ class _Session:
         self._writer = writer
         self._dispatcher = dispatcher
         self._tell = tell
-        self._frames = nrimux.Decoder()
-        self._messages = {connection: ttrpc.Decoder() for connection in Connection}
+        self._messages = nrimux.Messages()
         self._since: float | None = None
 
     @property
@@ -181,11 +180,10 @@ class _Session:
         # At once: until a new connection has registered, the runtime accepts no other.
         await self._register(identity)
         while data := await self._reader.read(_CHUNK):
-            for frame in self._frames.feed(data):
-                for message in self._messages[frame.connection].feed(frame.data):
-                    await self._receive(frame.connection, message)
-                    if self._dispatcher.over:
-                        return "the runtime shuts down"
+            for connection, message in self._messages.feed(data):
+                await self._receive(connection, message)
+                if self._dispatcher.over:
+                    return "the runtime shuts down"
         registered = self._dispatcher.configured
         return "closed by the runtime" if registered else "closed by the runtime before it registered the plugin"
 

@@ -5,13 +5,15 @@ Only CPUs are told of, and only exclusive ones; devices, memory and claims are n
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
 from pinfold.core.pods import exclusive_cpus
+from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
-from pinfold.runtimes.grpcerrors import CallError, Code
+from pinfold.serve.limits import Buckets, Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
     from pinfold.core.snapshot import Snapshot
     from pinfold.core.state import State
 
+    Method = Callable[[bytes], bytes]
+
 SERVICE: Final = "v1.PodResourcesLister"
+RATE: Final = Rate(100.0, 200)
+"""How many calls are answered, for all clients together; the kubelet answers 100 a second, too."""
 
 
 class PodResources:
@@ -32,7 +38,7 @@ class PodResources:
         self._read = read
 
     @property
-    def methods(self) -> Mapping[str, Callable[[bytes], bytes]]:
+    def methods(self) -> Mapping[str, Method]:
         """The calls by their full names, for a server."""
         return {
             f"/{SERVICE}/List": self.list_pods,
@@ -63,6 +69,21 @@ class PodResources:
                 return pb.GetPodResourcesResponse(pod_resources=found).SerializeToString()
         said = f"pod {wanted.pod_name} in namespace {wanted.pod_namespace} not found"
         raise CallError("Get", Code.NOT_FOUND, said)
+
+
+def limited(methods: Mapping[str, Method], rate: Rate = RATE) -> Mapping[str, Method]:
+    """Return *methods* so that together they answer no faster than *rate*, and refuse the other calls."""
+    buckets = Buckets(rate)
+
+    def limit(name: str, method: Method) -> Method:
+        def call(request: bytes) -> bytes:
+            if buckets.take("", asyncio.get_running_loop().time()):
+                raise CallError(name, Code.RESOURCE_EXHAUSTED, "too many calls; try again in a moment")
+            return method(request)
+
+        return call
+
+    return {name: limit(name, method) for name, method in methods.items()}
 
 
 def _parse(method: str, request: bytes, into: Message) -> None:

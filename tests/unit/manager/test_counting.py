@@ -17,7 +17,7 @@ from pinfold.manager.bus import Bus
 from pinfold.manager.manager import Manager, Refusal, Rules
 from pinfold.manager.telling import Telling
 from pinfold.runtimes.roster import Roster
-from pinfold.runtimes.simulated import SimulatedApplier
+from pinfold.runtimes.simulated.launcher import SimulatedApplier
 from pinfold.serve import metricstable as rows
 from pinfold.serve.counters import Counters
 from tests.property.strategies import pinned, pod_of

@@ -22,7 +22,7 @@ from pinfold.manager.manager import Manager, Refusal, Rules
 from pinfold.manager.telling import Telling
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import Roster
-from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
+from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from tests.property.strategies import pinned, pod_of, pods
 
 if TYPE_CHECKING:

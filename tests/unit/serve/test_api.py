@@ -37,7 +37,7 @@ from pinfold.manager.workbook import Workbook
 from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY
 from pinfold.runtimes.roster import Roster
-from pinfold.runtimes.simulated import SimulatedApplier, SimulatedLauncher
+from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.serve.answers import prepare, write
 from pinfold.serve.api import API, Views
 from pinfold.serve.counters import Counters

@@ -1,4 +1,4 @@
-"""How gRPC calls fail: the codes, and our errors for them."""
+"""How gRPC calls fail: the status codes, and the errors that stand for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_TEXT: Final = 500
 
 
 class Code(IntEnum):
-    """The codes with which a call can end."""
+    """The status codes with which a call can end."""
 
     OK = 0
     CANCELLED = 1
@@ -32,28 +32,34 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
-CODES: Final = {str(code.value): code for code in Code}
-
-
 class CallError(PinfoldError):
-    """A call that the other end has answered with an error: its gRPC code and its text."""
+    """A call that ends with an error: its status code and its text, in one line."""
 
     def __init__(self, method: str, code: Code, text: str) -> None:
-        self.method = method
+        self.method = short_name(method)
         self.code = code
         self.text = one_line(text)
-        super().__init__(f"{method}: {code.name}: {self.text}")
+        super().__init__(f"{self.method}: {code.name}: {self.text}")
 
 
 class Unimplemented(CallError):  # noqa: N818 - the name of the gRPC code
-    """A call that the other end does not know."""
+    """A call of a method that the server does not have."""
 
 
 class Lost(RuntimeUnavailable):
-    """The connection ended before the answer was there."""
+    """The connection ended before the answer came."""
 
 
 def one_line(text: str) -> str:
-    """Return *text* as one line of bounded length."""
+    r"""Return *text* as one line of at most 500 characters.
+
+    >>> one_line("out of\nrange")
+    'out of range'
+    """
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: _MAX_TEXT + 1]).split())
     return f"{line[:_MAX_TEXT]}…" if len(text) > _MAX_TEXT else line
+
+
+def short_name(method: str) -> str:
+    """Return the name of a method without its service."""
+    return method.rpartition("/")[2]
