@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept, StateNotUsable
-from pinfold.core.policies.options import POD_LEVEL
 from pinfold.core.reconcile import Limit
 from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.manager import Manager, Rules
@@ -63,8 +62,8 @@ class Basis(NamedTuple):
 
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     """Return where the State is kept."""
-    pod_level, patience = POD_LEVEL.is_on(chosen.config.gates), _PATIENCE if chosen.runtime == "nri" else None
-    return StateStore(chosen.state_dir, admitter.policy, pod_level=pod_level, patience=patience)
+    patience = _PATIENCE if chosen.runtime == "nri" else None
+    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, patience)
 
 
 def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:

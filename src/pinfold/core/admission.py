@@ -87,6 +87,18 @@ class Admitter(NamedTuple):
             state, pod, lambda state, container: self._ask(self.policy.hints(state, pod, container), others), recorders
         )
 
+    def has_decided(self, state: State, pod: Pod, due: Collection[str] | None = None) -> bool:
+        """Return whether a pod has been let in before, and every due container has the CPUs it asks for.
+
+        Then there is nothing to decide. A pod without any Assignment is decided on each time: it gets none.
+        """
+        containers = state.assignments.get(pod.uid)
+        return containers is not None and all(
+            container.name in containers or not self.policy.request(pod, container)
+            for container in pod.all_containers
+            if due is None or container.name in due
+        )
+
     def explain(
         self, state: State, pod: Pod, *, due: Collection[str] | None = None, others: Sequence[Resource] = ()
     ) -> dict[str, Trace]:

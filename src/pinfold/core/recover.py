@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from pinfold.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pinfold.core.admission import Admitter
+    from pinfold.core.admission import Admitter, Resource
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef, Pod, PodUID
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
+
+
+def _no_hints(_pod: Pod) -> Sequence[Resource]:
+    return ()
 
 
 class Recovered(NamedTuple):
@@ -29,18 +33,29 @@ class Recovered(NamedTuple):
     """Why pods with lost CPUs got no others; those that are missing here got some, or are not known."""
 
 
-def carry_over(admitter: Admitter, state: State, pods: Mapping[PodUID, Pod]) -> Recovered:
+def carry_over(
+    admitter: Admitter,
+    state: State,
+    pods: Mapping[PodUID, Pod],
+    others: Callable[[Pod], Sequence[Resource]] = _no_hints,
+) -> Recovered:
     """Return how a State goes on under other rules: as it is if it fits, else as much of it as can be recovered."""
     try:
         return Recovered(admitter.policy.start(state), {}, {})
     except StateError:
-        return recover(admitter, state, pods)
+        return recover(admitter, state, pods, others)
 
 
-def recover(admitter: Admitter, found: State, pods: Mapping[PodUID, Pod]) -> Recovered:
+def recover(
+    admitter: Admitter,
+    found: State,
+    pods: Mapping[PodUID, Pod],
+    others: Callable[[Pod], Sequence[Resource]] = _no_hints,
+) -> Recovered:
     """Return a sound State: what can be kept of *found*, and new CPUs for the containers that lost theirs.
 
     Only *pods* that are known can be let in again; of an unknown one, the containers that lost their CPUs share.
+    *others* tells the hints of a pod's other resources.
     """
     state, lost = admitter.policy.keep(found)
     refusals: dict[PodUID, AdmissionError] = {}
@@ -48,7 +63,8 @@ def recover(admitter: Admitter, found: State, pods: Mapping[PodUID, Pod]) -> Rec
         pod = pods.get(uid)
         if pod is None:
             continue
-        admission = admitter.admit(state, pod, due=[ref.name for ref in lost if ref.pod == uid])
+        due = [ref.name for ref in lost if ref.pod == uid]
+        admission = admitter.admit(state, pod, due=due, others=others(pod))
         if admission.refusal is None:
             state = admission.state
         else:

@@ -92,10 +92,10 @@ class Manager:
         When this returns, all others have left the pod's CPUs, and that was read back.
         """
         clock, before, rules = self._telling.clock, self.state, self.rules
-        start = clock()
-        admission = rules.admitter.admit(before, pod, due=due)
+        start, others = clock(), self._roster.others(pod)
+        admission = rules.admitter.admit(before, pod, due=due, others=others)
         self._telling.tell(Decided(clock() - start))
-        outcome = Outcome(pod, before, admission, rules.admitter, due)
+        outcome = Outcome(pod, before, admission, rules.admitter, due, others)
         if admission.refusal is not None:
             self._telling.judged(outcome, start)
             advice = self._telling.advise(outcome, rules.topology)
@@ -113,7 +113,8 @@ class Manager:
 
     def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
         """Return whether a pod, or those of its containers that are due, would be let in now."""
-        return self.rules.admitter.admit(self.state, pod, due=due).refusal is None
+        others = self._roster.others(pod)
+        return self.rules.admitter.admit(self.state, pod, due=due, others=others).refusal is None
 
     def name(self, pod: PodUID) -> PodName:
         """Return what a pod is called."""
@@ -165,7 +166,7 @@ class Manager:
         Containers keep their CPUs wherever the new rules allow it. The others are let in again, by the same admission
         as any pod; those that are refused share.
         """
-        recovered = carry_over(rules.admitter, self.state, pods)
+        recovered = carry_over(rules.admitter, self.state, pods, self._roster.others)
         self._telling.not_kept(recovered)
         before, self.rules = self.rules, rules
         self._applied = None

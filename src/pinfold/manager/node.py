@@ -59,12 +59,8 @@ class Node:
 
     def due_pods(self) -> dict[PodUID, Pod]:
         """Return the pods that are here, each with the containers that run or will: init containers may be done."""
-        pods = {}
-        for pod_id in self.roster.pods:
-            pod = self.roster.of(pod_id).pod
-            if pod is not None:
-                pods[pod.uid] = pod.only(self.roster.due(pod_id))
-        return pods
+        here = [pod_id for pod_id in self.roster.pods if self.roster.of(pod_id).pod is not None]
+        return {pod.uid: pod for pod in map(self.roster.going_on, here)}
 
     # -- containers come and go
 
@@ -78,7 +74,9 @@ class Node:
         ref = self.roster.ref(container.id)
         if ref is None:
             return None
-        self.admit(container.pod, self.roster.due(container.pod, ref.name))
+        due = self.roster.due(container.pod, ref.name)
+        if not self._has_decided(container.pod, due):
+            self.admit(container.pod, due)
         return self.manager.state.cpus(*ref)
 
     def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
@@ -91,6 +89,11 @@ class Node:
             if not self._sweep():
                 raise
         return self.manager.admit(pod, due)
+
+    def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
+        """Return whether the pod was let in with these containers: one that is restarted keeps what it has."""
+        pod = self.roster.of(pod_id).pod
+        return pod is not None and self.manager.rules.admitter.has_decided(self.manager.state, pod, due)
 
     def _check(self, pod_id: str) -> None:
         """Raise what is wrong with a pod: no container of it may start."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.cpuset import EMPTY
+from pinfold.core.policies.options import POD_LEVEL, RESIZE
 from pinfold.core.state import State
 from pinfold.errors import StateError
 from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pinfold.core.policies.base import Policy
 
 FILE: Final = "cpu_manager_state"
+NO_GATES: Final[Mapping[str, bool]] = MappingProxyType({})
 _WRITER: Final = ThreadPoolExecutor(1, "state")
 
 
@@ -37,18 +40,21 @@ class StateStore:
     """Keeps the State of one policy in one directory."""
 
     def __init__(
-        self, directory: Path, policy: Policy, *, pod_level: bool = False, patience: float | None = None
+        self, directory: Path, policy: Policy, gates: Mapping[str, bool] = NO_GATES, patience: float | None = None
     ) -> None:
-        """*patience* is for how many seconds a disk may keep us waiting; None: as long as it takes."""
+        """Keep it in *directory*, with what the feature *gates* add to it.
+
+        *patience* is for how many seconds a disk may keep us waiting; None: as long as it takes.
+        """
         self.path = directory / FILE
         self._policy = policy
-        self._pod_level = pod_level
+        self._pod_level, self._resize = POD_LEVEL.is_on(gates), RESIZE.is_on(gates)
         self._patience = patience
         self._last: str | None = None
 
     def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
-        text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level)
+        text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level, resize=self._resize)
         if self._patience is None:
             self._write(text)
         else:
@@ -90,7 +96,8 @@ class StateStore:
         return Loaded(kept.state, lost=kept.lost)
 
     def _parse(self, text: str) -> State:
-        return parse_checkpoint(text, policy=self._policy.name, pod_level=self._pod_level)
+        pod_level, resize = self._pod_level, self._resize
+        return parse_checkpoint(text, policy=self._policy.name, pod_level=pod_level, resize=resize)
 
 
 def _running_first(

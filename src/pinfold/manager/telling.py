@@ -90,8 +90,7 @@ class Telling:
     def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
         """Tell of a pod that was let in, and of its containers that have other CPUs of their own than before."""
         pod, ruler = outcome.pod, self._ruler(topology, outcome.admitter.policy)
-        only = tuple(outcome.due) if outcome.due is not None and len(outcome.due) < len(pod.all_containers) else ()
-        self._bus.tell(partial(_admitted, pod, only))
+        self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
         changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
         traces: dict[str, Trace] = {}
         for container, cpus in changed:

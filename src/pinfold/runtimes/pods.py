@@ -172,6 +172,9 @@ class PodApplier:
         if self.read_only:
             return
         now = {ref: cpus for ref, found in self._places.live(want.exclusive) if (cpus := self._places.cpus(found))}
+        gone = self._owners.keys() - want.exclusive.keys()
+        # A container that goes on without CPUs of its own has the old ones in its group: they must grow to the pool.
+        self._astray |= any(True for _ in self._places.live(gone))
         settings: list[Setting] = []
         pool = self._pool
         # New owners, or a container elsewhere, or the pool is not known: those that share leave first.
@@ -184,7 +187,6 @@ class PodApplier:
                 settings += self._set_pool(step.cpus, want)
             else:
                 settings += self._set_owner(step.container, step.cpus, want)
-        gone = self._owners.keys() - want.exclusive.keys()
         for ref in gone:
             settings += self._give_quota_back(self._roster.find(ref))
         if gone and not any(step.container is None for step in way):

@@ -13,8 +13,9 @@ from pinfold.formats.kubepods import Phase, build_pod, is_current, is_workload, 
 from pinfold.formats.podannotations import NO_OVERRIDES, parse_annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from pinfold.core.admission import Resource
     from pinfold.core.pods import Container, Pod, PodUID
     from pinfold.core.reconcile import Limit
     from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
@@ -57,6 +58,8 @@ class Roster:
         self.containers: dict[str, RuntimeContainer] = {}
         self.limits: Callable[[Container], Limit] | None = None
         """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
+        self.others: Callable[[Pod], Sequence[Resource]] = lambda _pod: ()
+        """The hints of a pod's other resources (devices, memory), where a source tells them."""
         self.is_complete = False
         """Whether a source has ever told of everything that runs."""
         self._lookup = lookup
@@ -141,18 +144,22 @@ class Roster:
             return None
         return _ref(self.pods[container.pod], container)
 
-    def due(self, pod_id: str, name: str | None = None) -> list[str]:
-        """Return the containers that are decided on when *name* comes: all that still run or will, if all are known.
+    def due(self, pod_id: str, name: str) -> list[str] | None:
+        """Return the containers that are decided on when *name* comes; None: all of a pod that is known whole."""
+        if not self.of(pod_id).whole:
+            return [name]
+        going_on = self.going_on(pod_id)
+        if going_on is self.of(pod_id).pod:
+            return None
+        return list(dict.fromkeys([*(container.name for container in going_on.all_containers), name]))
 
-        An init container that has done its work is not due again. Without *name*, of all that are known.
-        """
-        known = self.of(pod_id)
-        if known.pod is None or not (known.whole or name is None):
-            return [] if name is None else [name]
-        passing = {container.name for container in known.pod.init if not container.sidecar}
+    def going_on(self, pod_id: str) -> Pod:
+        """Return a pod with the containers that run or will: an init container that has done its work is left out."""
+        pod = self.of(pod_id).pod
+        assert pod is not None  # noqa: S101 - for mypy: callers have looked
         last = latest(self.containers_of(pod_id))
-        done = {found for found, told in last.items() if told.phase in _DONE and found in passing}
-        return [container.name for container in known.pod.all_containers if container.name not in done - {name}]
+        done = {one.name for one in pod.init if not one.sidecar and one.name in last and last[one.name].phase in _DONE}
+        return pod.only({container.name for container in pod.all_containers} - done)
 
     def find_pods(self, uid: str) -> list[str]:
         """Return the runtime's own names for a pod, none if there is no such pod here."""

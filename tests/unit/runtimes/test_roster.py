@@ -110,14 +110,15 @@ def test_of_a_pod_that_only_the_runtime_knows_one_container_at_a_time_is_due() -
 def test_of_a_pod_that_is_known_whole_all_containers_are_due_when_the_first_comes() -> None:
     roster = Roster(lambda _pod: whole("app", "log", init=("setup",)))
     roster.replace_all([pod_of(1)], [container_of(1, name="setup")])
-    assert (roster.of("s1").whole, roster.due("s1", "setup")) == (True, ["setup", "app", "log"])
+    assert (roster.of("s1").whole, roster.due("s1", "setup")) == (True, None)
 
 
 def test_an_init_container_that_has_done_its_work_is_not_due_again() -> None:
     roster = Roster(lambda _pod: whole("app", init=("setup",)))
     roster.replace_all([pod_of(1)], [container_of(1, name="setup", phase=Phase.STOPPED), container_of(2)])
-    assert roster.due("s1", "app") == roster.due("s1") == ["app"]
-    assert roster.due("s1", "setup") == ["setup", "app"]
+    assert roster.due("s1", "app") == ["app"]
+    assert roster.due("s1", "setup") == ["app", "setup"]
+    assert [container.name for container in roster.going_on("s1").all_containers] == ["app"]
 
 
 def test_a_pod_that_lacks_a_container_that_has_come_is_not_known_whole() -> None:
