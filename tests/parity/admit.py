@@ -23,7 +23,7 @@ def replay(case: Case, machines: Machines, fidelity: Fidelity, *, laws_only: boo
     start = case["start"]
     try:
         node = Node(case, machines.prepared(case["topology"], fidelity))
-        admitter = Admitter(node.policy, _manager(case["tm"]), Scope(case["tm"]["scope"]))
+        admitter = Admitter(node.policy, manager_of(case["tm"]), Scope(case["tm"]["scope"]))
     except ConfigError as error:
         return Outcome(differences({"error": error.problems[0].said}, {"error": start["error"]}))
     if start["error"]:
@@ -64,7 +64,7 @@ class _Trace:
         pod = pod_from_vector(step["pod"])
         self.active.add(pod.uid)
         self._collect()
-        devices = {name: _hint_list(hints) for name, hints in step.get("device_hints", {}).items()}
+        devices = devices_of(step)
         for trace in self.admitter.explain(self.state, pod, others=[devices]).values():
             self.node.note(trace)
         admission = self.admitter.admit(self.state, pod, others=[devices])
@@ -83,10 +83,16 @@ class _Trace:
         return found
 
 
-def _manager(data: Case) -> TopologyManager:
+def manager_of(data: Case) -> TopologyManager:
+    """Return the Topology Manager of a case."""
     nodes = data["nodes"]
     distances = {node["id"]: dict(enumerate(node["distances"])) for node in nodes}
     return TopologyManager.create(data["policy"], data["options"], [node["id"] for node in nodes], distances)
+
+
+def devices_of(step: Case) -> dict[str, HintList | None]:
+    """Return the hints of a pod's devices."""
+    return {name: _hint_list(hints) for name, hints in step.get("device_hints", {}).items()}
 
 
 def _hint_list(hints: list[Case] | None) -> HintList | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
 
+    OtherHints = Callable[[Pod], Sequence[Resource]]
+    """Returns the hints of a pod's other resources."""
+
 
 def _no_hints(_pod: Pod) -> Sequence[Resource]:
     return ()

@@ -86,7 +86,9 @@ class NRISource:
         """Verify once more: an update while a container is being started reaches its record, not its cgroup."""
         self._node.roster.know_pod(_pod(pod))
         found = _container(container)._replace(phase=Phase.RUNNING)
-        if is_workload(found):
+        known = self._node.roster.containers.get(found.id)
+        # A container that ends at once is told to have stopped before it is told to have started (containerd 1.7).
+        if is_workload(found) and (known is None or known.phase is not Phase.STOPPED):
             try:
                 self._node.verify(found)
             except PinfoldError as error:  # it runs already: no reply could stop it
@@ -184,10 +186,10 @@ def _container(container: nri.Container) -> RuntimeContainer:
 
 
 def _with_amounts(container: RuntimeContainer, resources: nri.LinuxResources) -> RuntimeContainer:
-    """Return the container with what the resources say; a field that is not set says nothing."""
+    """Return the container with what the resources say; 0 says nothing: containerd writes it for what is not set."""
     cpu = resources.cpu
     return container._replace(
-        shares=cpu.shares.value if cpu.HasField("shares") else container.shares,
-        quota=cpu.quota.value if cpu.HasField("quota") else container.quota,
-        period=cpu.period.value if cpu.HasField("period") else container.period,
+        shares=cpu.shares.value or container.shares,
+        quota=cpu.quota.value or container.quota,
+        period=cpu.period.value or container.period,
     )

@@ -61,6 +61,7 @@ class ScriptedRuntime:
         self.now = now
         self.cri = ScriptedCRI(self)
         self._hooks = NRIHooks(self.record, self._apply, settings)
+        self.groups = groups
         self._groups = NodeGroups(groups)
         for group in self.kubelet.groups():
             self._groups.make(group)
