@@ -16,6 +16,7 @@ from pinfold.grpc.errors import CallError, Code
 from pinfold.grpc.server import GRPCServer
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.simulated import crimessages as messages
+from pinfold.runtimes.simulated.nri import WITHIN
 from pinfold.runtimes.simulated.nripeer import PluginError
 from pinfold.runtimes.simulated.record import NotInRecord
 
@@ -33,7 +34,7 @@ _SERVICE: Final = "/runtime.v1.RuntimeService/"
 
 
 class ScriptedCRI:
-    """The service; `calls` has the name of every method that was called, in order."""
+    """The service; `calls` has the method of every call that was answered, in order, and of every stream that began."""
 
     def __init__(self, runtime: ScriptedRuntime) -> None:
         self.calls: list[str] = []
@@ -42,6 +43,7 @@ class ScriptedCRI:
         self.path = ""
         self._server: GRPCServer | None = None
         self._watchers: set[asyncio.Queue[bytes]] = set()
+        self._called = asyncio.Event()
 
     async def listen(self, path: str = "") -> None:
         """Serve on a unix socket; without *path*, on the same one again."""
@@ -54,6 +56,13 @@ class ScriptedCRI:
         if self._server is not None:
             await self._server.close()
             self._server = None
+
+    async def until(self, method: str, count: int = 1, within: float = WITHIN) -> None:
+        """Wait until a method was called *count* times since the runtime was made, for *within* seconds at most."""
+        async with asyncio.timeout(within):
+            while self.calls.count(method) < count:
+                self._called.clear()
+                await self._called.wait()
 
     def tell(self, what: Happening, about: str, sandbox: SandboxRecord) -> None:
         """Tell all watchers of an event; *about* is the id of a container, or of the sandbox itself."""
@@ -82,7 +91,6 @@ class ScriptedCRI:
         name = kind.__name__.removesuffix("Request")
 
         async def call(data: bytes) -> bytes:
-            self.calls.append(name)
             try:
                 return bytes((await answer(kind.FromString(data))).SerializeToString())
             except NotInRecord as error:
@@ -91,8 +99,14 @@ class ScriptedCRI:
                 raise CallError(name, Code(error.code), f"NRI container update failed: {error.text}") from error
             except PinfoldError as error:
                 raise CallError(name, Code.UNKNOWN, str(error)) from error
+            finally:
+                self._note(name)
 
         return call
+
+    def _note(self, method: str) -> None:
+        self.calls.append(method)
+        self._called.set()
 
     async def _version(self, _: cri.VersionRequest) -> cri.VersionResponse:
         return cri.VersionResponse(
@@ -127,9 +141,9 @@ class ScriptedCRI:
 
     async def _watch(self, _: bytes) -> AsyncIterator[bytes]:
         """Yield what happens from now on."""
-        self.calls.append("GetContainerEvents")
         watcher: asyncio.Queue[bytes] = asyncio.Queue()
         self._watchers.add(watcher)
+        self._note("GetContainerEvents")
         try:
             while True:
                 yield await watcher.get()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 NOW = 1_700_000_000_000_000_000
+PATIENT = RuntimeSettings(registration_timeout=20.0, request_timeout=20.0)
+"""For tests that are not about time, on a machine that may be busy."""
 
 
 def exactly(name: str, milli: int) -> Container:
@@ -44,9 +46,9 @@ def burstable(name: str = "web", milli: int = 500) -> Pod:
 class Node:
     """A scripted runtime over cgroups in memory on a machine with 8 CPUs."""
 
-    def __init__(self, settings: RuntimeSettings | None = None, *, nested: bool = False) -> None:
-        self.groups = Simulated(CPUSet.parse("0-7"), nested=nested)
-        self.runtime = ScriptedRuntime(self.groups, settings=settings or RuntimeSettings(), now=lambda: NOW)
+    def __init__(self, settings: RuntimeSettings = PATIENT) -> None:
+        self.groups = Simulated(CPUSet.parse("0-7"))
+        self.runtime = ScriptedRuntime(self.groups, settings=settings, now=lambda: NOW)
         self._plugins: list[asyncio.Task[None]] = []
 
     async def plug(self, handler: Handler, identity: Identity | None = None) -> asyncio.Task[None]:
@@ -86,7 +88,7 @@ async def _ended(plugin: asyncio.Task[None]) -> None:
         await plugin
 
 
-def play(script: Callable[[Node], Awaitable[None]], settings: RuntimeSettings | None = None) -> None:
+def play(script: Callable[[Node], Awaitable[None]], settings: RuntimeSettings = PATIENT) -> None:
     """Run a script on a new node."""
 
     async def hold() -> None:

@@ -18,7 +18,7 @@ from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.criclient import CRIClient, Happening, Version
 from pinfold.runtimes.simulated.settings import RUNTIMES, RuntimeSettings
 from tests.unit.runtimes.nrirecorder import WITHIN, Quiet, adjustment, update
-from tests.unit.runtimes.simulated.scripts import NOW, Node, burstable, guaranteed, play
+from tests.unit.runtimes.simulated.scripts import NOW, PATIENT, Node, burstable, guaranteed, play
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,9 +34,7 @@ async def client_of(node: Node, path: Path) -> AsyncIterator[CRIClient]:
         yield client
 
 
-def ask(
-    path: Path, script: Callable[[Node, CRIClient], Awaitable[None]], settings: RuntimeSettings | None = None
-) -> None:
+def ask(path: Path, script: Callable[[Node, CRIClient], Awaitable[None]], settings: RuntimeSettings = PATIENT) -> None:
     """Run a script with a node and a client of it."""
 
     async def hold(node: Node) -> None:
@@ -214,7 +212,7 @@ def test_events_tell_of_sandbox_and_containers_from_then_on(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
         await node.runtime.run(burstable("before"))
         async with asyncio.timeout(WITHIN), client.events() as events:
-            await client.version()
+            await node.runtime.cri.until("GetContainerEvents")
             sandbox = await node.runtime.run(guaranteed())
             app = node.runtime.record.find("db", "app").id
             await node.runtime.remove_pod(sandbox.id)
@@ -247,7 +245,7 @@ def test_restart_ends_the_stream_of_events_and_the_next_call_connects_again(path
     async def script(node: Node, client: CRIClient) -> None:
         await node.runtime.run(burstable())
         async with asyncio.timeout(WITHIN), client.events() as events:
-            await client.version()
+            await node.runtime.cri.until("GetContainerEvents")
             await node.runtime.restart()
             with pytest.raises(RuntimeUnavailable):
                 await anext(events)

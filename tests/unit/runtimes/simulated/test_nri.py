@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +18,12 @@ from pinfold.runtimes.nriplugin import Identity, Plugin, serve
 from pinfold.runtimes.simulated.nripeer import RUNTIME_SERVICE, PluginError, PluginGone
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.unit.runtimes.nrirecorder import Quiet, adjustment, update
-from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
+from tests.unit.runtimes.simulated.scripts import PATIENT, Node, burstable, guaranteed, play
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 QUICK = RuntimeSettings(registration_timeout=0.2, request_timeout=0.2)
-PATIENT = RuntimeSettings()
 
 
 def test_plugin_is_told_all_that_lives_and_the_sandboxes_that_are_dead() -> None:
@@ -64,7 +64,7 @@ def test_node_that_comes_in_pieces_is_one_to_the_handler(most: int) -> None:
             await node.runtime.run(burstable(f"web-{number}"))
         await node.plug(handler)
 
-    play(script, RuntimeSettings(most_synchronized=most))
+    play(script, replace(PATIENT, most_synchronized=most))
     [asked] = handler.asked
     assert sorted(asked.split()) == ["app"] * 5 + ["synchronize"] + [f"web-{number}" for number in range(5)]
 

@@ -1,0 +1,118 @@
+"""A node without kernel and containerd: the sources of pinfold against a scripted runtime, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.config import Config, Reservation
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.presets import from_shape
+from pinfold.core.state import State
+from pinfold.manager.bus import Bus
+from pinfold.manager.crisource import CRISource
+from pinfold.manager.manager import Manager, Rules
+from pinfold.manager.node import Node as PinfoldNode
+from pinfold.manager.nrisource import NRISource
+from pinfold.manager.telling import Telling
+from pinfold.node.podgroups.groups import PodGroups
+from pinfold.node.podgroups.settings import CPUS
+from pinfold.runtimes.criclient import CRIClient
+from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.roster import Roster
+from pinfold.runtimes.simulated.nripeer import PluginError
+from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.runtimes.simulated.record import ContainerRecord
+
+
+class NoDisk:
+    """A State that is kept nowhere."""
+
+    def save(self, state: State) -> None:
+        """Forget it."""
+
+
+class Pinfold:
+    """What pinfold has on a node with 8 CPUs, of which CPU 0 is reserved."""
+
+    def __init__(self, node: Node, source: str) -> None:
+        self.scripted = node
+        self.bus = Bus(time.time)
+        machine = from_shape("cores:8")
+        admitter = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(machine)
+        roster = Roster()
+        applier = PodApplier(source, PodPlaces(PodGroups(node.groups), roster, asked_first=source == "nri"))
+        rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
+        self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
+        self.node = PinfoldNode(self.manager, roster, self.bus)
+
+    def cpus(self, container: ContainerRecord) -> str:
+        """Return the CPUs that the container can use."""
+        return str(self.scripted.groups.effective(self.scripted.group(container), CPUS))
+
+
+def test_owner_gets_its_cpus_over_nri_and_all_others_leave_them() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(NRISource(pinfold.node, pinfold.bus))
+        await node.runtime.run(burstable())
+        sandbox = await node.runtime.run(guaranteed())
+        web, db = (node.runtime.record.find(name, "app") for name in ("web", "db"))
+        assert (pinfold.cpus(db), pinfold.cpus(web)) == ("1-2", "0,3-7")
+        assert node.quota(node.group(db)) is None
+        await node.runtime.remove_pod(sandbox.id)
+        assert pinfold.cpus(web) == "0-7"
+
+    play(script)
+
+
+def test_container_without_room_is_refused_with_the_reason() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(NRISource(pinfold.node, pinfold.bus))
+        with pytest.raises(PluginError, match="not enough cpus available to satisfy request: requested=8, available=7"):
+            await node.runtime.run(guaranteed(milli=8000))
+        assert not pinfold.manager.state.exclusive
+
+    play(script)
+
+
+def test_container_that_came_while_pinfold_was_away_is_pinned_when_it_is_back() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        plugin = await node.plug(NRISource(pinfold.node, pinfold.bus))
+        await node.unplug(plugin)
+        await node.runtime.run(guaranteed())
+        db = node.runtime.record.find("db", "app")
+        assert pinfold.cpus(db) == "0-7"
+        await node.plug(NRISource(pinfold.node, pinfold.bus))
+        assert pinfold.cpus(db) == "1-2"
+        assert node.runtime.record.find("db", "app").spec.cpus == "1-2"
+
+    play(script)
+
+
+def test_owner_gets_its_cpus_over_cri_soon_after_its_start_and_the_runtime_is_told(tmp_path: Path) -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(tmp_path / "cri.sock"))
+        async with CRIClient(str(tmp_path / "cri.sock")) as client:
+            following = asyncio.create_task(CRISource(pinfold.node, client, pinfold.bus).follow())
+            await node.runtime.cri.until("GetContainerEvents")
+            await node.runtime.run(burstable())
+            await node.runtime.run(guaranteed())
+            await node.runtime.cri.until("UpdateContainerResources")
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        web, db = (node.runtime.record.find(name, "app") for name in ("web", "db"))
+        assert (pinfold.cpus(db), pinfold.cpus(web)) == ("1-2", "0,3-7")
+        assert (db.spec.cpus, db.spec.quota) == ("1-2", -1)
+
+    play(script)
