@@ -35,7 +35,8 @@ from pinfold.core.presets import preset
 from pinfold.core.snapshot import pools
 from pinfold.node.history import answer_at, answer_history, parse_question
 from pinfold.node.journal import Journal
-from pinfold.serve.http import Event, HTTPError, Request, Response, Server
+from pinfold.serve.http.messages import Event, HTTPError, Request, Response
+from pinfold.serve.http.server import Server
 from pinfold.serve.page import Page
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from pinfold.manager.views import Viewer
 from pinfold.node.grouperrors import GroupsHeldError
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
-from pinfold.serve.http import Server
+from pinfold.serve.http.server import Server
 
 if TYPE_CHECKING:
     import argparse

@@ -19,9 +19,9 @@ from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY, Archive
 from pinfold.serve.api import API
 from pinfold.serve.counters import Counters
-from pinfold.serve.gate import LOOPBACK, Gate
-from pinfold.serve.http import Server
-from pinfold.serve.limits import REMOTE
+from pinfold.serve.http.gate import LOOPBACK, Gate
+from pinfold.serve.http.limits import REMOTE
+from pinfold.serve.http.server import Server
 from pinfold.serve.metrics import Metrics
 from pinfold.serve.page import Page
 

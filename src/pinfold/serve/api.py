@@ -20,9 +20,9 @@ from pinfold.core.layout import layout_data
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
-from pinfold.serve.answers import write
-from pinfold.serve.limits import Turns, client_of
-from pinfold.serve.messages import Event, HTTPError, Request, Response
+from pinfold.serve.http.answers import write
+from pinfold.serve.http.limits import Turns, client_of
+from pinfold.serve.http.messages import Event, HTTPError, Request, Response
 from pinfold.serve.openapi import document
 
 if TYPE_CHECKING:

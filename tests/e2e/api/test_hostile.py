@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pinfold.serve.limits import REMOTE
+from pinfold.serve.http.limits import REMOTE
 from tests.e2e.api.client import LIVE, Stream, is_about
 from tests.e2e.daemon import PATIENCE, container, pod, wait_for
 

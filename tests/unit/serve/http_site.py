@@ -10,12 +10,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pinfold.serve.http import Gate, Request, Response, Server
-from pinfold.serve.limits import LOCAL, Limits
+from pinfold.serve.http.limits import LOCAL, Limits
+from pinfold.serve.http.messages import Request, Response
+from pinfold.serve.http.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
+
+    from pinfold.serve.http.gate import Gate
 
 T = TypeVar("T")
 

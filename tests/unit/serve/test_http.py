@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.errors import PinfoldError
-from pinfold.serve.http import HTTPError, Request, Response, Server
+from pinfold.serve.http.messages import HTTPError, Request, Response
+from pinfold.serve.http.server import Server
 from tests.unit.serve.http_site import GET, Site, Talk, echo, leaping, serve, until
 
 if TYPE_CHECKING:

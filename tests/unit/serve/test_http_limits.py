@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.serve.http import Gate, Limits, Request, Response
-from pinfold.serve.limits import REMOTE, Buckets, Rate, Shares, Turns, client_of
+from pinfold.serve.http.gate import Gate
+from pinfold.serve.http.limits import REMOTE, Buckets, Limits, Rate, Shares, Turns, client_of
+from pinfold.serve.http.messages import Request, Response
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.serve.http import Event, Limits, Request, Response
+from pinfold.serve.http.limits import Limits
+from pinfold.serve.http.messages import Event, Request, Response
 from tests.unit.serve.http_site import GET, Site, Talk, leaping, serve, until
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.serve.gate import LOOPBACK, Gate
-from pinfold.serve.http import HTTPError, Peer, Request
+from pinfold.serve.http.gate import LOOPBACK, Gate
+from pinfold.serve.http.messages import HTTPError, Peer, Request
 from tests.unit.serve.http_site import GET, Site, serve
 
 if TYPE_CHECKING:

@@ -12,16 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
-from pinfold.serve.answers import Answer, prepare
-from pinfold.serve.connection import Connection
-from pinfold.serve.gate import Gate
-from pinfold.serve.limits import LOCAL, Buckets, Limits, Shares, client_of
-from pinfold.serve.messages import Event, HTTPError, Peer, Request, Response
+from pinfold.serve.http.answers import Answer, prepare
+from pinfold.serve.http.connection import Connection
+from pinfold.serve.http.gate import Gate
+from pinfold.serve.http.limits import LOCAL, Buckets, Limits, Shares, client_of
+from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-__all__ = ["Event", "Gate", "HTTPError", "Limits", "Peer", "Request", "Response", "Server"]
 
 _TURNED_AWAY: Final = 64
 _AGAIN: Final = (("retry-after", "5"),)

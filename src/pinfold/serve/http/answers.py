@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import h11
 
-from pinfold.serve.messages import Written
+from pinfold.serve.http.messages import Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pinfold.serve.messages import Response
+    from pinfold.serve.http.messages import Response
 
 CLOSE: Final = (b"connection", b"close")
 NO_SCRIPTS: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -11,10 +11,10 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import excerpt
-from pinfold.serve.messages import HTTPError
+from pinfold.serve.http.messages import HTTPError
 
 if TYPE_CHECKING:
-    from pinfold.serve.messages import Request
+    from pinfold.serve.http.messages import Request
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5})?")

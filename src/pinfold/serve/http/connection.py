@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from pinfold.serve.messages import Event, HTTPError, Peer, Request, parse_target
+from pinfold.serve.http.messages import Event, HTTPError, Peer, Request, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from pinfold.serve.answers import Answer
-    from pinfold.serve.limits import Limits
+    from pinfold.serve.http.answers import Answer
+    from pinfold.serve.http.limits import Limits
 
 _PIECE: Final = 64 << 10
 _HEARTBEAT: Final = b":\n\n"
