@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.serve.http.gate import Gate
+from pinfold.serve.http.gate import HTTPGate
 from pinfold.serve.http.limits import REMOTE, Buckets, Limits, Rate, Shares, Turns, client_of
 from pinfold.serve.http.messages import Request, Response
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
@@ -19,7 +19,7 @@ from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, u
 if TYPE_CHECKING:
     from pathlib import Path
 
-WRITABLE = Gate(read_only=False)
+WRITABLE = HTTPGate(read_only=False)
 LARGE = b"b" * 100_000
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 GARBAGE = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.serve.http.limits import Limits
-from pinfold.serve.http.messages import Event, Request, Response
+from pinfold.serve.http.messages import Request, Response, ServerSentEvent
 from tests.unit.serve.http_site import GET, Site, Talk, leaping, serve, until
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class Source:
         finally:
             self.closed += 1
 
-    async def _events(self) -> AsyncIterator[Event]:
+    async def _events(self) -> AsyncIterator[ServerSentEvent]:
         try:
             number = 0
             while True:
                 more = self.more
                 while number < self.count:
                     number += 1
-                    yield Event(str(number), id=str(number))
+                    yield ServerSentEvent(str(number), id=str(number))
                 await more.wait()
         finally:
             self.closed += 1
@@ -96,9 +96,9 @@ def test_lines_are_streamed_as_they_come(tmp_path: Path) -> None:
 
 def test_events_are_streamed_as_browsers_read_them(tmp_path: Path) -> None:
     async def handle(_request: Request) -> Response:
-        async def events() -> AsyncIterator[Event]:
-            yield Event("", retry=2000)
-            yield Event("one\ntwo", id="1", name="note")
+        async def events() -> AsyncIterator[ServerSentEvent]:
+            yield ServerSentEvent("", retry=2000)
+            yield ServerSentEvent("one\ntwo", id="1", name="note")
 
         return Response(200, events=events())
 
@@ -318,14 +318,16 @@ def test_a_stream_without_end_keeps_nobody_waiting(tmp_path: Path) -> None:
 # -- one event
 
 
-@pytest.mark.parametrize("event", [Event("x", id="1\n2"), Event("x", name="a\rb"), Event("x", id="\0")])
-def test_an_event_whose_fields_have_more_than_a_line_is_no_event(event: Event) -> None:
+@pytest.mark.parametrize(
+    "event", [ServerSentEvent("x", id="1\n2"), ServerSentEvent("x", name="a\rb"), ServerSentEvent("x", id="\0")]
+)
+def test_an_event_whose_fields_have_more_than_a_line_is_no_event(event: ServerSentEvent) -> None:
     with pytest.raises(ValueError, match="one line"):
         event.encode()
 
 
 @given(st.text())
 def test_the_data_of_an_event_cannot_become_another_field(data: str) -> None:
-    *lines, blank, rest = Event(data, id="1").encode().decode().split("\n")
+    *lines, blank, rest = ServerSentEvent(data, id="1").encode().decode().split("\n")
     assert (lines[0], blank, rest) == ("id: 1", "", "")
     assert all(line.startswith("data: ") and "\r" not in line for line in lines[1:])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from pinfold.serve.http.messages import Event, HTTPError, Peer, Request, parse_target
+from pinfold.serve.http.messages import HTTPError, Peer, Request, ServerSentEvent, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ _VERSIONS: Final = {b"1.0", b"1.1"}
 _UCRED: Final = struct.Struct("3i")
 
 
-class Connection:
+class HTTPConnection:
     """A client that is being served."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
@@ -202,7 +202,7 @@ class Connection:
             await self._flush()
         self._write(*events, h11.EndOfMessage())
 
-    async def _stream(self, stream: AsyncIterator[Event | bytes], alive: bytes) -> None:
+    async def _stream(self, stream: AsyncIterator[ServerSentEvent | bytes], alive: bytes) -> None:
         """Send what comes until it ends, the client goes away or the server closes."""
         self._sending = sending = asyncio.create_task(self._pump(stream))
         leaving = asyncio.create_task(self._watch(alive))
@@ -219,9 +219,9 @@ class Connection:
         if sending.cancelled() and not self.closing:
             raise RuntimeError("what the stream waited for was cancelled")
 
-    async def _pump(self, stream: AsyncIterator[Event | bytes]) -> None:
+    async def _pump(self, stream: AsyncIterator[ServerSentEvent | bytes]) -> None:
         async for item in stream:
-            data = item.encode() if isinstance(item, Event) else item
+            data = item.encode() if isinstance(item, ServerSentEvent) else item
             if data:
                 self._write(h11.Data(data=data))
             await self._flush()

@@ -21,12 +21,12 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5
 _READING: Final = ("GET", "HEAD")
 
 
-class Gate(NamedTuple):
+class HTTPGate(NamedTuple):
     """Whom and what to let in.
 
-    >>> Gate().knows("localhost:9440"), Gate().knows("evil.example:9440"), Gate().knows("10.0.0.7:9440")
+    >>> HTTPGate().knows("localhost:9440"), HTTPGate().knows("evil.example:9440"), HTTPGate().knows("10.0.0.7:9440")
     (True, False, False)
-    >>> Gate(addresses=True).knows("10.0.0.7:9440")
+    >>> HTTPGate(addresses=True).knows("10.0.0.7:9440")
     True
     """
 

@@ -63,10 +63,10 @@ class Request(NamedTuple):
         return int(text)
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     r"""One event of a stream for browsers (text/event-stream).
 
-    >>> Event('{"a": 1}', id="7", name="note").encode()
+    >>> ServerSentEvent('{"a": 1}', id="7", name="note").encode()
     b'id: 7\nevent: note\ndata: {"a": 1}\n\n'
     """
 
@@ -98,7 +98,7 @@ class Response(NamedTuple):
     status: int
     data: object = None
     lines: AsyncIterator[bytes] | None = None
-    events: AsyncIterator[Event | bytes] | None = None
+    events: AsyncIterator[ServerSentEvent | bytes] | None = None
     """Events one by one, or any number of them as they travel."""
     content: bytes | None = None
     kind: str = ""
@@ -111,7 +111,7 @@ class Response(NamedTuple):
         return cls(error.status, {"reason": error.reason, "message": str(error)}, headers=error.headers)
 
     @property
-    def stream(self) -> AsyncIterator[Event | bytes] | None:
+    def stream(self) -> AsyncIterator[ServerSentEvent | bytes] | None:
         """What comes bit by bit, if it does."""
         return self.lines if self.lines is not None else self.events
 

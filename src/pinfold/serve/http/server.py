@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.serve.http.answers import Answer, prepare
-from pinfold.serve.http.connection import Connection
-from pinfold.serve.http.gate import Gate
+from pinfold.serve.http.connection import HTTPConnection
+from pinfold.serve.http.gate import HTTPGate
 from pinfold.serve.http.limits import LOCAL, Buckets, Limits, Shares, client_of
 from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 
@@ -29,7 +29,7 @@ def _tell_loop(what: str, error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": f"no answer to {what}", "exception": error})
 
 
-class Server:
+class HTTPServer:
     """Serves one handler on any number of listening sockets."""
 
     def __init__(
@@ -38,18 +38,18 @@ class Server:
         uids: frozenset[int] = frozenset(),
         *,
         limits: Limits = LOCAL,
-        gate: Gate | None = None,
+        gate: HTTPGate | None = None,
         report: Callable[[str, Exception], None] = _tell_loop,
     ) -> None:
         """*uids* may use it on a unix socket, *gate* says who over TCP; *report* hears of errors nobody expected."""
         self._handle = handle
         self._uids = uids
         self._limits = limits
-        self._gate = Gate() if gate is None else gate
+        self._gate = HTTPGate() if gate is None else gate
         self._report = report
         self._buckets = None if limits.rate is None else Buckets(limits.rate)
         self._listening: list[asyncio.Server] = []
-        self._open: dict[asyncio.Task[None], Connection] = {}
+        self._open: dict[asyncio.Task[None], HTTPConnection] = {}
         self._closing = False
         self._served = Shares(limits.connections, limits.connections_each)
         self._refused = Shares(_TURNED_AWAY, _TURNED_AWAY // 2)
@@ -91,7 +91,7 @@ class Server:
         await asyncio.sleep(0)  # the sockets of ended connections are closed in the next round of the loop
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(reader, writer, self._limits)
+        connection = HTTPConnection(reader, writer, self._limits)
         client = client_of(connection.address)
         shares = next((found for found in (self._served, self._refused) if found.take(client)), None)
         if self._closing or shares is None:
@@ -105,7 +105,7 @@ class Server:
         del self._open[task]
         shares.give(client)
 
-    async def _serve(self, connection: Connection, *, full: bool) -> None:
+    async def _serve(self, connection: HTTPConnection, *, full: bool) -> None:
         try:
             peer = connection.peer()
             refusal = self._refusal(connection, peer, full=full)
@@ -122,14 +122,14 @@ class Server:
         finally:
             connection.abort()
 
-    def _refusal(self, connection: Connection, peer: Peer, *, full: bool) -> HTTPError | None:
+    def _refusal(self, connection: HTTPConnection, peer: Peer, *, full: bool) -> HTTPError | None:
         if full:
             return _too_many("Connections", "connected", self._limits.connections, self._limits.connections_each)
         if connection.local and peer.uid not in self._uids:
             return HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket")
         return None
 
-    async def _exchange(self, connection: Connection, peer: Peer) -> bool:
+    async def _exchange(self, connection: HTTPConnection, peer: Peer) -> bool:
         try:
             request = await connection.receive(peer, self._check)
         except HTTPError as error:
@@ -152,7 +152,7 @@ class Server:
             again = (("retry-after", str(math.ceil(wait))),)
             raise HTTPError(429, "TooManyRequests", f"too many requests from {request.peer.address}", again)
 
-    async def _answer(self, connection: Connection, request: Request) -> Answer:
+    async def _answer(self, connection: HTTPConnection, request: Request) -> Answer:
         try:
             return await self._prepared(request)
         except HTTPError as error:
@@ -181,7 +181,7 @@ class Server:
         self._report(f"{request.method} {request.path}", error)
         return HTTPError(500, "InternalError", f"an error nobody expected ({type(error).__name__}); it is in the log")
 
-    async def _send_whole(self, connection: Connection, client: str, answer: Answer) -> bool:
+    async def _send_whole(self, connection: HTTPConnection, client: str, answer: Answer) -> bool:
         size = len(answer.body)
         if size <= self._limits.buffered:
             return await connection.send(answer)
@@ -194,7 +194,7 @@ class Server:
         finally:
             self._held.give(client, size)
 
-    async def _send_stream(self, connection: Connection, client: str, request: Request, answer: Answer) -> bool:
+    async def _send_stream(self, connection: HTTPConnection, client: str, request: Request, answer: Answer) -> bool:
         if not self._watching.take(client):
             await answer.response.close()
             await _refuse(connection, _too_many("Streams", "watching", self._limits.streams, self._limits.streams_each))
@@ -217,7 +217,7 @@ def _too_many(what: str, doing: str, most: int, each: int) -> HTTPError:
     return HTTPError(503, f"TooMany{what}", text, _AGAIN)
 
 
-async def _refuse(connection: Connection, error: HTTPError) -> None:
+async def _refuse(connection: HTTPConnection, error: HTTPError) -> None:
     connection.closing = True
     await connection.send(prepare(Response.failure(error)))
 
