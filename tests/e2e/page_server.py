@@ -240,15 +240,15 @@ class Node:
             raise HTTPError(404, "NotFound", "there is no such container")
         return self.last[container].data()
 
-    async def events(self, number: int) -> AsyncIterator[ServerSentEvent]:
+    async def events(self, number: int) -> AsyncIterator[bytes]:
         """Yield what happens after an entry."""
-        yield ServerSentEvent("{}", name="hello", retry=1000)
+        yield ServerSentEvent("{}", name="hello", retry=1000).encode()
         place = bisect_right(self.told, number, key=lambda entry: entry.number)
         while True:
             more = self.more
             for entry in self.told[place:]:
                 place += 1
-                yield ServerSentEvent(json.dumps(entry.data()), id=str(entry.number), name="change")
+                yield ServerSentEvent(json.dumps(entry.data()), id=str(entry.number), name="change").encode()
             await more.wait()
 
 

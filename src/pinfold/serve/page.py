@@ -21,11 +21,7 @@ POLICY: Final = (
 
 _HEADERS: Final = (
     ("content-security-policy", POLICY),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
-    ("referrer-policy", "no-referrer"),
-    ("x-frame-options", "DENY"),
 )
 _KINDS: Final[Mapping[str, str]] = {
     "css": "text/css; charset=utf-8",

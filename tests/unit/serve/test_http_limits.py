@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.serve.http.gate import HTTPGate
-from pinfold.serve.http.limits import REMOTE, Buckets, Limits, Rate, Shares, Turns, client_of
+from pinfold.serve.http.limits import REMOTE, Buckets, Limits, Rate, Turns, client_of, fits
 from pinfold.serve.http.messages import Request, Response
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
 
@@ -306,25 +307,19 @@ def test_one_address_cannot_have_all_connections() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5))), st.integers(1, 12), st.integers(1, 12))
-def test_shares_are_never_more_than_there_is_and_all_come_back(
+def test_clients_never_have_more_than_there_is_and_the_first_gets_any_amount(
     steps: list[tuple[str, int]], most: int, each: int
 ) -> None:
-    shares = Shares(most, each)
-    taken: list[tuple[str, int]] = []
+    taken: Counter[str] = Counter()
     for client, count in steps:
-        mine = [amount for name, amount in taken if name == client]
-        fits = shares.total + count <= most and sum(mine) + count <= each
-        if shares.take(client, count):
-            taken.append((client, count))
-            assert fits or not mine  # whoever has nothing gets something
+        within = taken.total() + count <= most and taken[client] + count <= each
+        if fits(taken, client, count, most, each):
+            assert within or not taken[client]
+            assert taken.total() + count <= most or not taken
+            taken[client] += count
         else:
-            assert not fits
-        assert shares.total == sum(amount for _, amount in taken)
-        assert shares.total <= most or len(taken) == 1
-    for client, count in taken:
-        shares.give(client, count)
-    assert shares.total == 0
-    assert all(Shares(most, each).take(client, most) for client in "abc")
+            assert not within
+    assert all(fits(Counter(), client, most + each, most, each) for client in "abc")
 
 
 def test_few_have_a_turn_at_once_and_no_client_has_two() -> None:

@@ -49,14 +49,14 @@ class Source:
         finally:
             self.closed += 1
 
-    async def _events(self) -> AsyncIterator[ServerSentEvent]:
+    async def _events(self) -> AsyncIterator[bytes]:
         try:
             number = 0
             while True:
                 more = self.more
                 while number < self.count:
                     number += 1
-                    yield ServerSentEvent(str(number), id=str(number))
+                    yield ServerSentEvent(str(number), id=str(number)).encode()
                 await more.wait()
         finally:
             self.closed += 1
@@ -96,9 +96,9 @@ def test_lines_are_streamed_as_they_come(tmp_path: Path) -> None:
 
 def test_events_are_streamed_as_browsers_read_them(tmp_path: Path) -> None:
     async def handle(_request: Request) -> Response:
-        async def events() -> AsyncIterator[ServerSentEvent]:
-            yield ServerSentEvent("", retry=2000)
-            yield ServerSentEvent("one\ntwo", id="1", name="note")
+        async def events() -> AsyncIterator[bytes]:
+            yield ServerSentEvent("", retry=2000).encode()
+            yield ServerSentEvent("one\ntwo", id="1", name="note").encode()
 
         return Response(200, events=events())
 
@@ -113,6 +113,27 @@ def test_events_are_streamed_as_browsers_read_them(tmp_path: Path) -> None:
         assert await talk.ended() == b""
 
     serve(tmp_path, scenario, handle)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_a_stream_that_ends_by_itself_ends_the_connection_without_an_error(tmp_path: Path, *, tcp: bool) -> None:
+    async def handle(_request: Request) -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"one\n"
+            await asyncio.sleep(0.01)
+            yield b"two\n"
+
+        return Response(200, lines=lines())
+
+    async def scenario(site: Site) -> None:
+        talk = await watch(site)
+        assert [await talk.chunk() for _ in range(3)] == [b"one\n", b"two\n", b""]
+        assert await talk.ended() == b""
+        await talk.leave()
+        await until(lambda: site.server.connections == 0)
+        assert site.errors == []
+
+    serve(None if tcp else tmp_path, scenario, handle)
 
 
 def test_to_an_old_client_a_stream_is_sent_plainly(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A Response as head and body, checked whole before its first byte is sent; with the headers that every answer has."""
+"""A Response as head and body, checked whole before its first byte is sent."""
 
 from __future__ import annotations
 
@@ -12,33 +12,22 @@ import h11
 from pinfold.serve.http.messages import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pinfold.serve.http.messages import Response
 
-CLOSE: Final = (b"connection", b"close")
-NO_SCRIPTS: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-ALWAYS: Final[Mapping[str, str]] = {
+_ALWAYS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-}
-PAGE: Final[Mapping[str, str]] = {
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
+    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "content-security-policy": NO_SCRIPTS,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
 }
-"""What every page gets besides; a page that needs more brings its own policy."""
-
-_JSON: Final = "application/json"
-_LINES: Final = "application/x-ndjson"
-_EVENTS: Final = "text/event-stream"
-_BYTES: Final = "application/octet-stream"
-_PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
-_WITHOUT_BODY: Final = {204, 304}
+"""A response that needs another value, such as the page with its scripts, brings its own."""
 _OURS: Final = frozenset({"connection", "content-length", "date", "transfer-encoding", "upgrade"})
+_WITHOUT_BODY: Final = {204, 304}
 
 
 class Answer(NamedTuple):
@@ -48,65 +37,48 @@ class Answer(NamedTuple):
     body: bytes
     response: Response
 
-    def as_last(self) -> Answer:
-        """Return it for a connection on which nothing follows."""
-        head = self.head
-        headers = [*head.headers, CLOSE]
-        return self._replace(
-            head=h11.Response(status_code=head.status_code, headers=headers, reason=bytes(head.reason))
-        )
 
-
-def prepare(response: Response) -> Answer:
-    """Return the answer as it will be sent; raise if it cannot be."""
+def prepare(response: Response, *, last: bool = False) -> Answer:
+    """Return the answer as it is sent, *last* if the connection is closed after it; raise if it cannot be sent."""
     kind, body = _content(response)
-    headers = {"content-type": kind, "date": formatdate(usegmt=True), **ALWAYS}
-    if kind.partition(";")[0].strip().lower() == "text/html":
-        headers |= PAGE
+    headers = {"content-type": kind, "date": formatdate(usegmt=True), **_ALWAYS}
     if response.status in _WITHOUT_BODY:
         body = b""
     elif response.stream is None:
         headers["content-length"] = str(len(body))
-    extra = {name.lower(): value for name, value in response.headers}
-    if not _OURS.isdisjoint(extra):
-        raise ValueError(f"{', '.join(sorted(_OURS & extra.keys()))}: the server alone says that")
-    headers |= extra
-    head = h11.Response(
-        status_code=response.status, headers=list(headers.items()), reason=_PHRASES.get(response.status, b"")
-    )
+    if last or response.stream is not None:
+        headers["connection"] = "close"
+    own = {name.lower(): value for name, value in response.headers}
+    if not _OURS.isdisjoint(own):
+        raise ValueError(f"only the server sets {', '.join(sorted(_OURS & own.keys()))}")
+    reason = HTTPStatus(response.status).phrase
+    head = h11.Response(status_code=response.status, headers=list((headers | own).items()), reason=reason)
     return Answer(head, body, response)
 
 
 def _content(response: Response) -> tuple[str, bytes]:
     if response.lines is not None:
-        return response.kind or _LINES, b""
+        return response.kind or "application/x-ndjson", b""
     if response.events is not None:
-        return response.kind or _EVENTS, b""
+        return response.kind or "text/event-stream", b""
     if response.content is not None:
-        return response.kind or _BYTES, response.content
+        return response.kind or "application/octet-stream", response.content
     data = response.data
-    return response.kind or _JSON, data.text if isinstance(data, Written) else f"{_dump(data)}\n".encode()
+    return response.kind or "application/json", data if isinstance(data, Written) else f"{_dump(data)}\n".encode()
 
 
 def write(data: Mapping[str, object]) -> Written:
-    r"""Return data as JSON, to be called in a thread; its lists one by one, since all threads wait for each `dumps`.
+    r"""Return data as JSON. Call it in a thread: it writes lists item by item, so that other threads run in between.
 
-    >>> write({"entries": [{"number": 1}, 2], "more": False}).text
+    >>> write({"entries": [{"number": 1}, 2], "more": False})
     b'{"entries": [{"number": 1}, 2], "more": false}\n'
     """
-    return Written("".join(_pieces(data)).encode())
+    fields = (f"{_dump(name)}: {_dump_items(value)}" for name, value in data.items())
+    return Written(f"{{{', '.join(fields)}}}\n".encode())
 
 
-def _pieces(data: Mapping[str, object]) -> Iterator[str]:
-    before = "{"
-    for name, value in data.items():
-        yield f"{before}{_dump(name)}: "
-        if isinstance(value, list):
-            yield f"[{', '.join(map(_dump, value))}]"
-        else:
-            yield _dump(value)
-        before = ", "
-    yield "}\n" if data else "{}\n"
+def _dump_items(value: object) -> str:
+    return f"[{', '.join(map(_dump, value))}]" if isinstance(value, list) else _dump(value)
 
 
 def _dump(data: object) -> str:

@@ -1,4 +1,4 @@
-"""One connection: bytes in, Requests out; Answers in, bytes out; every wait has an end and every buffer a size.
+"""One connection: bytes in, Requests out; Answers in, bytes out. Every wait has an end and every buffer a size.
 
 It does not know what is asked for, nor who may ask.
 """
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from pinfold.serve.http.messages import HTTPError, Peer, Request, ServerSentEvent, parse_target
+from pinfold.serve.http.limits import client_of
+from pinfold.serve.http.messages import HTTPError, Peer, Request, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _PIECE: Final = 64 << 10
 _HEARTBEAT: Final = b":\n\n"
 _MESSAGE: Final = 200
-_VERSIONS: Final = {b"1.0", b"1.1"}
 _UCRED: Final = struct.Struct("3i")
 
 
@@ -32,275 +32,217 @@ class HTTPConnection:
     """A client that is being served."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
+        self.peer = _peer(writer)
+        self.client = client_of(self.peer.address)
+        self.refused = False
+        """Whether it is only told that there are too many clients."""
+        self.closing = False
+        """Whether the next answer is the last."""
+        self.waiting = False
+        """Whether the client is to send something before anything else can happen."""
+        self.sending: Answer | None = None
         self._reader = reader
         self._writer = writer
         self._limits = limits
         self._wire = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)
-        self._headed = False
-        """Whether the head of the request has come."""
-        self._head_only = False
-        """Whether that is also all that the answer is to have."""
-        self._waiting: asyncio.Task[object] | None = None
-        self._sending: asyncio.Task[None] | None = None
-        self._hurried = False
-        self.closing = False
-        """Whether the next answer is the last."""
-        self._prepare()
+        self._head: h11.Request | None = None
+        """The head of the request that is being received or answered."""
+        self._streaming: asyncio.Timeout | None = None
+        writer.transport.set_write_buffer_limits(high=limits.buffered)
 
-    def _prepare(self) -> None:
-        self._writer.transport.set_write_buffer_limits(high=self._limits.buffered)
-        sock: socket.socket = self._writer.get_extra_info("socket")
-        if sock.family != socket.AF_UNIX:
-            # asyncio does this only for sockets that were made with the number of TCP; others wait 40 ms per answer.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # The kernel would keep megabytes for a client that does not read, and for minutes if it is gone.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * self._limits.buffered)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._limits.unread * 3000))
-
-    @property
-    def local(self) -> bool:
-        """Whether it came over a unix socket."""
-        sock: socket.socket = self._writer.get_extra_info("socket")
-        return sock.family == socket.AF_UNIX
-
-    @property
-    def address(self) -> str:
-        """The address at the other end; a unix socket has none."""
-        if self.local:
-            return ""
-        address = self._writer.get_extra_info("peername")
-        return address[0] if address else "unknown"
-
-    def peer(self) -> Peer:
-        """Return who is at the other end."""
-        if not self.local:
-            return Peer(-1, -1, -1, self.address)
-        sock: socket.socket = self._writer.get_extra_info("socket")
-        return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+    def __str__(self) -> str:
+        head = self._head
+        return "a client" if head is None else f"{head.method.decode()} {head.target.decode()}"[:_MESSAGE]
 
     # -- requests
 
-    async def receive(self, peer: Peer, check: Callable[[str, Request], None]) -> Request | None:
-        """Return the next request, None if there is none; *check* sees its method and head, and may raise."""
-        if not await self._begun():
-            return None
+    async def receive(self, check: Callable[[Request], None]) -> Request | None:
+        """Return the next request, None if there is none; *check* gets it before its body comes, and may raise."""
         try:
-            async with asyncio.timeout(self._limits.request):
-                return await self._request(peer, check)
+            async with asyncio.timeout(self._limits.idle) as deadline:
+                await asyncio.sleep(0)  # between requests that came at once, other clients have their turn
+                if self.closing:
+                    return None
+                if not self._wire.trailing_data[0]:
+                    await self._read_more()
+                deadline.reschedule(asyncio.get_running_loop().time() + self._limits.request)
+                return await self._request(check)
         except TimeoutError as error:
+            if self._head is None and not self._wire.trailing_data[0]:
+                return None
             text = f"a request must be complete within {self._limits.request:g} seconds"
             raise HTTPError(408, "RequestTimeout", text) from error
         except h11.RemoteProtocolError as error:
-            raise self._garbage(error) from error
+            raise self._broken(error) from error
 
-    async def _begun(self) -> bool:
-        """Whether there is a first byte; a client that has nothing to say for long is let go."""
-        if self._wire.trailing_data[0]:
-            await asyncio.sleep(0)  # others get their turn before the next of many requests that came at once
-            return True
-        self._waiting = asyncio.current_task()
-        try:
-            async with asyncio.timeout(self._limits.idle):
-                data = await self._reader.read(_PIECE)
-        except TimeoutError:
-            return False
-        finally:
-            self._waiting = None
-        self._wire.receive_data(data)
-        return bool(data)
-
-    async def _request(self, peer: Peer, check: Callable[[str, Request], None]) -> Request | None:
+    async def _request(self, check: Callable[[Request], None]) -> Request | None:
         head = await self._event()
         if not isinstance(head, h11.Request):
             return None
-        self._headed = True
-        self._head_only = head.method == b"HEAD"
-        self._check_size(head)
-        request = _parse(head, peer)
-        check(head.method.decode(), request)
+        self._head = head
+        request = _parse(head, self.peer, self._limits)
+        check(request)
         if self._wire.they_are_waiting_for_100_continue:
-            self._write(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
-        return request._replace(body=await self._body())
-
-    def _check_size(self, head: h11.Request) -> None:
-        if len(head.target) > self._limits.target:
-            raise self._too_long()
-        if sum(len(name) + len(value) + 4 for name, value in head.headers) > self._limits.head:
-            raise self._too_large_head()
-        lengths = [value for name, value in head.headers if name == b"content-length"]
-        if lengths and int(lengths[0]) > self._limits.body:
-            raise self._too_large()
-
-    async def _body(self) -> bytes:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
         body = bytearray()
         while isinstance(event := await self._event(), h11.Data):
             body += event.data
             if len(body) > self._limits.body:
-                raise self._too_large()
-        return bytes(body)
+                raise _too_large(413, "the body of a request", self._limits.body)
+        return request._replace(body=bytes(body))
 
-    async def _event(self) -> h11.Event | None:
+    async def _event(self) -> object:
         while (event := self._wire.next_event()) is h11.NEED_DATA:
-            self._wire.receive_data(await self._reader.read(_PIECE))
-        return event if isinstance(event, h11.Event) else None
+            await self._read_more()
+        return event
 
-    def _garbage(self, error: h11.RemoteProtocolError) -> HTTPError:
+    async def _read_more(self) -> None:
+        self._wire.receive_data(await self._read())
+
+    async def _read(self) -> bytes:
+        self.waiting = True
+        try:
+            return await self._reader.read(_PIECE)
+        finally:
+            self.waiting = False
+
+    def _broken(self, error: h11.RemoteProtocolError) -> HTTPError:
+        if self._head is not None:
+            return HTTPError(400, "BadRequest", f"the body is broken: {error}"[:_MESSAGE])
         status = error.error_status_hint
-        if status != 431:  # noqa: PLR2004 - what h11 says of whatever does not end
-            return HTTPError(status, "BadRequest", f"this is no HTTP request: {error}"[:_MESSAGE])
-        if self._headed:
-            return HTTPError(400, "BadRequest", "the body of the request has a part without end")
-        return self._too_large_head() if b"\n" in self._wire.trailing_data[0] else self._too_long()
-
-    def _too_long(self) -> HTTPError:
-        return HTTPError(414, "TooLong", f"a target has at most {self._limits.target:,} bytes")
-
-    def _too_large_head(self) -> HTTPError:
-        return HTTPError(431, "TooLarge", f"the head of a request has at most {self._limits.head:,} bytes")
-
-    def _too_large(self) -> HTTPError:
-        return HTTPError(413, "TooLarge", f"a request has at most {self._limits.body:,} bytes")
+        if status != 431:  # noqa: PLR2004 - what h11 says of anything that is too long and has no end
+            return HTTPError(status, "BadRequest", f"not an HTTP request: {error}"[:_MESSAGE])
+        line_ended = b"\n" in self._wire.trailing_data[0]
+        return _too_large(431 if line_ended else 414, "the head of a request", self._limits.head)
 
     # -- answers
 
     async def send(self, answer: Answer) -> bool:
         """Send an answer; return whether another request may follow."""
-        stream = answer.response.stream
-        head = (answer.as_last() if self.closing or stream is not None else answer).head
+        self.sending, stream = answer, answer.response.stream
+        head_only = self._head is not None and self._head.method == b"HEAD"
         try:
-            if stream is None or self._head_only:
-                await self._send_whole(head, b"" if self._head_only else answer.body)
+            if stream is None or head_only:
+                await self._send_whole(answer.head, b"" if head_only else answer.body)
             else:
-                self._write(head)
-                await self._stream(stream, alive=_HEARTBEAT if answer.response.events is not None else b"")
-                self._write(h11.EndOfMessage())
+                await self._send(answer.head)
+                await self._stream(stream, _HEARTBEAT if answer.response.lines is None else b"")
+            await self._send(h11.EndOfMessage())
         finally:
-            await answer.response.close()
-        await self._flush()
-        return self._next()
-
-    def _next(self) -> bool:
-        if self.closing or self._wire.our_state is not h11.DONE or self._wire.their_state is not h11.DONE:
+            self.sending = None
+        if self.closing or not self._wire.our_state is self._wire.their_state is h11.DONE:
             return False
         self._wire.start_next_cycle()
-        self._headed = self._head_only = False
+        self._head = None
         return True
 
     async def _send_whole(self, head: h11.Response, body: bytes) -> None:
-        """Send an answer: in one piece if it is small, else no faster than it is read, but for so long only."""
-        try:
-            async with asyncio.timeout(self._limits.unread + len(body) / self._limits.pace):
-                await self._send_pieces(head, body)
-        except TimeoutError as error:
-            raise ConnectionAbortedError("the client reads too slowly") from error
+        """Send an answer: in one piece if it is small, else no faster than the client reads it."""
+        async with asyncio.timeout(self._limits.unread + len(body) / self._limits.pace):
+            await self._send(head, h11.Data(data=body[:_PIECE]))
+            for start in range(_PIECE, len(body), _PIECE):
+                await self._send(h11.Data(data=body[start : start + _PIECE]))
 
-    async def _send_pieces(self, head: h11.Response, body: bytes) -> None:
-        events: list[h11.Event] = [head]
-        for start in range(0, len(body), _PIECE):
-            self._write(*events, h11.Data(data=body[start : start + _PIECE]))
-            events.clear()
-            await self._flush()
-        self._write(*events, h11.EndOfMessage())
-
-    async def _stream(self, stream: AsyncIterator[ServerSentEvent | bytes], alive: bytes) -> None:
-        """Send what comes until it ends, the client goes away or the server closes."""
-        self._sending = sending = asyncio.create_task(self._pump(stream))
-        leaving = asyncio.create_task(self._watch(alive))
+    async def _stream(self, stream: AsyncIterator[bytes], alive: bytes) -> None:
+        """Send what comes until the stream ends or the server closes; raise if the client leaves before."""
         try:
-            done, _ = await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            async with asyncio.timeout(None) as self._streaming:
+                watching = asyncio.create_task(self._watch(alive))
+                async for data in stream:
+                    await self._send(h11.Data(data=data))
+                    await asyncio.sleep(0)  # a stream that always has more lets other clients have their turn
+        except TimeoutError:
+            if not self.closing:
+                raise
         finally:
-            sending.cancel()
-            leaving.cancel()
-            ends = await asyncio.gather(sending, leaving, return_exceptions=True)
-        if leaving in done:
-            raise ConnectionResetError("the client has gone away")
-        if isinstance(ends[0], Exception):
-            raise ends[0]
-        if sending.cancelled() and not self.closing:
-            raise RuntimeError("what the stream waited for was cancelled")
-
-    async def _pump(self, stream: AsyncIterator[ServerSentEvent | bytes]) -> None:
-        async for item in stream:
-            data = item.encode() if isinstance(item, ServerSentEvent) else item
-            if data:
-                self._write(h11.Data(data=data))
-            await self._flush()
-            await asyncio.sleep(0)  # a stream that always has more keeps nobody else waiting
+            self._streaming = None
+            watching.cancel()
+            await asyncio.wait([watching])
+            await stream.aclose()  # type: ignore[attr-defined]  # every stream is a generator
 
     async def _watch(self, alive: bytes) -> None:
-        """Return when the client has gone; what it says is dropped, and it is told now and then that we are here."""
+        """Send *alive* now and then, drop what the client sends, and stop streaming when it closes the connection."""
         there = True
-        while there:
-            try:
-                async with asyncio.timeout(self._limits.heartbeat if alive else None):
-                    there = bool(await self._reader.read(_PIECE))
-            except TimeoutError:
-                self._write(h11.Data(data=alive))
-                await self._flush()
+        with suppress(OSError):
+            while there:
+                try:
+                    async with asyncio.timeout(self._limits.heartbeat):
+                        there = bool(await self._reader.read(_PIECE))
+                except TimeoutError:
+                    await self._send(h11.Data(data=alive))
+        self._stop_stream()
 
-    # -- bytes
+    def _stop_stream(self) -> None:
+        if self._streaming is not None and not self._streaming.expired():
+            self._streaming.reschedule(0)
 
-    def _write(self, *events: h11.Event) -> None:
-        self._writer.write(b"".join(self._wire.send(event) or b"" for event in events))
-
-    async def _flush(self) -> None:
-        """Wait until the client has read enough; raise if it does not."""
+    async def _send(self, *events: h11.Event) -> None:
+        """Send, and wait until the client has read enough of it; raise OSError if it does not read."""
         transport = self._writer.transport
+        transport.write(b"".join(self._wire.send(event) or b"" for event in events))
         if transport.is_closing():
-            raise ConnectionResetError("the client has gone away")
-        if transport.get_write_buffer_size() <= self._limits.buffered:
-            return
-        try:
+            raise ConnectionResetError("the client has gone")
+        if transport.get_write_buffer_size() > self._limits.buffered:
             async with asyncio.timeout(self._limits.unread):
                 await self._writer.drain()
-        except TimeoutError as error:
-            raise ConnectionAbortedError("the client does not read") from error
 
     # -- the end
 
     def finish(self) -> None:
-        """Let nothing follow: end a stream, and the wait for a request; an answer on its way goes on."""
-        self.closing = self._hurried = True
-        for task in (self._waiting, self._sending):
-            if task is not None:
-                task.cancel()
+        """Let nothing follow: stop waiting for the client and end a stream; an answer on its way goes on."""
+        self.closing = True
+        self._stop_stream()
+        if self.waiting:
+            self.abort()
 
-    async def end(self) -> None:
-        """Close, but not before the client could read the last answer, even if it is still sending."""
+    async def end(self, linger: float) -> None:
+        """Close; but first let the client read the last answer: it is lost if the client still sends when we close."""
+        left = self._limits.dropped
         with suppress(OSError):
             self._writer.write_eof()
             self._writer.transport.set_write_buffer_limits(high=0)
             async with asyncio.timeout(self._limits.unread):
                 await self._writer.drain()
-            if not self._hurried:
-                await self._drop()
+            async with asyncio.timeout(linger):
+                while left > 0 and (data := await self._read()):
+                    left -= len(data)
         self.abort()
-
-    async def _drop(self) -> None:
-        """Read until the client has closed: what is unread when we close would take the answer away from it."""
-        self._waiting = asyncio.current_task()
-        left = self._limits.dropped
-        async with asyncio.timeout(self._limits.linger):
-            while left > 0 and (data := await self._reader.read(_PIECE)):
-                left -= len(data)
 
     def abort(self) -> None:
         """Close at once."""
         self._writer.transport.abort()
 
 
-def _parse(head: h11.Request, peer: Peer) -> Request:
-    method = head.method.decode()
-    if head.http_version not in _VERSIONS:
-        raise HTTPError(505, "NotSupported", f"HTTP {head.http_version.decode()} is not spoken here; HTTP 1.1 is")
-    if method == "CONNECT":
-        raise HTTPError(501, "NotImplemented", "this is no proxy")
-    target = parse_target(head.target.decode("ascii"))
+def _peer(writer: asyncio.StreamWriter) -> Peer:
+    sock: socket.socket = writer.get_extra_info("socket")
+    if sock.family == socket.AF_UNIX:
+        return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+    address = writer.get_extra_info("peername")
+    return Peer(-1, -1, -1, address[0] if address else "unknown")
+
+
+def _parse(head: h11.Request, peer: Peer, limits: Limits) -> Request:
+    """Return a request without its body; raise if it is none that can be served."""
+    if head.http_version not in {b"1.0", b"1.1"}:
+        raise HTTPError(505, "NotSupported", f"HTTP {head.http_version.decode()} is not supported; HTTP 1.1 is")
+    if head.method == b"CONNECT":
+        raise HTTPError(501, "NotImplemented", "CONNECT is not supported; this is not a proxy")
+    if len(head.target) + sum(len(name) + len(value) + 4 for name, value in head.headers) > limits.head:
+        raise _too_large(431, "the head of a request", limits.head)
     headers: dict[str, str] = {}
     for raw_name, raw_value in head.headers:
         name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    if target.host is not None:
-        headers["host"] = target.host
-    asked = "GET" if method == "HEAD" else method
-    return Request(asked, target.path, target.query, b"", peer, headers, target.segments)
+    if int(headers.get("content-length", "0")) > limits.body:
+        raise _too_large(413, "the body of a request", limits.body)
+    target = head.target.decode("ascii")
+    if target[:7].lower() == "http://":
+        headers["host"], _, rest = target[7:].partition("/")
+        target = f"/{rest}"
+    method = "GET" if head.method == b"HEAD" else head.method.decode()
+    path, segments, query = parse_target(target)
+    return Request(method, path, query, b"", peer, headers, segments)
+
+
+def _too_large(status: int, what: str, most: int) -> HTTPError:
+    return HTTPError(status, "TooLarge", f"{what} has at most {most:,} bytes")

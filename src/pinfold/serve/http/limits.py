@@ -1,14 +1,16 @@
-"""How much a client may send, how long it may take, and how many may come: figures, and what counts them."""
+"""How much a client may send, how long it may take and how many there may be: the figures, and what counts them."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import AsyncIterator
 
 _ADDRESSES: Final = 1024
@@ -23,42 +25,31 @@ class Rate(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a server puts up with. Sizes are bytes, times are seconds."""
+    """What a server puts up with. Sizes are bytes, times are seconds; `each` is what one client may have of it."""
 
     target: int = 8 << 10
     head: int = 16 << 10
     body: int = 16 << 20
-    request: float = 10.0
-    """From the first byte of a request to its last."""
-    idle: float = 75.0
-    """Until the first byte of the next request."""
-    unread: float = 10.0
-    """How long a client may read nothing of what it asked for."""
-    pace: int = 32 << 10
-    """How much of an answer it has to read a second, all in all."""
-    buffered: int = 64 << 10
-    """What is kept for a client that reads slowly."""
-    linger: float = 5.0
-    """How long a client may go on sending after the last answer, so that it comes to read it."""
-    dropped: int = 64 << 20
-    """How much it may send then."""
-    farewell: float = 1.0
-    """What answers on their way get when the server closes."""
-    heartbeat: float = 15.0
-    """After what silence a stream of events shows that it is alive."""
+    request: float = 10.0  # from the first byte of a request to its last
+    idle: float = 75.0  # until the first byte of the next request
+    unread: float = 10.0  # how long a client may read nothing of an answer
+    pace: int = 32 << 10  # how much of an answer a client must read per second, on average
+    buffered: int = 64 << 10  # what is kept for a client that reads slowly
+    linger: float = 5.0  # how long a client may go on sending after the last answer, so that it comes to read it
+    dropped: int = 64 << 20  # how much it may send then
+    farewell: float = 1.0  # what answers on their way get when the server closes
+    heartbeat: float = 15.0  # after which silence a stream of events shows that it is alive
     connections: int = 256
     connections_each: int = 256
-    """How many of them one client may have."""
     streams: int = 64
     streams_each: int = 64
-    held: int = 256 << 20
-    """How much there may be of answers that are on their way; what fits into `buffered` is not counted."""
+    held: int = 256 << 20  # the answers on their way; one that fits into `buffered` is always sent
     held_each: int = 256 << 20
-    rate: Rate | None = None
+    rate: Rate = Rate(math.inf, 1)
 
 
 LOCAL: Final = Limits()
-"""For a unix socket, where whole files of pods come in."""
+"""For a unix socket, over which files with many pods come in."""
 
 REMOTE: Final = Limits(
     body=64 << 10,
@@ -69,11 +60,11 @@ REMOTE: Final = Limits(
     held_each=16 << 20,
     rate=Rate(200.0, 1000),
 )
-"""For TCP, where nothing is sent but questions."""
+"""For TCP, over which clients only read."""
 
 
 def client_of(address: str) -> str:
-    """Return as whom an address is counted: who has one of IPv6 has all of its network.
+    """Return the client that an address is counted as: all addresses of one IPv6 network are one client.
 
     >>> client_of("10.0.0.7"), client_of("::ffff:10.0.0.7"), client_of("2001:db8::1:2:3:4")
     ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
@@ -87,39 +78,25 @@ def client_of(address: str) -> str:
     return str(IPv6Network((int(found), _NETWORK), strict=False))
 
 
-class Shares:
-    """Counts what clients have of something: not more than there is, and none of them all of it."""
+def fits(taken: Counter[str], client: str, count: int, most: int, each: int) -> bool:
+    """Whether a client may have so much more of what clients have taken; a limit never holds back the first.
 
-    def __init__(self, most: int, each: int) -> None:
-        self._most = most
-        self._each = each
-        self._taken: dict[str, int] = {}
-        self.total = 0
-
-    def take(self, client: str, count: int = 1) -> bool:
-        """Whether a client may have so much more; it has it then. The first to take may take any amount."""
-        mine = self._taken.get(client, 0)
-        if (self.total and self.total + count > self._most) or (mine and mine + count > self._each):
-            return False
-        self._taken[client] = mine + count
-        self.total += count
-        return True
-
-    def give(self, client: str, count: int = 1) -> None:
-        """Take back what a client has taken."""
-        self.total -= count
-        self._taken[client] -= count
-        if not self._taken[client]:
-            del self._taken[client]
+    >>> from collections import Counter
+    >>> taken = Counter({"10.0.0.7": 2, "10.0.0.8": 1})
+    >>> fits(taken, "10.0.0.7", 1, most=5, each=2), fits(taken, "10.0.0.8", 1, most=5, each=2)
+    (False, True)
+    """
+    total, mine = taken.total(), taken[client]
+    return (not total or total + count <= most) and (not mine or mine + count <= each)
 
 
 class Turns:
-    """Has clients wait until it is their turn: few have one at once, and none has two."""
+    """Makes clients wait for their turn: only a few have one at the same time, and no client has two."""
 
     def __init__(self, most: int) -> None:
         self._few = asyncio.Semaphore(most)
         self._mine: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One for each client that has a turn or waits for one."""
+        """A lock for each client that has a turn or waits for one."""
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
@@ -130,19 +107,20 @@ class Turns:
 
 
 class Buckets:
-    """Counts requests by address: every address has a bucket of tokens that fills again by and by."""
+    """Counts requests by address; every address may make some at once, and then as many as the rate allows."""
 
     def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._levels: dict[str, tuple[float, float]] = {}
+        self._apart = 1 / rate.per_second
+        self._ahead = (rate.burst - 1) * self._apart
+        self._next: dict[str, float] = {}
+        """When each address, if its requests had come at the rate, would make the next one."""
 
     def take(self, address: str, now: float) -> float:
-        """Take a token and return 0, or how many seconds it takes until there is one."""
-        level, since = self._levels.pop(address, (float(self._rate.burst), now))
-        level = min(float(self._rate.burst), level + (now - since) * self._rate.per_second)
-        missing = max(0.0, 1 - level)
-        self._levels[address] = (level if missing else level - 1, now)
-        # Whoever was here last stays; so many addresses at once are no longer one client's doing.
-        if len(self._levels) > _ADDRESSES:
-            del self._levels[next(iter(self._levels))]
-        return missing / self._rate.per_second
+        """Count a request and return 0, or return the seconds to wait for the next one."""
+        due = max(now, self._next.pop(address, now))
+        wait = max(0.0, due - now - self._ahead)
+        self._next[address] = due if wait else due + self._apart
+        # The address that has been silent for longest is forgotten; one client cannot have so many.
+        if len(self._next) > _ADDRESSES:
+            del self._next[next(iter(self._next))]
+        return wait

@@ -1,4 +1,4 @@
-"""What a client asks for and what it gets, as values; how the bytes travel is not known here."""
+"""A request, a response and an error as values; how their bytes travel is the connection's business."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_IN_A_FIELD: Final = re.compile(r"[\r\n\0]")
 
 
 class HTTPError(PinfoldError):
-    """A request that cannot be served, with its status and a word for it."""
+    """A request that is not served, with the status and a reason word for the answer."""
 
     def __init__(self, status: int, reason: str, message: str, headers: Headers = ()) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class HTTPError(PinfoldError):
 
 
 class Peer(NamedTuple):
-    """Who is at the other end: a process on a unix socket; over TCP nobody that is known, at an address."""
+    """The process at the other end of a unix socket; over TCP only its address is known."""
 
     pid: int
     uid: int
@@ -40,9 +40,9 @@ class Peer(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a client asks for; a HEAD comes as the GET that it stands for.
+    """What a client asks; a HEAD request has the method GET.
 
-    *path* is as it was sent; *segments* are its parts, decoded one by one, so that an escaped slash stays in its part.
+    *path* is as it was sent. *segments* are its parts, each decoded by itself: an escaped slash stays in its segment.
     """
 
     method: str
@@ -59,7 +59,7 @@ class Request(NamedTuple):
         if text is None:
             return default
         if _NUMBER.fullmatch(text) is None:
-            raise HTTPError(400, "BadRequest", f"{name}: {excerpt(text)} is no whole number of at most 18 digits")
+            raise HTTPError(400, "BadRequest", f"{name}: expected a number of at most 18 digits, not {excerpt(text)}")
         return int(text)
 
 
@@ -74,88 +74,64 @@ class ServerSentEvent(NamedTuple):
     id: str = ""
     name: str = ""
     retry: int | None = None
-    """After how many milliseconds a client that was cut off comes back."""
+    """The milliseconds after which a client whose connection broke connects again."""
 
     def encode(self) -> bytes:
-        """Return it as it travels."""
+        """Return the bytes that are sent."""
         if _NOT_IN_A_FIELD.search(self.id + self.name):
-            raise ValueError(f"an event's id and name are one line each, not {self.id!r} and {self.name!r}")
+            raise ValueError(f"id and name of an event must be one line each, not {self.id!r} and {self.name!r}")
         fields = [("id", self.id), ("event", self.name), ("retry", "" if self.retry is None else str(self.retry))]
-        lines = [f"{field}: {value}\n" for field, value in fields if value]
-        lines += [f"data: {line}\n" for line in _LINE_END.split(self.data) if self.data]
-        return "".join([*lines, "\n"]).encode(errors="replace")
+        fields += [("data", line) for line in _LINE_END.split(self.data) if self.data]
+        text = "".join(f"{name}: {value}\n" for name, value in fields if value or name == "data")
+        return f"{text}\n".encode(errors="replace")
 
 
-class Written(NamedTuple):
-    """Data that is JSON already, with a line's end."""
+class Written(bytes):
+    """Data that is JSON already, with a line end."""
 
-    text: bytes
+    __slots__ = ()
 
 
 class Response(NamedTuple):
-    """What a client gets: *data* as JSON, or *content* as it is, or a stream of lines or of events."""
+    """What a client gets: *data* as JSON, or *content* as it is, or a stream of lines or of encoded events."""
 
     status: int
     data: object = None
     lines: AsyncIterator[bytes] | None = None
-    events: AsyncIterator[ServerSentEvent | bytes] | None = None
-    """Events one by one, or any number of them as they travel."""
+    events: AsyncIterator[bytes] | None = None
     content: bytes | None = None
     kind: str = ""
-    """The content type, where it is not the usual one."""
+    """The content type, if it is not the usual one."""
     headers: Headers = ()
 
     @classmethod
-    def failure(cls, error: HTTPError) -> Response:
-        """Return the answer that says what is wrong."""
+    def failure(cls, error: PinfoldError) -> Response:
+        """Return the response that tells an error."""
+        if not isinstance(error, HTTPError):
+            error = HTTPError(400, type(error).__name__, str(error))
         return cls(error.status, {"reason": error.reason, "message": str(error)}, headers=error.headers)
 
     @property
-    def stream(self) -> AsyncIterator[ServerSentEvent | bytes] | None:
-        """What comes bit by bit, if it does."""
-        return self.lines if self.lines is not None else self.events
-
-    async def close(self) -> None:
-        """End the stream, read to its end or not."""
-        end = getattr(self.stream, "aclose", None)
-        if end is not None:
-            await end()
+    def stream(self) -> AsyncIterator[bytes] | None:
+        """The lines or events, if the response is a stream."""
+        return self.events if self.lines is None else self.lines
 
 
-class Target(NamedTuple):
-    """What the first line of a request names; *host* only if it names one, as requests to a proxy do."""
-
-    path: str
-    segments: tuple[str, ...]
-    query: Mapping[str, str]
-    host: str | None = None
-
-
-def parse_target(text: str) -> Target:
-    """Return the parts of a request's target.
+def parse_target(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
+    """Return path, segments and query of a request's target.
 
     >>> parse_target("/v1/pods/a%2Fb?after=%37&follow")
-    Target(path='/v1/pods/a%2Fb', segments=('v1', 'pods', 'a/b'), query={'after': '7', 'follow': ''}, host=None)
+    ('/v1/pods/a%2Fb', ('v1', 'pods', 'a/b'), {'after': '7', 'follow': ''})
     """
-    host = None
-    if text[:7].lower() == "http://":
-        host, slash, rest = text[7:].partition("/")
-        text = slash + rest or "/"
-    if not text.startswith("/") and text != "*":
-        raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} is no path; it begins with /")
+    if not text.startswith("/"):
+        raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} is not a path: it must begin with /")
     if _BROKEN_ESCAPE.search(text):
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} has a % without two hexadecimal digits")
     path, _, query = text.partition("?")
+    inner = path.removeprefix("/").removesuffix("/")
     try:
-        return Target(path, _segments(path), _fields(query), host)
+        segments = tuple(unquote(part, errors="strict") for part in inner.split("/")) if inner else ()
+        fields = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} cannot be decoded: {error}") from error
-
-
-def _segments(path: str) -> tuple[str, ...]:
-    inner = path.removeprefix("/").removesuffix("/")
-    return tuple(unquote(part, errors="strict") for part in inner.split("/")) if inner else ()
-
-
-def _fields(query: str) -> dict[str, str]:
-    return dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    return path, segments, dict(fields)

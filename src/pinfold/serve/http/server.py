@@ -1,27 +1,25 @@
-"""A small HTTP/1.1 server on asyncio: h11 speaks the protocol, this serves a handler, with limits on everything.
-
-On a unix socket it serves users that it knows; over TCP whoever passes its gate.
-"""
+"""An HTTP/1.1 server for one handler: on a unix socket for known users, over TCP for requests that pass its gate."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import socket
-from functools import partial
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.serve.http.answers import Answer, prepare
 from pinfold.serve.http.connection import HTTPConnection
 from pinfold.serve.http.gate import HTTPGate
-from pinfold.serve.http.limits import LOCAL, Buckets, Limits, Shares, client_of
-from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
+from pinfold.serve.http.limits import LOCAL, Buckets, Limits, client_of, fits
+from pinfold.serve.http.messages import HTTPError, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _TURNED_AWAY: Final = 64
+"""How many clients are told at once that there are too many."""
 _AGAIN: Final = (("retry-after", "5"),)
 
 
@@ -41,20 +39,16 @@ class HTTPServer:
         gate: HTTPGate | None = None,
         report: Callable[[str, Exception], None] = _tell_loop,
     ) -> None:
-        """*uids* may use it on a unix socket, *gate* says who over TCP; *report* hears of errors nobody expected."""
+        """*uids* may use it on a unix socket, *gate* checks requests over TCP, *report* gets unexpected errors."""
         self._handle = handle
         self._uids = uids
         self._limits = limits
-        self._gate = HTTPGate() if gate is None else gate
+        self._gate = gate or HTTPGate()
         self._report = report
-        self._buckets = None if limits.rate is None else Buckets(limits.rate)
+        self._buckets = Buckets(limits.rate)
         self._listening: list[asyncio.Server] = []
-        self._open: dict[asyncio.Task[None], HTTPConnection] = {}
+        self._open: dict[HTTPConnection, asyncio.Task[None]] = {}
         self._closing = False
-        self._served = Shares(limits.connections, limits.connections_each)
-        self._refused = Shares(_TURNED_AWAY, _TURNED_AWAY // 2)
-        self._watching = Shares(limits.streams, limits.streams_each)
-        self._held = Shares(limits.held, limits.held_each)
 
     @property
     def connections(self) -> int:
@@ -63,164 +57,135 @@ class HTTPServer:
 
     @property
     def streams(self) -> int:
-        """How many clients are watching."""
-        return self._watching.total
+        """How many streams are being sent."""
+        return sum(self._streams().values())
 
     async def start(self, listener: socket.socket) -> asyncio.Server:
         """Begin to serve on a listening socket."""
-        # A plain function gets the streams: a task that asyncio makes for a coroutine cannot be ended without a
-        # traceback before Python 3.12, nor waited for.
-        start = asyncio.start_unix_server if listener.family == socket.AF_UNIX else asyncio.start_server
+        # `_connected` is no coroutine: asyncio would make a task of it that cannot be waited for and, before
+        # Python 3.12, leaves a traceback when it is cancelled.
+        local = listener.family == socket.AF_UNIX
+        if not local:
+            _prepare(listener, self._limits)
+        start = asyncio.start_unix_server if local else asyncio.start_server
         server = await start(self._connected, sock=listener, limit=self._limits.head)
         self._listening.append(server)
         return server
 
     async def close(self) -> None:
-        """Serve no more: whoever waits or watches is let go at once, an answer on its way gets a moment."""
+        """Stop: clients that wait or watch are let go at once, an answer on its way gets a moment."""
         self._closing = True
         for server in self._listening:
             server.close()
-        for connection in self._open.values():
+        for connection in self._open:
             connection.finish()
-        tasks = list(self._open)
-        if tasks:
+        if tasks := list(self._open.values()):
             _, slow = await asyncio.wait(tasks, timeout=self._limits.farewell)
             for task in slow:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the sockets of ended connections are closed in the next round of the loop
+        await asyncio.sleep(0)  # asyncio closes the sockets of ended connections in its next round
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = HTTPConnection(reader, writer, self._limits)
-        client = client_of(connection.address)
-        shares = next((found for found in (self._served, self._refused) if found.take(client)), None)
-        if self._closing or shares is None:
+        limits, connection = self._limits, HTTPConnection(reader, writer, self._limits)
+        served = Counter(one.client for one in self._open if not one.refused)
+        connection.refused = not fits(served, connection.client, 1, limits.connections, limits.connections_each)
+        if self._closing or (connection.refused and len(self._open) >= limits.connections + _TURNED_AWAY):
             connection.abort()
             return
-        task = asyncio.create_task(self._serve(connection, full=shares is self._refused))
-        self._open[task] = connection
-        task.add_done_callback(partial(self._ended, shares, client))
+        task = self._open[connection] = asyncio.create_task(self._serve(connection))
+        task.add_done_callback(lambda _: self._open.pop(connection, None))
 
-    def _ended(self, shares: Shares, client: str, task: asyncio.Task[None]) -> None:
-        del self._open[task]
-        shares.give(client)
-
-    async def _serve(self, connection: HTTPConnection, *, full: bool) -> None:
+    async def _serve(self, connection: HTTPConnection) -> None:
         try:
-            peer = connection.peer()
-            refusal = self._refusal(connection, peer, full=full)
-            if refusal is None:
-                while await self._exchange(connection, peer):
-                    pass
-            else:
-                await _refuse(connection, refusal)
-            await connection.end()
+            while await self._exchange(connection):
+                pass
+            await connection.end(0 if self._closing else self._limits.linger)
         except OSError:
             pass  # the client has gone, or does not read
-        except Exception as error:  # noqa: BLE001 - one connection must not end the daemon; it is reported
-            self._report("a client", error)
+        except Exception as error:  # noqa: BLE001 - one connection must not end the daemon; the error is reported
+            self._report(str(connection), error)
         finally:
             connection.abort()
 
-    def _refusal(self, connection: HTTPConnection, peer: Peer, *, full: bool) -> HTTPError | None:
-        if full:
-            return _too_many("Connections", "connected", self._limits.connections, self._limits.connections_each)
-        if connection.local and peer.uid not in self._uids:
-            return HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket")
-        return None
-
-    async def _exchange(self, connection: HTTPConnection, peer: Peer) -> bool:
+    async def _exchange(self, connection: HTTPConnection) -> bool:
+        """Answer one request; return whether another may follow."""
         try:
-            request = await connection.receive(peer, self._check)
+            self._check_client(connection)
+            request = await connection.receive(self._check)
+            if request is None:
+                return False
+            answer = await self._answer(connection, request)
+            self._check_share(connection.client, answer)
         except HTTPError as error:
-            await _refuse(connection, error)
-            return False
-        if request is None:
-            return False
-        answer = await self._answer(connection, request)
-        client = client_of(peer.address)
-        if answer.response.stream is None:
-            return await self._send_whole(connection, client, answer)
-        return await self._send_stream(connection, client, request, answer)
+            connection.closing = True
+            answer = prepare(Response.failure(error), last=True)
+        return await connection.send(answer)
 
-    def _check(self, method: str, request: Request) -> None:
+    def _check_client(self, connection: HTTPConnection) -> None:
+        if connection.refused:
+            raise _too_many("Connections", "connected", self._limits.connections, self._limits.connections_each)
+        if not connection.peer.address and connection.peer.uid not in self._uids:
+            raise HTTPError(403, "Forbidden", f"user {connection.peer.uid} may not use this socket")
+
+    def _check(self, request: Request) -> None:
         if not request.peer.address:
             return
-        self._gate.check(method, request)
-        wait = 0.0 if self._buckets is None else self._buckets.take(client_of(request.peer.address), _now())
+        self._gate.check(request)
+        wait = self._buckets.take(client_of(request.peer.address), asyncio.get_running_loop().time())
         if wait:
             again = (("retry-after", str(math.ceil(wait))),)
             raise HTTPError(429, "TooManyRequests", f"too many requests from {request.peer.address}", again)
 
     async def _answer(self, connection: HTTPConnection, request: Request) -> Answer:
         try:
-            return await self._prepared(request)
-        except HTTPError as error:
-            return prepare(Response.failure(error))
-        except PinfoldError as error:
-            return prepare(Response.failure(HTTPError(400, type(error).__name__, str(error))))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the error
-            connection.closing = True
-            return prepare(Response.failure(self._unexpected(request, error)))
+            return prepare(await self._respond(request), last=connection.closing)
+        except Exception as error:
+            self._report(str(connection), error)
+            text = f"unexpected error ({type(error).__name__}); see the daemon's log"
+            raise HTTPError(500, "InternalError", text) from error
 
-    async def _prepared(self, request: Request) -> Answer:
+    async def _respond(self, request: Request) -> Response:
         try:
-            response = await self._handle(request)
+            return await self._handle(request)
+        except PinfoldError as error:
+            return Response.failure(error)
         except asyncio.CancelledError as error:
-            # Something that the handler waited for was cancelled; unless it was we ourselves, that is its error.
+            # If this task was not cancelled, then something that the handler waited for was: an error of the handler.
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             raise RuntimeError("what the handler waited for was cancelled") from error
-        try:
-            return prepare(response)
-        except Exception:
-            await response.close()
-            raise
 
-    def _unexpected(self, request: Request, error: Exception) -> HTTPError:
-        self._report(f"{request.method} {request.path}", error)
-        return HTTPError(500, "InternalError", f"an error nobody expected ({type(error).__name__}); it is in the log")
-
-    async def _send_whole(self, connection: HTTPConnection, client: str, answer: Answer) -> bool:
-        size = len(answer.body)
-        if size <= self._limits.buffered:
-            return await connection.send(answer)
-        if not self._held.take(client, size):
+    def _check_share(self, client: str, answer: Answer) -> None:
+        """Raise if there is no room for one more stream, or for a large answer until the client has read it."""
+        limits, size = self._limits, len(answer.body)
+        if answer.response.stream is not None:
+            if not fits(self._streams(), client, 1, limits.streams, limits.streams_each):
+                raise _too_many("Streams", "watching", limits.streams, limits.streams_each)
+        elif size > limits.buffered and not fits(self._held(), client, size, limits.held, limits.held_each):
             text = "too much is on its way to clients that have not read it yet"
-            await _refuse(connection, HTTPError(503, "TooMuch", text, _AGAIN))
-            return False
-        try:
-            return await connection.send(answer)
-        finally:
-            self._held.give(client, size)
+            raise HTTPError(503, "TooMuch", text, _AGAIN)
 
-    async def _send_stream(self, connection: HTTPConnection, client: str, request: Request, answer: Answer) -> bool:
-        if not self._watching.take(client):
-            await answer.response.close()
-            await _refuse(connection, _too_many("Streams", "watching", self._limits.streams, self._limits.streams_each))
-            return False
-        try:
-            return await connection.send(answer)
-        except OSError:
-            raise
-        except Exception as error:
-            # The answer has begun: all that is left is to cut it off.
-            self._report(f"{request.method} {request.path}", error)
-            raise ConnectionAbortedError("the stream broke") from error
-        finally:
-            self._watching.give(client)
+    def _streams(self) -> Counter[str]:
+        return Counter(one.client for one in self._open if one.sending and one.sending.response.stream is not None)
+
+    def _held(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for one in self._open:
+            held[one.client] += len(one.sending.body) if one.sending else 0
+        return held
+
+
+def _prepare(listener: socket.socket, limits: Limits) -> None:
+    """Set what accepted connections inherit."""
+    # asyncio does this only for sockets that name TCP as their protocol; others would wait 40 ms per answer.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # The kernel would keep megabytes for a client that does not read, and for minutes if it is gone.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * limits.buffered)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.unread * 3000))
 
 
 def _too_many(what: str, doing: str, most: int, each: int) -> HTTPError:
     of_one = f", and at most {each} of them from one address" if each < most else ""
     text = f"too many clients are {doing}; at most {most} are served at once{of_one}"
     return HTTPError(503, f"TooMany{what}", text, _AGAIN)
-
-
-async def _refuse(connection: HTTPConnection, error: HTTPError) -> None:
-    connection.closing = True
-    await connection.send(prepare(Response.failure(error)))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
