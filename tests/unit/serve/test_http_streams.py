@@ -288,6 +288,18 @@ def test_more_watchers_than_allowed_are_turned_away_and_others_are_served(tmp_pa
     serve(tmp_path, scenario, handle, limits=Limits(streams=3))
 
 
+def test_watchers_do_not_give_way_to_others(tmp_path: Path) -> None:
+    source = Source(events=True)
+
+    async def scenario(site: Site) -> None:
+        talks = [await watch(site) for _ in range(2)]
+        assert (await site.ask(GET)).status == 503
+        source.tell()
+        assert {await talk.chunk() for talk in talks} == {b"id: 1\ndata: 1\n\n"}
+
+    serve(tmp_path, scenario, source.handle, limits=Limits(connections=2))
+
+
 def test_one_address_cannot_have_all_streams() -> None:
     source = Source(events=True)
 

@@ -40,6 +40,8 @@ class HTTPConnection:
         """Whether the next answer is the last."""
         self.waiting = False
         """Whether the client is to send something before anything else can happen."""
+        self.since = 0.0
+        """When the wait for the latest request began."""
         self.sending: Answer | None = None
         self._reader = reader
         self._writer = writer
@@ -58,14 +60,17 @@ class HTTPConnection:
 
     async def receive(self, check: Callable[[Request], None]) -> Request | None:
         """Return the next request, None if there is none; *check* gets it before its body comes, and may raise."""
+        self.since = _now()
         try:
             async with asyncio.timeout(self._limits.idle) as deadline:
-                await asyncio.sleep(0)  # between requests that came at once, other clients have their turn
+                # Other clients have their turn between requests that came at once; and what came with the connection
+                # is there after that, so that a client that asks at once never gives way.
+                await asyncio.sleep(0)
                 if self.closing:
                     return None
                 if not self._wire.trailing_data[0]:
                     await self._read_more()
-                deadline.reschedule(asyncio.get_running_loop().time() + self._limits.request)
+                deadline.reschedule(_now() + self._limits.request)
                 return await self._request(check)
         except TimeoutError as error:
             if self._head is None and not self._wire.trailing_data[0]:
@@ -246,3 +251,7 @@ def _parse(head: h11.Request, peer: Peer, limits: Limits) -> Request:
 
 def _too_large(status: int, what: str, most: int) -> HTTPError:
     return HTTPError(status, "TooLarge", f"{what} has at most {most:,} bytes")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -87,14 +87,31 @@ class HTTPServer:
         await asyncio.sleep(0)  # asyncio closes the sockets of ended connections in its next round
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        limits, connection = self._limits, HTTPConnection(reader, writer, self._limits)
-        served = Counter(one.client for one in self._open if not one.refused)
-        connection.refused = not fits(served, connection.client, 1, limits.connections, limits.connections_each)
-        if self._closing or (connection.refused and len(self._open) >= limits.connections + _TURNED_AWAY):
+        connection = HTTPConnection(reader, writer, self._limits)
+        connection.refused = not self._has_room(connection.client)
+        if self._closing or (connection.refused and len(self._open) >= self._limits.connections + _TURNED_AWAY):
             connection.abort()
             return
         task = self._open[connection] = asyncio.create_task(self._serve(connection))
         task.add_done_callback(lambda _: self._open.pop(connection, None))
+
+    def _has_room(self, client: str) -> bool:
+        """Whether one more connection can be served; if need be, the one that has waited longest is closed for it.
+
+        A client's own connections give way first. If it has all that one client may have, only they do.
+        """
+        served = [one for one in self._open if not one.refused]
+        mine = [one for one in served if one.client == client]
+        alone = len(mine) >= self._limits.connections_each
+        if not alone and len(served) < self._limits.connections:
+            return True
+        waiting = [one for one in (mine if alone else served) if one.waiting]
+        if not waiting:
+            return False
+        longest = min(waiting, key=lambda one: (one.client != client, one.since))
+        longest.abort()
+        del self._open[longest]
+        return True
 
     async def _serve(self, connection: HTTPConnection) -> None:
         try:
