@@ -35,7 +35,8 @@ from pinfold.core.presets import preset
 from pinfold.core.snapshot import pools
 from pinfold.node.history import answer_at, answer_history, parse_question
 from pinfold.node.journal import Journal
-from pinfold.serve.http import Event, HTTPError, Request, Response, Server
+from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
+from pinfold.serve.http.server import HTTPServer
 from pinfold.serve.page import Page
 
 if TYPE_CHECKING:
@@ -239,15 +240,15 @@ class Node:
             raise HTTPError(404, "NotFound", "there is no such container")
         return self.last[container].data()
 
-    async def events(self, number: int) -> AsyncIterator[Event]:
+    async def events(self, number: int) -> AsyncIterator[bytes]:
         """Yield what happens after an entry."""
-        yield Event("{}", name="hello", retry=1000)
+        yield ServerSentEvent("{}", name="hello", retry=1000).encode()
         place = bisect_right(self.told, number, key=lambda entry: entry.number)
         while True:
             more = self.more
             for entry in self.told[place:]:
                 place += 1
-                yield Event(json.dumps(entry.data()), id=str(entry.number), name="change")
+                yield ServerSentEvent(json.dumps(entry.data()), id=str(entry.number), name="change").encode()
             await more.wait()
 
 
@@ -267,7 +268,7 @@ class PageServer:
         self._page = Page()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._server: Server | None = None
+        self._server: HTTPServer | None = None
         self._listener: socket.socket | None = None
 
     def __enter__(self) -> Self:
@@ -291,7 +292,7 @@ class PageServer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
-        self._server, self._listener = Server(self._handle), listener
+        self._server, self._listener = HTTPServer(self._handle), listener
         asyncio.run_coroutine_threadsafe(self._server.start(listener), self._loop).result(10)
 
     def down(self) -> None:
@@ -300,7 +301,7 @@ class PageServer:
             asyncio.run_coroutine_threadsafe(self._close(self._server), self._loop).result(10)
             self._server = None
 
-    async def _close(self, server: Server) -> None:
+    async def _close(self, server: HTTPServer) -> None:
         # A browser may have connected just now. asyncio drops a connection that it has not quite taken in when its
         # server closes, and never closes its socket: so nobody new is let in, and who is at the door comes in first.
         if self._listener is not None:

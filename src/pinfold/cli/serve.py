@@ -29,7 +29,7 @@ from pinfold.manager.views import Viewer
 from pinfold.node.grouperrors import GroupsHeldError
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
-from pinfold.serve.http import Server
+from pinfold.serve.http.server import HTTPServer
 
 if TYPE_CHECKING:
     import argparse
@@ -119,7 +119,7 @@ async def _serve(args: argparse.Namespace, chosen: Settings, topology: Topology)
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         control = Control(parts.supervisor, views)
-        server = Server(control.handle, frozenset({0, os.geteuid()}), report=report)
+        server = HTTPServer(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()

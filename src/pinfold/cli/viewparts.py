@@ -19,9 +19,9 @@ from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY, Archive
 from pinfold.serve.api import API
 from pinfold.serve.counters import Counters
-from pinfold.serve.gate import LOOPBACK, Gate
-from pinfold.serve.http import Server
-from pinfold.serve.limits import REMOTE
+from pinfold.serve.http.gate import LOOPBACK, HTTPGate
+from pinfold.serve.http.limits import REMOTE
+from pinfold.serve.http.server import HTTPServer
 from pinfold.serve.metrics import Metrics
 from pinfold.serve.page import Page
 
@@ -106,7 +106,7 @@ async def open_views(basis: Basis, views: Views, record: Record, report: Report)
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
         gate = _gate(basis.chosen.views, pages)
-        server = Server(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
+        server = HTTPServer(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
         await server.start(listener)
         ends.append(server.close)
     if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
@@ -114,14 +114,14 @@ async def open_views(basis: Basis, views: Views, record: Record, report: Report)
     return Opened(pages, tuple(ends))
 
 
-def _gate(views: settings.Views, pages: Address) -> Gate:
+def _gate(views: settings.Views, pages: Address) -> HTTPGate:
     """Return a gate that knows the address as it was given and as it is, and whatever else may be asked for."""
     hosts = LOOPBACK | {pages.name} | views.hosts
     if views.listen is not None:
         hosts |= {views.listen.name}
     if pages.is_loopback:
-        return Gate(hosts)
-    return Gate(hosts | {socket.gethostname().lower()}, addresses=True)
+        return HTTPGate(hosts)
+    return HTTPGate(hosts | {socket.gethostname().lower()}, addresses=True)
 
 
 def _listener(basis: Basis) -> socket.socket | None:

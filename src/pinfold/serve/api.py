@@ -20,9 +20,9 @@ from pinfold.core.layout import layout_data
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.topologyjson import format_topology_json
 from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
-from pinfold.serve.answers import write
-from pinfold.serve.limits import Turns, client_of
-from pinfold.serve.messages import Event, HTTPError, Request, Response
+from pinfold.serve.http.answers import write
+from pinfold.serve.http.limits import Turns, client_of
+from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
 from pinfold.serve.openapi import document
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class API:
         seen = min(told, notes.number)  # one that is yet to come is of another journal
 
         async def events() -> AsyncIterator[bytes]:
-            yield Event("{}", name="hello", retry=1000).encode()
+            yield ServerSentEvent("{}", name="hello", retry=1000).encode()
             number, until = seen, notes.number
             while True:
                 first = notes.first
@@ -305,4 +305,4 @@ def _names(asked: Subject, found: Subject) -> bool:
 
 def _change(entry: Entry) -> bytes:
     """Return an entry as watchers get it."""
-    return Event(json.dumps(entry.data()), id=str(entry.number), name="change").encode()
+    return ServerSentEvent(json.dumps(entry.data()), id=str(entry.number), name="change").encode()

@@ -18,7 +18,7 @@ from pinfold.formats.topologyjson import format_topology_json
 from pinfold.manager.manager import Refusal
 from pinfold.manager.workbook import PodExists, UnknownPod
 from pinfold.manager.workloads import WorkloadKind
-from pinfold.serve.http import HTTPError, Request, Response
+from pinfold.serve.http.messages import HTTPError, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

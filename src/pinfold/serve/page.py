@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from pinfold.serve.messages import HTTPError, Response
+from pinfold.serve.http.messages import HTTPError, Response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,11 +21,7 @@ POLICY: Final = (
 
 _HEADERS: Final = (
     ("content-security-policy", POLICY),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
-    ("referrer-policy", "no-referrer"),
-    ("x-frame-options", "DENY"),
 )
 _KINDS: Final[Mapping[str, str]] = {
     "css": "text/css; charset=utf-8",
@@ -45,7 +41,7 @@ class Page:
     ('text/html; charset=utf-8', 200)
     >>> page.response(("static", "..", "page.py"))
     Traceback (most recent call last):
-    pinfold.serve.messages.HTTPError: there is no /static/../page.py
+    pinfold.serve.http.messages.HTTPError: there is no /static/../page.py
     """
 
     def __init__(self) -> None:

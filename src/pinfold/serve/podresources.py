@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from pinfold.core.pods import exclusive_cpus
 from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
-from pinfold.serve.limits import Buckets, Rate
+from pinfold.serve.http.limits import Buckets, Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

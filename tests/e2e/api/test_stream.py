@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.serve.limits import REMOTE
+from pinfold.serve.http.limits import REMOTE
 from tests.e2e.api.client import LIVE, Stream, Web, is_about
 from tests.e2e.daemon import container, pod, wait_for
 

@@ -10,12 +10,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pinfold.serve.http import Gate, Request, Response, Server
-from pinfold.serve.limits import LOCAL, Limits
+from pinfold.serve.http.limits import LOCAL, Limits
+from pinfold.serve.http.messages import Request, Response
+from pinfold.serve.http.server import HTTPServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
+
+    from pinfold.serve.http.gate import HTTPGate
 
 T = TypeVar("T")
 
@@ -99,11 +102,11 @@ class Talk:
 class Site:
     """A server, the requests it was asked, and connections to it."""
 
-    def __init__(self, handle: Callable[[Request], Awaitable[Response]], limits: Limits, gate: Gate | None) -> None:
+    def __init__(self, handle: Callable[[Request], Awaitable[Response]], limits: Limits, gate: HTTPGate | None) -> None:
         self.asked: list[Request] = []
         self.errors: list[tuple[str, Exception]] = []
         self._handle = handle
-        self.server = Server(
+        self.server = HTTPServer(
             self._note, ME, limits=limits, gate=gate, report=lambda what, error: self.errors.append((what, error))
         )
         self._address: str | tuple[str, int] = ""
@@ -185,7 +188,7 @@ def serve(
     handle: Callable[[Request], Awaitable[Response]] = echo,
     *,
     limits: Limits = LOCAL,
-    gate: Gate | None = None,
+    gate: HTTPGate | None = None,
 ) -> None:
     """Play a scenario with a server on a unix socket in a directory, or on TCP; asyncio has nothing to complain of."""
     complaints: list[dict[str, object]] = []

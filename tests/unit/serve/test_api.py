@@ -38,10 +38,10 @@ from pinfold.node.journal import Journal
 from pinfold.node.journalfiles import DIRECTORY
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
-from pinfold.serve.answers import prepare, write
 from pinfold.serve.api import API, Views
 from pinfold.serve.counters import Counters
-from pinfold.serve.messages import HTTPError, Peer, Request, Response, Written
+from pinfold.serve.http.answers import prepare, write
+from pinfold.serve.http.messages import HTTPError, Peer, Request, Response, Written
 from pinfold.serve.metrics import Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page

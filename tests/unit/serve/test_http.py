@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.errors import PinfoldError
-from pinfold.serve.http import HTTPError, Request, Response, Server
+from pinfold.serve.http.messages import HTTPError, Request, Response
+from pinfold.serve.http.server import HTTPServer
 from tests.unit.serve.http_site import GET, Site, Talk, echo, leaping, serve, until
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ def test_an_error_that_nobody_listens_for_goes_to_the_loop(tmp_path: Path) -> No
 
     async def play() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
-        server = Server(fail, frozenset({os.geteuid()}))
+        server = HTTPServer(fail, frozenset({os.geteuid()}))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         await server.start(listener)
@@ -302,7 +303,7 @@ def test_an_error_that_nobody_listens_for_goes_to_the_loop(tmp_path: Path) -> No
 
 def test_other_users_are_refused_before_they_are_heard(tmp_path: Path) -> None:
     async def scenario() -> None:
-        server = Server(echo, frozenset({os.geteuid() + 1}))
+        server = HTTPServer(echo, frozenset({os.geteuid() + 1}))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         await server.start(listener)
@@ -396,7 +397,7 @@ def test_a_loop_that_ends_around_it_ends_it_without_a_word(tmp_path: Path) -> No
 
     async def play(clients: list[socket.socket]) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        server = Server(stuck, frozenset({os.geteuid()}))
+        server = HTTPServer(stuck, frozenset({os.geteuid()}))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         serving = await server.start(listener)

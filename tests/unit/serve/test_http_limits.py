@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import tracemalloc
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.serve.http import Gate, Limits, Request, Response
-from pinfold.serve.limits import REMOTE, Buckets, Rate, Shares, Turns, client_of
+from pinfold.serve.http.gate import HTTPGate
+from pinfold.serve.http.limits import REMOTE, Buckets, Limits, Rate, Turns, client_of, fits
+from pinfold.serve.http.messages import Request, Response
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WRITABLE = Gate(read_only=False)
+WRITABLE = HTTPGate(read_only=False)
 LARGE = b"b" * 100_000
+OTHER = b"GET /other HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 GARBAGE = {
     "text": (b"hello\r\n\r\n", 400),
@@ -257,73 +261,174 @@ def test_a_hundred_clients_at_once_are_all_served(tmp_path: Path, *, tcp: bool) 
     serve(None if tcp else tmp_path, scenario)
 
 
+class Busy:
+    """A handler that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def handle(self, request: Request) -> Response:
+        if request.path == "/v1/node":
+            await self.go_on.wait()
+        return Response(200)
+
+    async def keep(self, site: Site, count: int, source: str = "127.0.0.1") -> list[Talk]:
+        """Return connections with a request that is not answered yet."""
+        before, talks = len(site.asked), [await site.connect(source) for _ in range(count)]
+        for talk in talks:
+            await talk.send(GET)
+        await until(lambda: len(site.asked) == before + count)
+        return talks
+
+
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
 def test_more_clients_than_allowed_are_turned_away(tmp_path: Path, *, tcp: bool) -> None:
+    busy = Busy()
+
     async def scenario(site: Site) -> None:
-        talks = [await site.connect() for _ in range(5)]
-        assert {(await talk.ask(GET)).status for talk in talks} == {200}
+        talks = await busy.keep(site, 5)
         late = await site.connect()
         refused = await late.ask(GET)
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
         assert await late.ended() == b""
-        assert (await talks[0].ask(GET)).status == 200
-        await talks[0].leave()
-        await late.leave()
-        await until(lambda: site.server.connections == 4)
+        busy.go_on.set()
+        assert {(await talk.answer()).status for talk in talks} == {200}
         assert (await site.ask(GET)).status == 200
 
-    serve(None if tcp else tmp_path, scenario, limits=Limits(connections=5))
+    serve(None if tcp else tmp_path, scenario, busy.handle, limits=Limits(connections=5))
 
 
 def test_a_flood_of_clients_is_cut_off_without_a_word(tmp_path: Path) -> None:
+    busy = Busy()
+
     async def scenario(site: Site) -> None:
-        first = await site.connect()
-        assert (await first.ask(GET)).status == 200
+        (first,) = await busy.keep(site, 1)
         said = await asyncio.gather(*[(await site.connect()).ended() for _ in range(90)])
         assert {answer[:12] for answer in said} == {b"", b"HTTP/1.1 503"}
-        assert (await first.ask(GET)).status == 200
+        busy.go_on.set()
+        assert (await first.answer()).status == 200
+
+    serve(tmp_path, scenario, busy.handle, limits=Limits(connections=1))
+
+
+def test_one_address_cannot_have_all_connections() -> None:
+    busy = Busy()
+
+    async def scenario(site: Site) -> None:
+        talks = await busy.keep(site, 3)
+        many = [await site.connect() for _ in range(200)]  # most of them are turned away
+        refused = await many[0].ask(GET)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert b"at most 3 of them from one address" in refused.body
+        assert (await site.ask(OTHER, "127.0.0.2")).status == 200
+        for talk in (*talks, *many):
+            talk.reset()
+        busy.go_on.set()
+        await until(lambda: site.server.connections == 1)
+        assert (await site.ask(GET)).status == 200
+
+    serve(None, scenario, busy.handle, limits=Limits(connections=6, connections_each=3))
+
+
+# -- who gives way
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", GET[:10], POST + b"Content-Length: 10\r\n\r\n123"], ids=["nothing", "half a head", "half a body"]
+)
+def test_clients_that_send_no_whole_request_do_not_keep_others_of_their_address_out(begun: bytes) -> None:
+    async def scenario(site: Site) -> None:
+        slow = [await site.connect() for _ in range(REMOTE.connections_each + 6)]
+        for talk in slow:
+            await talk.send(begun)
+        for _ in range(10):
+            assert (await site.ask(GET)).status == 200
+        assert site.server.connections <= REMOTE.connections_each
+        assert await slow[0].ended() == b""
+
+    serve(None, scenario, limits=REMOTE, gate=WRITABLE)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_the_client_that_has_asked_nothing_for_longest_gives_way(tmp_path: Path, *, tcp: bool) -> None:
+    async def scenario(site: Site) -> None:
+        first, second, third = [await site.connect() for _ in range(3)]
+        for talk in (second, third, first):
+            assert (await talk.ask(GET)).status == 200
+        late = await site.connect()
+        assert (await late.ask(GET)).status == 200
+        assert await second.ended() == b""
+        for talk in (first, third, late):
+            assert (await talk.ask(GET)).status == 200
+
+    serve(None if tcp else tmp_path, scenario, limits=Limits(connections=3))
+
+
+def test_of_several_addresses_the_one_that_wants_more_gives_way_itself() -> None:
+    async def scenario(site: Site) -> None:
+        older, mine, other = [await site.connect(f"127.0.0.{number}") for number in (1, 2, 3)]
+        for talk in (older, mine, other):
+            assert (await talk.ask(GET)).status == 200
+        assert (await site.ask(GET, "127.0.0.2")).status == 200
+        assert await mine.ended() == b""
+        assert (await older.ask(GET)).status == 200
+        assert (await site.ask(GET, "127.0.0.4")).status == 200  # this one has none to give up
+        assert await other.ended() == b""
+
+    serve(None, scenario, limits=Limits(connections=3))
+
+
+def test_an_address_with_all_it_may_have_gets_no_place_of_another() -> None:
+    busy = Busy()
+
+    async def scenario(site: Site) -> None:
+        idle = await site.connect("127.0.0.2")
+        assert (await idle.ask(OTHER)).status == 200
+        await busy.keep(site, 2)
+        assert (await site.ask(OTHER)).status == 503
+        assert (await idle.ask(OTHER)).status == 200
+
+    serve(None, scenario, busy.handle, limits=Limits(connections=3, connections_each=2))
+
+
+def test_a_client_that_lingers_after_its_last_answer_gives_way(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        talk = await site.connect()
+        assert (await talk.ask(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))).status == 200
+        assert (await site.ask(GET)).status == 200
 
     serve(tmp_path, scenario, limits=Limits(connections=1))
 
 
-def test_one_address_cannot_have_all_connections() -> None:
+def test_of_clients_that_ask_as_soon_as_they_connect_none_goes_without_an_answer() -> None:
     async def scenario(site: Site) -> None:
-        talks = [await site.connect() for _ in range(200)]  # most of them are turned away
-        first = await talks[0].ask(GET)
-        assert first.status == 200
-        refused = await talks[3].ask(GET)
-        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-        assert b"at most 3 of them from one address" in refused.body
-        assert (await site.ask(GET, "127.0.0.2")).status == 200
-        assert (await talks[0].ask(GET)).status == 200
+        sockets = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(30)]
+        for one in sockets:
+            one.sendall(GET)
+        talks = [Talk(*await asyncio.open_connection(sock=one)) for one in sockets]
+        status = [(await talk.answer()).status for talk in talks]
+        assert set(status) == {200, 503}
+        assert status.count(200) >= 5
         for talk in talks:
-            talk.reset()
-        await until(lambda: site.server.connections == 1)
-        assert (await site.ask(GET)).status == 200
+            await talk.leave()
 
-    serve(None, scenario, limits=Limits(connections=6, connections_each=3))
+    serve(None, scenario, limits=Limits(connections=5))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5))), st.integers(1, 12), st.integers(1, 12))
-def test_shares_are_never_more_than_there_is_and_all_come_back(
+def test_clients_never_have_more_than_there_is_and_the_first_gets_any_amount(
     steps: list[tuple[str, int]], most: int, each: int
 ) -> None:
-    shares = Shares(most, each)
-    taken: list[tuple[str, int]] = []
+    taken: Counter[str] = Counter()
     for client, count in steps:
-        mine = [amount for name, amount in taken if name == client]
-        fits = shares.total + count <= most and sum(mine) + count <= each
-        if shares.take(client, count):
-            taken.append((client, count))
-            assert fits or not mine  # whoever has nothing gets something
+        within = taken.total() + count <= most and taken[client] + count <= each
+        if fits(taken, client, count, most, each):
+            assert within or not taken[client]
+            assert taken.total() + count <= most or not taken
+            taken[client] += count
         else:
-            assert not fits
-        assert shares.total == sum(amount for _, amount in taken)
-        assert shares.total <= most or len(taken) == 1
-    for client, count in taken:
-        shares.give(client, count)
-    assert shares.total == 0
-    assert all(Shares(most, each).take(client, most) for client in "abc")
+            assert not within
+    assert all(fits(Counter(), client, most + each, most, each) for client in "abc")
 
 
 def test_few_have_a_turn_at_once_and_no_client_has_two() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.serve.http import Event, Limits, Request, Response
+from pinfold.serve.http.limits import Limits
+from pinfold.serve.http.messages import Request, Response, ServerSentEvent
 from tests.unit.serve.http_site import GET, Site, Talk, leaping, serve, until
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ class Source:
         finally:
             self.closed += 1
 
-    async def _events(self) -> AsyncIterator[Event]:
+    async def _events(self) -> AsyncIterator[bytes]:
         try:
             number = 0
             while True:
                 more = self.more
                 while number < self.count:
                     number += 1
-                    yield Event(str(number), id=str(number))
+                    yield ServerSentEvent(str(number), id=str(number)).encode()
                 await more.wait()
         finally:
             self.closed += 1
@@ -95,9 +96,9 @@ def test_lines_are_streamed_as_they_come(tmp_path: Path) -> None:
 
 def test_events_are_streamed_as_browsers_read_them(tmp_path: Path) -> None:
     async def handle(_request: Request) -> Response:
-        async def events() -> AsyncIterator[Event]:
-            yield Event("", retry=2000)
-            yield Event("one\ntwo", id="1", name="note")
+        async def events() -> AsyncIterator[bytes]:
+            yield ServerSentEvent("", retry=2000).encode()
+            yield ServerSentEvent("one\ntwo", id="1", name="note").encode()
 
         return Response(200, events=events())
 
@@ -112,6 +113,27 @@ def test_events_are_streamed_as_browsers_read_them(tmp_path: Path) -> None:
         assert await talk.ended() == b""
 
     serve(tmp_path, scenario, handle)
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
+def test_a_stream_that_ends_by_itself_ends_the_connection_without_an_error(tmp_path: Path, *, tcp: bool) -> None:
+    async def handle(_request: Request) -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"one\n"
+            await asyncio.sleep(0.01)
+            yield b"two\n"
+
+        return Response(200, lines=lines())
+
+    async def scenario(site: Site) -> None:
+        talk = await watch(site)
+        assert [await talk.chunk() for _ in range(3)] == [b"one\n", b"two\n", b""]
+        assert await talk.ended() == b""
+        await talk.leave()
+        await until(lambda: site.server.connections == 0)
+        assert site.errors == []
+
+    serve(None if tcp else tmp_path, scenario, handle)
 
 
 def test_to_an_old_client_a_stream_is_sent_plainly(tmp_path: Path) -> None:
@@ -266,6 +288,18 @@ def test_more_watchers_than_allowed_are_turned_away_and_others_are_served(tmp_pa
     serve(tmp_path, scenario, handle, limits=Limits(streams=3))
 
 
+def test_watchers_do_not_give_way_to_others(tmp_path: Path) -> None:
+    source = Source(events=True)
+
+    async def scenario(site: Site) -> None:
+        talks = [await watch(site) for _ in range(2)]
+        assert (await site.ask(GET)).status == 503
+        source.tell()
+        assert {await talk.chunk() for talk in talks} == {b"id: 1\ndata: 1\n\n"}
+
+    serve(tmp_path, scenario, source.handle, limits=Limits(connections=2))
+
+
 def test_one_address_cannot_have_all_streams() -> None:
     source = Source(events=True)
 
@@ -317,14 +351,16 @@ def test_a_stream_without_end_keeps_nobody_waiting(tmp_path: Path) -> None:
 # -- one event
 
 
-@pytest.mark.parametrize("event", [Event("x", id="1\n2"), Event("x", name="a\rb"), Event("x", id="\0")])
-def test_an_event_whose_fields_have_more_than_a_line_is_no_event(event: Event) -> None:
+@pytest.mark.parametrize(
+    "event", [ServerSentEvent("x", id="1\n2"), ServerSentEvent("x", name="a\rb"), ServerSentEvent("x", id="\0")]
+)
+def test_an_event_whose_fields_have_more_than_a_line_is_no_event(event: ServerSentEvent) -> None:
     with pytest.raises(ValueError, match="one line"):
         event.encode()
 
 
 @given(st.text())
 def test_the_data_of_an_event_cannot_become_another_field(data: str) -> None:
-    *lines, blank, rest = Event(data, id="1").encode().decode().split("\n")
+    *lines, blank, rest = ServerSentEvent(data, id="1").encode().decode().split("\n")
     assert (lines[0], blank, rest) == ("id: 1", "", "")
     assert all(line.startswith("data: ") and "\r" not in line for line in lines[1:])

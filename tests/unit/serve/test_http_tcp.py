@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.serve.gate import LOOPBACK, Gate
-from pinfold.serve.http import HTTPError, Peer, Request
+from pinfold.serve.http.gate import LOOPBACK, HTTPGate
+from pinfold.serve.http.messages import HTTPError, Peer, Request
 from tests.unit.serve.http_site import GET, Site, serve
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_the_names_of_this_host_are_served(host: str) -> None:
     async def scenario(site: Site) -> None:
         assert (await site.ask(asking(f"Host: {host}"))).status == 200
 
-    serve(None, scenario, gate=Gate(LOOPBACK | {"node-7"}))
+    serve(None, scenario, gate=HTTPGate(LOOPBACK | {"node-7"}))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_address_will_do_where_others_may_read() -> None:
         for host in ("evil.example", "10.0.0.7.evil.example", "999.0.0.1", "[::g]"):
             assert (await site.ask(asking(f"Host: {host}"))).status == 421
 
-    serve(None, scenario, gate=Gate(addresses=True))
+    serve(None, scenario, gate=HTTPGate(addresses=True))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_gate_may_let_changes_in() -> None:
     async def scenario(site: Site) -> None:
         assert (await site.ask(asking("Host: localhost", method="DELETE"))).status == 200
 
-    serve(None, scenario, gate=Gate(read_only=False))
+    serve(None, scenario, gate=HTTPGate(read_only=False))
 
 
 def test_the_gate_is_for_tcp_alone(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_gate_is_for_tcp_alone(tmp_path: Path) -> None:
 
 @given(st.text(alphabet=st.characters(max_codepoint=255)))
 def test_a_gate_knows_no_name_but_its_own(host: str) -> None:
-    assert not Gate(frozenset({"\0"})).knows(host)
+    assert not HTTPGate(frozenset({"\0"})).knows(host)
 
 
 # -- what a query says

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pinfold.serve.answers import prepare
-from pinfold.serve.messages import HTTPError
+from pinfold.serve.http.answers import prepare
+from pinfold.serve.http.messages import HTTPError
 from pinfold.serve.page import POLICY, Page
 
 PAGE = Page()

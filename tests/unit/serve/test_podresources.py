@@ -20,7 +20,7 @@ from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
-from pinfold.serve.limits import Rate
+from pinfold.serve.http.limits import Rate
 from pinfold.serve.podresources import RATE, PodResources, limited
 from tests.property.strategies import guaranteed, pinned, pod_of
 from tests.unit.grpc import ends
