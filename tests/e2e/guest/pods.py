@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-MAIN = Path(__file__).parents[2]
+MAIN = Path(__file__).parents[3]
 sys.path.insert(0, str(MAIN))
 
 from benchmarks import nri  # noqa: E402 - the path comes first
@@ -37,7 +37,7 @@ def main() -> int:
         print("expected cgroup v2")  # noqa: T201
         return 1
     if "SCRIPT" in os.environ:
-        (CGROUPS / "kept").mkdir()  # see guest_groups.py
+        (CGROUPS / "kept").mkdir()  # see groups.py
     a_child_that_is_disjoint_from_its_parent_runs_on_all_of_its_cpus()
     with Containerd(os.environ.get("SUITE", "trixie")) as containerd, KubeDaemon(containerd, "nri", *OPTIONS) as node:
         node.start()

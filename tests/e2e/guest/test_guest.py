@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.containerd import provision
 
 HERE = Path(__file__).parent
-BOOT = HERE.parents[2] / "shared/reference/lab/guest/boot.sh"
+BOOT = HERE.parents[3] / "shared/reference/lab/guest/boot.sh"
 QEMU = "qemu-system-x86_64"
 _BOOTS = 3
 
@@ -34,11 +34,11 @@ class Guest(NamedTuple):
 
 
 GUESTS = [
-    Guest("guest_groups.py", "16"),
-    Guest("guest_groups.py", "32", suite="trixie"),
-    Guest("guest_daemon.py", "16", seconds=2400),
-    Guest("guest_daemon.py", "32", suite="trixie", seconds=1500),
-    Guest("guest_pods.py", "16", seconds=1500),
+    Guest("groups.py", "16"),
+    Guest("groups.py", "32", suite="trixie"),
+    Guest("daemon.py", "16", seconds=2400),
+    Guest("daemon.py", "32", suite="trixie", seconds=1500),
+    Guest("pods.py", "16", seconds=1500),
 ]
 
 
@@ -47,7 +47,7 @@ GUESTS = [
 def test_the_script_succeeds_in_the_guest(guest: Guest) -> None:
     if not BOOT.exists():
         pytest.skip(f"there is no {BOOT}")
-    if guest.script == "guest_pods.py":
+    if guest.script == "pods.py":
         provision("trixie")  # the guest has no network
     lab = Path(os.environ.get("LAB") or Path.home() / ".cache/pinfold-lab")
     done = boot(lab, guest)

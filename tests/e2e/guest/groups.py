@@ -1,6 +1,6 @@
 """Runs in the guest: the contract of groups on cgroup v2, and what one write of the shared pool takes there.
 
-Runs on any host too: `python tests/e2e/guest_groups.py`.
+Runs on any host too: `python tests/e2e/guest/groups.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAIN = Path(__file__).parents[2]
+MAIN = Path(__file__).parents[3]
 sys.path.insert(0, str(MAIN))
 
 from pinfold.core.cpuset import CPUSet  # noqa: E402 - the path comes first

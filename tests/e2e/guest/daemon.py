@@ -1,7 +1,7 @@
 """Runs in the guest: the daemon on cgroup v2 with many CPUs, SMT, four NUMA nodes and an L3 for each.
 
 First the promise, measured; then the daemon's suites, as far as they cannot be tried outside. Runs on any host too:
-`python tests/e2e/guest_daemon.py`.
+`python tests/e2e/guest/daemon.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-MAIN = Path(__file__).parents[2]
+MAIN = Path(__file__).parents[3]
 sys.path.insert(0, str(MAIN))
 
 from benchmarks import overlap  # noqa: E402 - the path comes first
@@ -45,7 +45,7 @@ def main() -> int:
         print(f"expected cgroup v2, found {kind}")  # noqa: T201
         return 1
     if in_guest:
-        Path("/sys/fs/cgroup/kept").mkdir()  # see guest_groups.py
+        Path("/sys/fs/cgroup/kept").mkdir()  # see groups.py
     os.chdir(MAIN)
     few = len(os.sched_getaffinity(0)) <= MANY
     if overlap.main(["--rounds", "5", "--shared", "10,100,500" if few else "10,100"]):
