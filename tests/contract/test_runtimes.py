@@ -29,6 +29,7 @@ from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from tests.contract import workload
 from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed
+from tests.needs import needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -44,7 +45,7 @@ SHARED_ONLY, EXCLUSIVE = Wanted(ALL, {}), Wanted(REST, {APP: LAST})
 SLEEP = ["sleep", "1000"]
 WITHIN = 20.0
 
-pytestmark = [pytest.mark.skipif(len(ALL) < 2, reason="needs two CPUs")]
+pytestmark = needs("two CPUs", met=len(ALL) >= 2)
 
 
 class Watched:
@@ -450,7 +451,7 @@ def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
     play(real, scenario)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can come back from the least priority")
+@needs_root  # nobody else can come back from the lowest priority
 def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
     """The child runs to its end before its parent goes on: on the same CPU, with the parent of the least priority."""
     scheduler, affinity = os.sched_getscheduler(0), os.sched_getaffinity(0)

@@ -43,7 +43,8 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
-from tests.e2e.test_unprivileged import needs_root, nobody
+from tests.e2e.test_unprivileged import nobody
+from tests.needs import lacking, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -814,9 +815,8 @@ def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -
     assert daemon.written("half-done", "first") == ["done"]
 
 
+@needs_cgroups
 def test_nobody_is_let_onto_exclusive_cpus_while_the_daemon_starts(daemon: Daemon) -> None:
-    if best_kind() == "affinity":
-        pytest.skip("the pool is no file that could be watched")
     daemon.start()
     daemon.apply(pod("owner", container(cpus=SPARE)), pod("worker"))
     daemon.running("owner")
@@ -1162,7 +1162,7 @@ def test_a_process_whose_cpuset_lacks_a_cpu_is_not_said_to_have_it(small_cpuset:
 def test_a_process_of_another_user_holds_up_nobody_else() -> None:
     user, setpriv = nobody(), shutil.which("setpriv")
     if user is None or setpriv is None:
-        pytest.skip("needs an interpreter for an unprivileged user, and setpriv")
+        lacking("setpriv, and an interpreter and a checkout that every user can read")
     with Daemon("--cpu-manager-reconcile-period", "200ms", kind="affinity", user=user) as daemon:
         become = daemon.place.directory / "become"
         shutil.copy(setpriv, become)
