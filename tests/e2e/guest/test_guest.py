@@ -5,26 +5,26 @@ The guest sees this machine's files read-only under a layer of memory; nothing t
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.e2e.containerd import provision
+from tests.lab import lab
+from tests.needs import needs, needs_lab
+
+if TYPE_CHECKING:
+    import subprocess
 
 HERE = Path(__file__).parent
-BOOT = HERE.parents[3] / "shared/reference/lab/guest/boot.sh"
-QEMU = "qemu-system-x86_64"
 _BOOTS = 3
 
 
 class Guest(NamedTuple):
-    """A script of this folder, and the machine that it runs on (see the lab's topologies.md)."""
+    """A script of this folder, and the machine that it runs on (see tests/lab/guest/boot.sh)."""
 
     script: str
     topology: str
@@ -43,45 +43,23 @@ GUESTS = [
 
 
 @pytest.mark.slow
+@needs_lab
+@needs("qemu (tools/packages installs it)", met=shutil.which("qemu-system-x86_64") is not None)
 @pytest.mark.parametrize("guest", GUESTS, ids=lambda guest: f"{guest.script}-{guest.topology}-{guest.suite or 'host'}")
-def test_the_script_succeeds_in_the_guest(guest: Guest) -> None:
-    if not BOOT.exists():
-        pytest.skip(f"there is no {BOOT}")
-    if guest.script == "pods.py":
-        provision("trixie")  # the guest has no network
-    lab = Path(os.environ.get("LAB") or Path.home() / ".cache/pinfold-lab")
-    done = boot(lab, guest)
-    for _ in range(_BOOTS - 1):
+def test_the_script_succeeds_in_the_guest(guest: Guest, tmp_path: Path) -> None:
+    lab.provision("trixie")  # the guest has no network
+    for _ in range(_BOOTS):
+        done = boot(guest, tmp_path)
         if "Kernel panic" not in done.stdout:
-            break
-        done = boot(lab, guest)  # the emulator gets a patched instruction wrong now and then, mostly while it boots
-    print(done.stdout)  # noqa: T201 - shown when it fails, or with -rP
-    if done.returncode and shutil.which(QEMU) is None:
-        pytest.skip(f"there is no {QEMU}, and it could not be installed")
+            break  # the emulator sometimes gets an instruction wrong that the kernel patches, mostly while booting
+    print(done.stdout)  # noqa: T201 - pytest shows it when the test fails, or with -rP
     assert done.returncode == 0
 
 
-def boot(lab: Path, guest: Guest) -> subprocess.CompletedProcess[str]:
+def boot(guest: Guest, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run the script in a guest to its end."""
-    return subprocess.run(
-        [BOOT, wrapper(lab, guest.script), guest.topology],
-        env=os.environ | environment(lab, guest),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-
-
-def environment(lab: Path, guest: Guest) -> dict[str, str]:
-    """Return what boot.sh wants to know."""
-    wanted = {"LAB": str(lab), "TIMEOUT": str(guest.seconds)}
-    return wanted | ({"KERNEL_SUITE": guest.suite} if guest.suite else {})
-
-
-def wrapper(lab: Path, script: str) -> Path:
-    """Return a shell script that the guest can start, and that runs *script* with this interpreter."""
-    lab.mkdir(parents=True, exist_ok=True)
-    path = lab / f"{script}.sh"
-    path.write_text(f"export PYTHONDONTWRITEBYTECODE=1\nexec {shlex.join([sys.executable, str(HERE / script)])}\n")
-    return path
+    wrapper = directory / "guest.sh"
+    command = shlex.join([sys.executable, str(HERE / guest.script)])
+    wrapper.write_text(f"export PYTHONDONTWRITEBYTECODE=1\nexec {command}\n")
+    environment = {"TIMEOUT": str(guest.seconds)} | ({"KERNEL_SUITE": guest.suite} if guest.suite else {})
+    return lab.call("guest/boot.sh", wrapper, guest.topology, seconds=guest.seconds + 600, **environment)
