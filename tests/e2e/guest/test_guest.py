@@ -1,6 +1,6 @@
-"""Boots a virtual machine with cgroup v2 and many CPUs, and runs a script of this folder in it, as root.
+"""Boots a virtual machine with cgroup v2 and many CPUs (tests/lab/guest), and runs a module of this folder in it.
 
-The guest sees this machine's files read-only under a layer of memory; nothing that it does stays.
+The module runs as root and sees this machine's files read-only, with a layer in memory on top: nothing it writes stays.
 """
 
 from __future__ import annotations
@@ -19,36 +19,49 @@ from tests.needs import needs, needs_lab
 if TYPE_CHECKING:
     import subprocess
 
-HERE = Path(__file__).parent
-_BOOTS = 3
+MAIN = Path(__file__).parents[3]
+BOOTS = 3
+SETTING_UP = 600
+"""Seconds that fetching the kernel may take."""
 
 
 class Guest(NamedTuple):
-    """A script of this folder, and the machine that it runs on (see tests/lab/guest/boot.sh)."""
+    """A module of this folder with its options, and the machine on which it runs."""
 
-    script: str
-    topology: str
-    suite: str = ""
+    command: str
+    machine: str
+    """As in tests/lab/guest/boot.sh."""
+    kernel: str = ""
     """The Debian suite whose kernel is booted; empty: this host's."""
-    seconds: int = 600
+    seconds: int = 900
+
+    def __str__(self) -> str:
+        return f"{self.command} on {self.machine} CPUs{self.kernel and f' with the kernel of {self.kernel}'}"
 
 
 GUESTS = [
-    Guest("groups.py", "16"),
-    Guest("groups.py", "32", suite="trixie"),
-    Guest("daemon.py", "16", seconds=2400),
-    Guest("daemon.py", "32", suite="trixie", seconds=1500),
-    Guest("pods.py", "16", seconds=1500),
+    Guest("groups", "16"),
+    Guest("daemon", "32", kernel="trixie"),
+    Guest("pods", "16"),
+]
+LONG = [
+    Guest("groups", "32", kernel="trixie"),
+    Guest("daemon --all", "16", seconds=3600),
+    Guest("daemon --all", "32", kernel="trixie", seconds=3600),
+    Guest("pods --figures", "16", seconds=1800),
+]
+
+pytestmark = [
+    pytest.mark.slow,
+    needs_lab,
+    needs("qemu (tools/packages installs it)", met=shutil.which("qemu-system-x86_64") is not None),
 ]
 
 
-@pytest.mark.slow
-@needs_lab
-@needs("qemu (tools/packages installs it)", met=shutil.which("qemu-system-x86_64") is not None)
-@pytest.mark.parametrize("guest", GUESTS, ids=lambda guest: f"{guest.script}-{guest.topology}-{guest.suite or 'host'}")
-def test_the_script_succeeds_in_the_guest(guest: Guest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guest", [*GUESTS, *(pytest.param(guest, marks=pytest.mark.long) for guest in LONG)], ids=str)
+def test_the_module_succeeds_in_the_guest(guest: Guest, tmp_path: Path) -> None:
     lab.provision("trixie")  # the guest has no network
-    for _ in range(_BOOTS):
+    for _ in range(BOOTS):
         done = boot(guest, tmp_path)
         if "Kernel panic" not in done.stdout:
             break  # the emulator sometimes gets an instruction wrong that the kernel patches, mostly while booting
@@ -57,9 +70,12 @@ def test_the_script_succeeds_in_the_guest(guest: Guest, tmp_path: Path) -> None:
 
 
 def boot(guest: Guest, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script in a guest to its end."""
+    """Run the module in a guest to its end."""
     wrapper = directory / "guest.sh"
-    command = shlex.join([sys.executable, str(HERE / guest.script)])
-    wrapper.write_text(f"export PYTHONDONTWRITEBYTECODE=1\nexec {command}\n")
-    environment = {"TIMEOUT": str(guest.seconds)} | ({"KERNEL_SUITE": guest.suite} if guest.suite else {})
-    return lab.call("guest/boot.sh", wrapper, guest.topology, seconds=guest.seconds + 600, **environment)
+    wrapper.write_text(
+        f"export PYTHONDONTWRITEBYTECODE=1 PINFOLD_REQUIRE=all\n"
+        f"cd {shlex.quote(str(MAIN))}\n"
+        f"exec {shlex.quote(sys.executable)} -m tests.e2e.guest.{guest.command}\n"
+    )
+    environment = {"TIMEOUT": str(guest.seconds)} | ({"KERNEL_SUITE": guest.kernel} if guest.kernel else {})
+    return lab.call("guest/boot.sh", wrapper, guest.machine, seconds=guest.seconds + SETTING_UP, **environment)
