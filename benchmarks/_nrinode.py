@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import time
@@ -214,10 +213,3 @@ class BareNode:
         hierarchy = CGROUPS if (CGROUPS / "cgroup.controllers").exists() else CGROUPS / "cpuset"
         (hierarchy / path.strip("/") / "cgroup.procs").write_text(str(sleeper.pid))
         return sleeper.pid
-
-
-def lab_is_there() -> bool:
-    """Whether a real containerd can be had."""
-    from tests.e2e.containerd import LAB  # noqa: PLC0415
-
-    return LAB.exists() and os.geteuid() == 0

@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks._nrinode import BareNode, RealNode, lab_is_there
+from benchmarks._nrinode import BareNode, RealNode
+from benchmarks._targets import Target, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -131,10 +132,10 @@ def owned(node: Node, counts: Sequence[int], rounds: int, told: Callable[[Figure
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print; 1 if a target is missed."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks nri", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--creates", type=int, default=100)
+    parser.add_argument("--creates", type=int, default=100, help="0: without containerd, which needs root and apt")
     parser.add_argument("--shared", default="0,20,100,300", metavar="N,N…")
     parser.add_argument("--real", action="store_true", help="others are containers of containerd too")
     parser.add_argument("--suite", default="trixie", help="the Debian suite of containerd")
@@ -154,12 +155,12 @@ def main(arguments: list[str]) -> int:
     else:
         print(f"memory of the daemon with {counts[-1]} containers: {used:.1f} MB")
     added = [figure for figure in figures if "answer" in figure.name]
-    missed = any(float(str(figure.data["p99_ms"])) > TARGET_MS for figure in added) or used > TARGET_MB
-    return int(missed)
+    times = [Target(f"{figure.name}, p99 in ms", float(str(figure.data["p99_ms"])), TARGET_MS) for figure in added]
+    return verdict([*times, Target("memory of the daemon in MB", used, TARGET_MB)])
 
 
 def _measure(wanted: argparse.Namespace, counts: Sequence[int], told: Callable[[Figure], None]) -> float:
-    if lab_is_there() and wanted.creates:
+    if wanted.creates:
         with RealNode(wanted.suite) as node:
             for figure in created(node, wanted.creates):
                 told(figure)

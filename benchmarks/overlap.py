@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks._targets import Target, verdict
 from pinfold.cli.client import Client
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.procfs import Procfs
@@ -164,4 +165,4 @@ def main(arguments: list[str]) -> int:
                 )
     if wanted.json:
         print(json.dumps(figures, indent=1))
-    return 0 if not any(figure["rounds_with_overlap"] for figure in figures) else 1
+    return verdict(Target(f"rounds with overlap beside {f['shared']}", f["rounds_with_overlap"], 0) for f in figures)

@@ -25,6 +25,7 @@ from pinfold.node.grouperrors import (
 from pinfold.node.groups import KINDS, Groups, choose
 from tests.contract import workload
 from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ HOSTILE = [
     "\ud800",
 ]
 
-pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="needs two CPUs")
+pytestmark = needs("two CPUs", met=len(ALL) >= 2)
 
 
 @pytest.fixture(params=KINDS)

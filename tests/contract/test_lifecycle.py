@@ -15,6 +15,7 @@ from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.presets import from_shape
 from pinfold.errors import PinfoldError
 from tests.contract.stands import EIGHT, FIRST, HostStand, PodStand, until
+from tests.needs import lacking, needs
 from tests.property.strategies import pinned
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 HERE = CPUSet.from_cpus(os.sched_getaffinity(0))
 KINDS = ["simulated", "processes", "nri", "cri"]
-needs_two = pytest.mark.skipif(len(HERE) < 2, reason="plain processes need two CPUs to share")
+needs_two = needs("two CPUs", met=len(HERE) >= 2)
 
 
 def stand_of(kind: str, machine: Topology | None = None, **config: object) -> Stand:
@@ -68,7 +69,7 @@ def sharer(name: str) -> Pod:
 @pytest.fixture(params=KINDS)
 def stand(request: pytest.FixtureRequest) -> Stand:
     if request.param == "processes" and len(HERE) < 2:
-        pytest.skip("plain processes need two CPUs to share")
+        lacking("two CPUs")
     return stand_of(str(request.param))
 
 

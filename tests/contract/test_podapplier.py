@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from typing import TYPE_CHECKING, cast
@@ -29,6 +28,7 @@ from pinfold.runtimes.roster import Roster
 from tests.contract import workload
 from tests.contract.kubenode import BURSTABLE, GUARANTEED, Kernel, Node
 from tests.contract.workload import Workload, allowed
+from tests.needs import lacking, needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 ALL = workload.online()
 FIRST = CPUSet.of(ALL.lowest)
 
-pytestmark = pytest.mark.skipif(
-    len(ALL) < 2 or os.geteuid() != 0, reason="needs two CPUs, and to be root as a kubelet is"
-)
+pytestmark = [needs_root, needs("two CPUs", met=len(ALL) >= 2)]
 
 
 class NoDisk:
@@ -93,7 +91,7 @@ def groups() -> Iterator[Node]:
     try:
         node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", "cgroupfs", Kernel(Workload()))
     except (KindUnavailableError, CgroupError) as error:
-        pytest.skip(str(error))
+        lacking(f"cgroups: {error}")
     yield node
     node.end()
 

@@ -21,6 +21,7 @@ from pinfold.node.podgroups.tree import PooledError
 from tests.contract import workload
 from tests.contract.kubenode import BESTEFFORT, BURSTABLE, GUARANTEED, Host, Kernel, Memory, Node
 from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed_or_gone
+from tests.needs import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,11 +46,11 @@ def host(kind: str) -> Host:
     if kind != "kernel":
         return Memory(ALL, nested=kind == "simulated-v1")
     if not HAS_KERNEL:
-        pytest.skip("needs two CPUs, and to be root as a kubelet is")
+        lacking("two CPUs and root")
     try:
         return Kernel(Workload())
     except KindUnavailableError as error:
-        pytest.skip(str(error))
+        lacking(f"cgroups: {error}")
 
 
 @pytest.fixture(params=[(kind, naming) for kind in KINDS for naming in NAMINGS], ids="-".join)

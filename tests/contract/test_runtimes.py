@@ -29,6 +29,7 @@ from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from tests.contract import workload
 from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed
+from tests.needs import IN_GUEST, needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -42,9 +43,9 @@ NOBODY = ContainerRef(PodUID("pod-4"), "nobody")
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PINFOLD_TEST": uuid.uuid4().hex}
 SHARED_ONLY, EXCLUSIVE = Wanted(ALL, {}), Wanted(REST, {APP: LAST})
 SLEEP = ["sleep", "1000"]
-WITHIN = 20.0
+WITHIN = 20.0 if not IN_GUEST else 200.0
 
-pytestmark = [pytest.mark.skipif(len(ALL) < 2, reason="needs two CPUs")]
+pytestmark = needs("two CPUs", met=len(ALL) >= 2)
 
 
 class Watched:
@@ -233,6 +234,7 @@ def test_it_says_what_it_is_and_what_it_cannot_promise(stand: Stand) -> None:
     play(stand, scenario)
 
 
+@pytest.mark.guest
 def test_what_is_applied_is_observed(stand: Stand) -> None:
     async def scenario() -> None:
         for want in (SHARED_ONLY, EXCLUSIVE, Wanted(REST, {OTHER: LAST}), EXCLUSIVE, SHARED_ONLY, Wanted(FIRST, {})):
@@ -257,6 +259,7 @@ def test_a_container_that_is_no_longer_exclusive_shares(stand: Stand) -> None:
     play(stand, scenario)
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize(
     "wants",
     [
@@ -275,6 +278,7 @@ def test_while_the_pool_changes_it_never_overlaps_with_exclusive_containers(real
     play(real, scenario)
 
 
+@pytest.mark.guest
 def test_containers_that_exchange_cpus_with_the_pool_do_not_run_meanwhile(real: Stand) -> None:
     async def scenario() -> None:
         real.see(Wanted(FIRST, {APP: LAST}))
@@ -334,6 +338,7 @@ def test_shared_containers_follow_the_pool(stand: Stand) -> None:
     play(stand, scenario)
 
 
+@pytest.mark.guest
 def test_drift_is_seen_and_applied_away(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
@@ -425,6 +430,7 @@ def test_at_last_nothing_is_left_behind(stand: Stand) -> None:
 # -- runtimes of real processes
 
 
+@pytest.mark.guest
 def test_the_first_instruction_runs_on_the_containers_cpus(real: Stand) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
@@ -450,7 +456,7 @@ def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
     play(real, scenario)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can come back from the least priority")
+@needs_root  # nobody else can come back from the lowest priority
 def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
     """The child runs to its end before its parent goes on: on the same CPU, with the parent of the least priority."""
     scheduler, affinity = os.sched_getscheduler(0), os.sched_getaffinity(0)
@@ -492,6 +498,7 @@ def test_a_command_that_cannot_be_started_is_said_as_a_shell_does(
     play(real, scenario)
 
 
+@pytest.mark.guest
 def test_an_attached_process_is_moved_with_all_its_threads(real: Stand) -> None:
     async def scenario() -> None:
         running = Workload()
@@ -663,6 +670,7 @@ def test_a_process_that_is_gone_cannot_be_attached(real: Stand) -> None:
     play(real, scenario)
 
 
+@pytest.mark.guest
 def test_what_runs_is_found_again_by_the_next_daemon(real: Stand) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
@@ -684,6 +692,7 @@ def test_what_runs_is_found_again_by_the_next_daemon(real: Stand) -> None:
     play(real, scenario)
 
 
+@pytest.mark.guest
 def test_to_forget_a_container_ends_all_it_has_started(real: Stand) -> None:
     script = (
         "import os, time\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from pinfold.node.podgroups.settings import CPUS
 from tests.contract import workload
 from tests.contract.kubenode import Host, Kernel, Memory
 from tests.contract.workload import IDLE, Workload
+from tests.needs import lacking, needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,9 +26,7 @@ LEAVES = ("a/x", "a/y", "b")
 GROUPS = ("", "a", *LEAVES)
 STEPS = 100
 
-pytestmark = pytest.mark.skipif(
-    len(ALL) < 2 or os.geteuid() != 0, reason="needs two CPUs, and to be root as a kubelet is"
-)
+pytestmark = [needs_root, needs("two CPUs", met=len(ALL) >= 2)]
 
 
 class Tried:
@@ -75,7 +73,7 @@ def kernel() -> Iterator[Tried]:
     try:
         tried = Tried(Kernel(Workload()))
     except KindUnavailableError as error:
-        pytest.skip(str(error))
+        lacking(f"cgroups: {error}")
     yield tried
     tried.end()
 

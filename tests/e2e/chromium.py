@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tests.tools import lacking
+from tests.needs import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +45,10 @@ FLAGS: Final = (
 
 
 def find() -> str:
-    """Return the browser's path; a test that has none is skipped, but fails where everything is to be tested."""
+    """Return the browser's path."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        lacking("there is no Chromium; on Debian: apt-get install chromium")
+        lacking("Chromium (tools/packages installs it)")
     return found
 
 

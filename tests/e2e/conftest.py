@@ -1,4 +1,4 @@
-"""Real daemons on this host's kernel; a folder or file with other ones calls them the same."""
+"""Real daemons on this host's kernel. Folders and files with other daemons use the same names for their fixtures."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.daemon import Daemon, Hosts
+from tests.needs import IN_GUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# They need a machine as the guest is one (test_guest.py); elsewhere they run only if they are named.
+collect_ignore = [] if IN_GUEST else ["test_hotplug.py", "test_numa.py"]
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +25,13 @@ def hosts() -> Iterator[Hosts]:
 
 @pytest.fixture
 def host(hosts: Hosts) -> Iterator[Daemon]:
-    """A daemon on which nothing runs; other tests have used it and will."""
+    """A daemon on which nothing runs; the tests of a module share it."""
     yield hosts.take()
     hosts.give_back()
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """A daemon that a test may do anything to; it is not started yet."""
+    """A daemon for one test, not started yet."""
     with Daemon() as daemon:
         yield daemon

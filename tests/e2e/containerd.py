@@ -1,4 +1,4 @@
-"""A real, private containerd from Debian packages, driven over CRI as a kubelet would; needs the lab beside us.
+"""A real, private containerd from Debian packages (tests/lab), driven over CRI as a kubelet would.
 
 Pods are in cgroups below a root of their own, which the driver makes and removes as a kubelet with the cgroupfs driver
 does, so that several of these can stand side by side.
@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -20,41 +19,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import pytest
-
 from pinfold.core.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.grpc.client import Channel
 from pinfold.proto import cri_pb2 as cri
+from tests.lab import lab
+from tests.needs import IN_GUEST
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-LAB: Final = Path(__file__).resolve().parents[3] / "shared/reference/lab"
 CGROUPS: Final = Path("/sys/fs/cgroup")
 IMAGE: Final = "localhost/busybox:1"
-IN_GUEST: Final = "SCRIPT" in os.environ
 CALL: Final = 60.0 if not IN_GUEST else 300.0
 """Seconds that a call may take on a machine that is busy with other things."""
 _SERVICE: Final = "/runtime.v1.RuntimeService/"
 _NAMESPACES: Final = cri.NamespaceOption(network=cri.NODE, pid=cri.CONTAINER, ipc=cri.POD)
 _MIDDLE: Final = {"guaranteed": "", "burstable": "/burstable", "besteffort": "/besteffort"}
 _PERIOD: Final = 100_000
-
-needs_lab = pytest.mark.skipif(
-    not LAB.exists() or os.geteuid() != 0, reason="needs root, and the lab beside this repository"
-)
-
-
-def work_dir() -> Path:
-    """Return where packages are kept from one run to the next."""
-    return Path(os.environ.get("LAB") or Path.home() / ".cache/pinfold-lab")
-
-
-def provision(suite: str) -> None:
-    """Fetch the packages of a suite, unless they are there."""
-    if not (work_dir() / suite / "usr/bin/containerd").exists() or not (work_dir() / "images").exists():
-        _run("provision.sh", suite)
 
 
 class PodOnNode(NamedTuple):
@@ -108,7 +90,7 @@ class Containerd:
     def __enter__(self) -> Self:
         self._thread.start()
         try:
-            provision(self.suite)
+            lab.provision(self.suite)
             self.start()
         except BaseException:
             self.__exit__()
@@ -130,7 +112,7 @@ class Containerd:
 
     def script(self, verb: str) -> None:
         """Run the lab's script for this containerd."""
-        _run("containerd.sh", verb, self.suite, RUN=str(self.run))
+        lab.run("containerd.sh", verb, self.suite, RUN=str(self.run))
 
     def start(self) -> None:
         """Start it, and return when it answers over CRI."""
@@ -376,19 +358,6 @@ def remove_groups(path: str) -> None:
             _remove(group)
 
 
-def _run(*command: str, **environment: str) -> None:
-    done = subprocess.run(
-        [LAB / command[0], *command[1:]],
-        env=os.environ | {"LAB": str(work_dir())} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=10 * CALL,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-
-
 def _hierarchies(*, every: bool = False) -> list[Path]:
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
@@ -419,7 +388,7 @@ def allowed(pid: int, what: str = "Cpus") -> CPUSet:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{what}_allowed_list:"):
             return CPUSet.parse(line.split()[1])
-    pytest.fail(f"process {pid} has no {what}")
+    raise AssertionError(f"process {pid} has no {what}")
 
 
 def nodes_of(cpus: CPUSet) -> CPUSet:

@@ -21,8 +21,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import pytest
-
 from pinfold.cli.client import Client
 from pinfold.cli.main import main
 from pinfold.core.cpuset import CPUSet
@@ -30,6 +28,7 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import parse_checkpoint
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.groups import choose
+from tests.needs import IN_GUEST, needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,7 @@ ONLINE: Final = CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text())
 RESERVED: Final = CPUSet.of(ONLINE.lowest)
 SPARE: Final = len(ONLINE - RESERVED)
 """How many CPUs can be exclusive."""
-PATIENCE: Final = 20.0 if "SCRIPT" not in os.environ else 200.0  # in the guest every instruction is emulated
+PATIENCE: Final = 20.0 if not IN_GUEST else 200.0
 """Seconds that anything may take on a machine that is busy with other things; reached only by a failure."""
 _MARK: Final = "PINFOLD_E2E"
 
@@ -58,9 +57,10 @@ def best_kind() -> str:
         return "affinity"
 
 
-needs_cgroups = pytest.mark.skipif(best_kind() == "affinity", reason="no cgroup can be made here, so only affinity is")
-needs_two_cpus = pytest.mark.skipif(
-    CPUSet.from_cpus(os.sched_getaffinity(0)) != ONLINE or SPARE < 1, reason="needs two CPUs, and all of the machine's"
+needs_cgroups = needs("permission to make cgroups", met=best_kind() != "affinity")
+needs_two_cpus = needs(
+    "two CPUs, and all of the machine's",
+    met=CPUSet.from_cpus(os.sched_getaffinity(0)) == ONLINE and SPARE >= 1,
 )
 
 

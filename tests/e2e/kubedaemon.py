@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from pinfold.core.cpuset import CPUSet
 from pinfold.formats.checkpoint import parse_checkpoint
 from pinfold.node.procfs import Procfs
-from tests.e2e.containerd import IN_GUEST
 from tests.e2e.daemon import ONLINE, Daemon, wait_for
+from tests.needs import IN_GUEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,6 +29,7 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
+from tests.needs import needs_root
 
 pytestmark = [needs_two_cpus]
 
@@ -396,7 +397,7 @@ def test_the_control_socket_is_for_its_owner_alone(host: Daemon) -> None:
     assert stat.S_IMODE(host.state_dir.stat().st_mode) == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@needs_root
 @pytest.mark.parametrize("opened", [False, True], ids=["as it is", "made writable for all"])
 def test_other_users_are_refused(daemon: Daemon, *, opened: bool) -> None:
     daemon.start()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.containerd import Ask, Containerd, allowed, needs_lab
+from tests.e2e.containerd import Ask, Containerd, allowed
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, Daemon, needs_two_cpus, wait_for
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon
+from tests.needs import needs_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

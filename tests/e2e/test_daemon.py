@@ -43,7 +43,8 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
-from tests.e2e.test_unprivileged import needs_root, nobody
+from tests.e2e.test_unprivileged import nobody
+from tests.needs import lacking, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,7 +102,7 @@ def has_quota(pid: int, expected: int | None) -> bool:
 # -- the KEP's scenarios
 
 
-@pytest.mark.parametrize("way", ["run", "apply"])
+@pytest.mark.parametrize("way", ["run", pytest.param("apply", marks=pytest.mark.guest)])
 def test_a_container_arrives_that_requires_exclusive_cores(any_daemon: Daemon, way: str) -> None:
     daemon = any_daemon.start()
     daemon.apply(pod("threads", container(THREADS)), pod("worker"))
@@ -118,6 +119,7 @@ def test_a_container_arrives_that_requires_exclusive_cores(any_daemon: Daemon, w
     assert others == [ONLINE - own] * 6
 
 
+@pytest.mark.guest
 def test_a_container_that_was_assigned_exclusive_cores_terminates(any_daemon: Daemon) -> None:
     daemon = any_daemon.start()
     daemon.apply(pod("threads", container(THREADS)), pod("exclusive", container(cpus=SPARE)))
@@ -132,6 +134,7 @@ def test_a_container_that_was_assigned_exclusive_cores_terminates(any_daemon: Da
     daemon.check()
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize("strict", [False, True], ids=["reserved is shared", "strict-cpu-reservation"])
 def test_the_shared_pool_becomes_empty_cannot_happen(daemon: Daemon, *, strict: bool) -> None:
     daemon.start("--policy-options", f"strict-cpu-reservation={'true' if strict else 'false'}")
@@ -151,6 +154,7 @@ def test_the_shared_pool_becomes_empty_cannot_happen(daemon: Daemon, *, strict: 
 # -- exclusive and shared
 
 
+@pytest.mark.guest
 def test_a_shared_container_that_arrives_later_keeps_off_exclusive_cpus(host: Daemon) -> None:
     host.apply(pod("owner", container(cpus=SPARE)))
     host.running("owner")
@@ -162,6 +166,7 @@ def test_a_shared_container_that_arrives_later_keeps_off_exclusive_cpus(host: Da
     host.idle()
 
 
+@pytest.mark.guest
 def test_of_a_mixed_pod_only_the_whole_cpu_container_is_pinned(host: Daemon) -> None:
     half = "{requests: {cpu: 500m, memory: 1Mi}, limits: {cpu: 500m, memory: 1Mi}}"
     host.apply(pod("mixed", container(cpus=1), container(name="half", resources=half)))
@@ -174,6 +179,7 @@ def test_of_a_mixed_pod_only_the_whole_cpu_container_is_pinned(host: Daemon) -> 
     host.idle()
 
 
+@pytest.mark.guest
 def test_adopt_moves_all_threads_of_a_process_and_its_later_children(host: Daemon) -> None:
     script = f"{MAKE_THREADS}\nimport os, sys\nsys.stdin.readline()\nos.fork()\ntime.sleep(1000)"
     with process_of(sys.executable, "-ISc", script, stdin=subprocess.PIPE, env=host.place.environment) as process:
@@ -192,6 +198,7 @@ def test_adopt_moves_all_threads_of_a_process_and_its_later_children(host: Daemo
     host.idle()
 
 
+@pytest.mark.guest
 @needs_cgroups
 def test_shared_containers_have_their_limit_and_exclusive_ones_none(host: Daemon) -> None:
     few, half = "{requests: {cpu: 100m}, limits: {cpu: 200m}}", "{limits: {cpu: 500m, memory: 1Mi}}"
@@ -713,7 +720,9 @@ def test_under_policy_none_everything_is_shared(daemon: Daemon) -> None:
 # -- across restarts
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.guest)], ids=["SIGTERM", "SIGKILL"]
+)
 def test_workloads_and_their_cpus_outlive_the_daemon(any_daemon: Daemon, number: signal.Signals) -> None:
     daemon = any_daemon.start()
     daemon.apply(pod("worker", container(THREADS)))
@@ -814,9 +823,9 @@ def test_what_a_pod_has_done_is_not_done_again_after_a_restart(daemon: Daemon) -
     assert daemon.written("half-done", "first") == ["done"]
 
 
+@pytest.mark.guest
+@needs_cgroups
 def test_nobody_is_let_onto_exclusive_cpus_while_the_daemon_starts(daemon: Daemon) -> None:
-    if best_kind() == "affinity":
-        pytest.skip("the pool is no file that could be watched")
     daemon.start()
     daemon.apply(pod("owner", container(cpus=SPARE)), pod("worker"))
     daemon.running("owner")
@@ -1084,6 +1093,7 @@ def test_a_daemon_that_is_ready_minds_signals(daemon: Daemon, number: signal.Sig
     assert daemon.place.groups() == set()
 
 
+@pytest.mark.guest
 def test_with_end_workloads_nothing_is_left_behind(daemon: Daemon) -> None:
     daemon.start("--end-workloads")
     daemon.apply(
@@ -1162,7 +1172,7 @@ def test_a_process_whose_cpuset_lacks_a_cpu_is_not_said_to_have_it(small_cpuset:
 def test_a_process_of_another_user_holds_up_nobody_else() -> None:
     user, setpriv = nobody(), shutil.which("setpriv")
     if user is None or setpriv is None:
-        pytest.skip("needs an interpreter for an unprivileged user, and setpriv")
+        lacking("setpriv, and an interpreter and a checkout that every user can read")
     with Daemon("--cpu-manager-reconcile-period", "200ms", kind="affinity", user=user) as daemon:
         become = daemon.place.directory / "become"
         shutil.copy(setpriv, become)
@@ -1189,6 +1199,7 @@ def test_a_process_of_another_user_holds_up_nobody_else() -> None:
 # -- outside interference
 
 
+@pytest.mark.guest
 @needs_cgroups
 @pytest.mark.parametrize("group", ["shared", "exclusive"])
 def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, group: str) -> None:
@@ -1212,6 +1223,7 @@ def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, gro
     assert len(daemon.events("drift")) == before
 
 
+@pytest.mark.guest
 @needs_cgroups
 @pytest.mark.parametrize("name", ["owner", "worker"])
 def test_a_process_that_is_moved_out_of_its_group_is_brought_back(daemon: Daemon, name: str) -> None:

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import distributed
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
 
 pytestmark = pytest.mark.slow
 
@@ -66,10 +66,11 @@ class Cluster:
 
     def address(self, workers: int) -> str:
         """Return the address once so many workers are there."""
-        with distributed.Client(scheduler_file=str(self.file), timeout=60, set_as_default=False) as client:
+        client = distributed.Client(scheduler_file=str(self.file), timeout=60, set_as_default=False)  # type: ignore[no-untyped-call]  # it has no types
+        with client:
             if workers:
                 client.wait_for_workers(workers, timeout=60)
-            return str(client.scheduler.address)
+            return str(json.loads(self.file.read_text())["address"])
 
     def stop(self) -> None:
         for process in reversed(self.processes):

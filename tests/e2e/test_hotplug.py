@@ -1,4 +1,4 @@
-"""CPUs go offline and come back while the daemon runs: owners get others in their place, and nobody is drained."""
+"""CPUs go offline and come back while the daemon runs: their owners get others, and no container is ended."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.sysfs import discover
 from tests.e2e.daemon import allowed, container, pod, wait_for
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def can_switch() -> bool:
     return len(MACHINE.online) > 4 and os.access(switch(max(MACHINE.online)), os.W_OK)
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not can_switch(), reason="no CPU can be taken offline here")]
+pytestmark = [pytest.mark.slow, pytest.mark.guest, needs("CPUs that can go offline", met=can_switch())]
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.checkpoint import format_checkpoint
-from tests.e2e.containerd import Ask, Containerd, allowed, needs_lab, nodes_of
+from tests.e2e.containerd import Ask, Containerd, allowed, nodes_of
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, assert_no_traceback, needs_two_cpus, wait_for
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler, real
+from tests.needs import needs_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,6 +10,7 @@ import pytest
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.sysfs import discover
 from tests.e2e.daemon import allowed, container, pod
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from tests.e2e.daemon import Daemon
@@ -20,7 +21,8 @@ SMT = len(MACHINE.online) // len(MACHINE.cores)
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(len(MACHINE.numa_nodes) < 2 or SMT < 2, reason="needs two NUMA nodes and SMT"),
+    pytest.mark.guest,
+    needs("two NUMA nodes and SMT", met=len(MACHINE.numa_nodes) >= 2 and SMT >= 2),
 ]
 
 

@@ -19,7 +19,8 @@ from pinfold.runtimes.criclient import CRIClient, Happening
 from pinfold.runtimes.nriplugin import Link, serve
 from pinfold.runtimes.simulated.record import Spec
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
-from tests.e2e.containerd import CALL, Ask, Containerd, PodOnNode, needs_lab
+from tests.e2e.containerd import CALL, Ask, Containerd, PodOnNode
+from tests.needs import needs_lab
 from tests.unit.runtimes.nrirecorder import Quiet, Told, adjustment
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ import pytest
 
 from pinfold.cli.client import Client
 from pinfold.core.cpuset import CPUSet
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one CPU there is none to give away")
+pytestmark = needs("two CPUs", met=(os.cpu_count() or 1) >= 2)
 
 SHARED_WORKER = """
 apiVersion: v1
@@ -147,7 +148,7 @@ def short() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.skipif(not PROGRAM.exists(), reason="the demonstration uses the environment that make has made")
+@needs("the virtual environment that make sets up", met=PROGRAM.exists())
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_the_demonstration_leaves_nothing_behind_however_it_is_ended(short: Path, number: signal.Signals) -> None:
     name = f"pinfold-smoke-{uuid.uuid4().hex[:8]}"

@@ -25,10 +25,11 @@ from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from tests.e2e.containerd import Ask, Containerd, allowed, needs_lab
+from tests.e2e.containerd import Ask, Containerd, allowed
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, needs_two_cpus
 from tests.e2e.kubedaemon import KubeDaemon
 from tests.e2e.nrirelay import Relay
+from tests.needs import needs_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,11 +28,13 @@ from tests.e2e.daemon import (
     best_kind,
     container,
     is_alive,
+    needs_cgroups,
     needs_two_cpus,
     pod,
     process_of,
     wait_for,
 )
+from tests.needs import lacking, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 pytestmark = [needs_two_cpus]
 
 NOBODY = 65534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 
 @cache
@@ -71,7 +72,7 @@ def daemon() -> Iterator[Daemon]:
     """A daemon of an unprivileged user, not started yet."""
     user = nobody()
     if user is None:
-        pytest.skip("no interpreter that can import pinfold is reachable for an unprivileged user")
+        lacking("an interpreter and a checkout that every user can read")
     with Daemon(kind="auto", user=user) as daemon:
         yield daemon
 
@@ -180,9 +181,8 @@ def test_without_home_and_xdg_directories_it_says_what_to_name(daemon: Daemon) -
 
 
 @needs_root
+@needs_cgroups
 def test_a_kind_that_this_user_may_not_use_is_refused_with_the_reason(daemon: Daemon) -> None:
-    if best_kind() == "affinity":
-        pytest.skip("no cgroup can be made here at all")
     result = daemon.try_to_start("--groups", best_kind())
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1

@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
@@ -22,7 +20,7 @@ from pinfold.errors import ConfigError
 from tests.parity.cases import pod_from_vector
 from tests.parity.node import Case, Machines, Node, node_mask, read_cases, state_data
 from tests.parity.replay import files_in
-from tests.parity.test_vectors import SETS
+from tests.parity.test_vectors import SETS, every_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 def cases(which: str, family: str) -> tuple[Machines, Iterator[Case]]:
     directory = SETS[which]
-    if not directory.is_dir():
-        pytest.skip(f"{directory} is not there")
     machines = Machines(json.loads((directory / "topologies.json").read_text()))
     return machines, read_cases(files_in(directory)[family])
 
@@ -60,7 +56,7 @@ def take(walk: Walk, step: Case) -> Case:
     return found
 
 
-@pytest.mark.parametrize("which", SETS)
+@every_set
 def test_pods_that_come_and_go_fare_as_in_the_reference(which: str) -> None:
     machines, found = cases(which, "admit")
     steps = 0
@@ -97,7 +93,7 @@ def config_of(case: Case) -> Config:
     )
 
 
-@pytest.mark.parametrize("which", SETS)
+@every_set
 def test_a_plan_of_pods_that_only_come_is_what_the_reference_did(which: str) -> None:
     machines, found = cases(which, "admit")
     plans = 0
@@ -117,7 +113,7 @@ def test_a_plan_of_pods_that_only_come_is_what_the_reference_did(which: str) -> 
     assert plans > 20
 
 
-@pytest.mark.parametrize("which", SETS)
+@every_set
 def test_a_policy_alone_is_planned_as_the_reference_decided(which: str) -> None:
     """The family `static` has no Topology Manager; its cases count up to a step that only a policy can take."""
     machines, found = cases(which, "static")

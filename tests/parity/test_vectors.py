@@ -1,4 +1,4 @@
-"""All recorded cases, in both fidelities: the trimmed set always, the full set where it lies beside the repository."""
+"""All recorded cases, in both fidelities: the trimmed set, and the full set (slow) if it is beside the repository."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tests.parity.replay import FAMILIES, files_in, main, replay_family
 TRIMMED = Path(__file__).parent / "vectors"
 FULL = Path(__file__).parents[2].parent / "shared" / "vectors"
 SETS = {"trimmed": TRIMMED, "full": FULL}
+every_set = pytest.mark.parametrize(
+    "which", ["trimmed", *([pytest.param("full", marks=pytest.mark.slow)] if FULL.is_dir() else [])]
+)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "hangs"])
-@pytest.mark.parametrize("which", SETS)
+@every_set
 def test_every_case_equals_the_reference_or_is_sound_where_it_is_not(which: str, family: str) -> None:
     directory = SETS[which]
-    if not directory.is_dir():
-        pytest.skip(f"{directory} is not there")
     machines = Machines(json.loads((directory / "topologies.json").read_text()))
     tallies = replay_family(family, read_cases(files_in(directory)[family]), machines)
     assert all(tally.passed for tally in tallies)

@@ -21,7 +21,7 @@ from pinfold.core.state import State
 from pinfold.serve.counters import Counters
 from pinfold.serve.metrics import Metrics
 from pinfold.serve.metricstable import OURS, REASONS, TABLE, names
-from tests.tools import lacking
+from tests.needs import lacking
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = DEPLOY / "prometheus/alerts.yaml"
@@ -149,7 +149,7 @@ def promtool() -> str:
     if not tool.exists():
         _unpack("prometheus", CACHE)
     if not tool.exists():
-        lacking("there is no promtool here, and none can be had")
+        lacking("promtool, of Debian's package prometheus")
     return str(tool)
 
 

@@ -12,6 +12,7 @@ import pytest
 from pinfold.core.cpuset import CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
+from tests.needs import lacking, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def test_groups_are_made_once_and_missing_ones_are_removed_silently(tmp_path: Pa
     assert files.groups_below(tmp_path / "a") == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@needs_root
 def test_a_missing_permission_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "cpuset.cpus").write_text("")
     child = os.fork()
@@ -157,7 +158,7 @@ def test_children_stay_within_their_parents(group: Path, everything: CPUSet) -> 
     first = CPUSet.of(everything.lowest)
     fill(group, first)
     if everything == first:
-        pytest.skip("needs two CPUs")
+        lacking("two CPUs")
     with pytest.raises(CgroupError, match="EACCES: the group above does not have all of these CPUs"):
         fill(below, everything)
     fill(group, everything)

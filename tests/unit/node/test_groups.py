@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pinfold.core.reconcile import Limit
 from pinfold.errors import ConfigError
 from pinfold.node.grouperrors import GroupInUseError, KindUnavailableError
 from pinfold.node.groups import choose
+from tests.needs import needs_root
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -119,7 +119,7 @@ def test_many_processes_are_counted_and_not_all_listed() -> None:
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@needs_root
 def test_without_privileges_affinity_is_chosen_and_works_on_ones_own_processes() -> None:
     command = [sys.executable, "-I", "-S", "-c", UNPRIVILEGED, str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -22,6 +22,7 @@ from pinfold.node.tree import NoCPUs
 from tests.machines.builder import write_sysfs
 from tests.machines.catalogue import MACHINES
 from tests.machines.machine import Files, Machine, expected
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -166,8 +167,7 @@ def test_kubelet_view_of_a_recorded_machine_warns_of_exactly_the_cpus_it_misses(
 # This host.
 
 
-@pytest.mark.skipif(shutil.which("lscpu") is None, reason="no lscpu here")
-@pytest.mark.skipif(not Path("/sys/devices/system/cpu").is_dir(), reason="no sysfs here")
+@needs("lscpu", met=shutil.which("lscpu") is not None)
 @pytest.mark.parametrize("column", [1, 2, 3], ids=["core", "socket", "node"])
 def test_this_host_has_the_groups_that_lscpu_prints(column: int) -> None:
     output = subprocess.run(["lscpu", "-p=CPU,CORE,SOCKET,NODE"], check=True, capture_output=True, text=True).stdout

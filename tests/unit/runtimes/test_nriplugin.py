@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -28,12 +26,12 @@ from tests.unit.runtimes.nrirecorder import WITHIN, Recorder, Told, update
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from pathlib import Path
 
 M = TypeVar("M", bound=Message)
 POD = nri.PodSandbox(id="p", name="web", linux=nri.LinuxPodSandbox(cgroup_parent="/kubepods/podx"))
 CONTAINER = nri.Container(id="c", pod_sandbox_id="p", name="main")
 ABOUT = nri.ContainerRequest(pod=POD, container=CONTAINER)
-LAB = Path(__file__).parents[4] / "shared/reference/lab"
 
 
 @asynccontextmanager
@@ -467,32 +465,3 @@ def test_launch_with_another_kind_of_socket_says_so() -> None:
 def test_events_that_runtimes_do_not_know_are_refused(events: frozenset[int]) -> None:
     with pytest.raises(ConfigError, match="some of 1 to 11 are expected"):
         Identity(events=events)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not LAB.is_dir() or os.geteuid() != 0, reason="needs root and the lab's containerd")
-@pytest.mark.parametrize("suite", ["trixie", "sid"])
-def test_real_containerd_registers_and_synchronizes_the_plugin(
-    suite: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    # Socket paths are short, so not the directory that is named after this test.
-    work = tmp_path_factory.mktemp("l")
-    environ = {**os.environ, "LAB": str(work)}
-    subprocess.run([LAB / "provision.sh", suite], env=environ, check=True, capture_output=True)
-    subprocess.run([LAB / "containerd.sh", "start", suite], env=environ, check=True, capture_output=True)
-
-    async def check() -> None:
-        told = Told()
-        handler = Recorder()
-        handler.updates = []
-        serving = asyncio.create_task(serve(str(work / "run" / suite / "nri.sock"), told.plugin(handler)))
-        assert (await told.until(Link.SYNCHRONIZED)).startswith("containerd ")
-        assert handler.asked == ["synchronize"]
-        serving.cancel()
-        with suppress(asyncio.CancelledError):
-            await serving
-
-    try:
-        run(check())
-    finally:
-        subprocess.run([LAB / "containerd.sh", "stop", suite], env=environ, check=True, capture_output=True)

@@ -1,60 +1,56 @@
-"""Runs in the guest: ten pods of a real containerd on cgroup v2, with SMT, four NUMA nodes and an L3 for each.
+"""Ten pods of a real containerd on cgroup v2, with SMT, four NUMA nodes and an L3 for each.
 
-The packages must have been fetched before: `provision` of containerd.py. What must be so is looked at after every step.
+    python -m tests.e2e.guest.pods [--figures]
+
+Everything that must hold is checked after every step. With --figures, `benchmarks nri` follows.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-MAIN = Path(__file__).parents[2]
-sys.path.insert(0, str(MAIN))
-
-from benchmarks import nri  # noqa: E402 - the path comes first
-from pinfold.core.cpuset import CPUSet  # noqa: E402
-from pinfold.errors import PinfoldError  # noqa: E402
-from tests.e2e.containerd import CGROUPS, Ask, Containerd, allowed, nodes_of  # noqa: E402
-from tests.e2e.daemon import ONLINE, RESERVED, wait_for  # noqa: E402
-from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler  # noqa: E402
+from benchmarks import nri
+from pinfold.core.cpuset import CPUSet
+from pinfold.errors import PinfoldError
+from tests.e2e.containerd import Ask, Containerd, allowed, nodes_of
+from tests.e2e.daemon import ONLINE, RESERVED, wait_for
+from tests.e2e.guest.machine import CGROUPS, prepare
+from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler
 
 if TYPE_CHECKING:
     from tests.e2e.containerd import PodOnNode
 
-NODES = [CPUSet.parse(path.read_text()) for path in Path("/sys/devices/system/node").glob("node[0-9]*/cpulist")]
-OPTIONS = ["--policy-options", "full-pcpus-only=true", "--topology-manager-policy", "single-numa-node"]
-SHARERS = {"web-0": "burstable", "web-1": "burstable", "batch": "besteffort", "fraction": "guaranteed"}
+SUITE: Final = "trixie"
+"""The Debian suite of containerd; test_guest.py has unpacked its packages."""
+NODES: Final = [CPUSet.parse(path.read_text()) for path in Path("/sys/devices/system/node").glob("node[0-9]*/cpulist")]
+OPTIONS: Final = ("--policy-options", "full-pcpus-only=true", "--topology-manager-policy", "single-numa-node")
+SHARERS: Final = {"web-0": "burstable", "web-1": "burstable", "batch": "besteffort", "fraction": "guaranteed"}
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Return 0 if everything was as it must be."""
-    if not (CGROUPS / "cgroup.controllers").exists():
-        print("expected cgroup v2")  # noqa: T201
-        return 1
-    if "SCRIPT" in os.environ:
-        (CGROUPS / "kept").mkdir()  # see guest_groups.py
+    prepare()
     a_child_that_is_disjoint_from_its_parent_runs_on_all_of_its_cpus()
-    with Containerd(os.environ.get("SUITE", "trixie")) as containerd, KubeDaemon(containerd, "nri", *OPTIONS) as node:
+    with Containerd(SUITE) as containerd, KubeDaemon(containerd, "nri", *OPTIONS) as node:
         node.start()
         Scenario(containerd, node).run()
-    said("what moving others off takes here:")
-    nri.main(["--creates", "0", "--rounds", "10"])  # figures of an emulated machine, so they are only shown
-    said("done")
+    if "--figures" in arguments:
+        nri.main(["--creates", "0", "--rounds", "10"])  # of an emulated machine, so they are only shown
     return 0
 
 
 def said(what: str) -> None:
     """Print how far it is."""
-    print(f"{time.monotonic():7.1f} s  {what}", flush=True)  # noqa: T201
+    print(f"{time.monotonic():7.1f} s  {what}", flush=True)  # noqa: T201 - progress
 
 
 def a_child_that_is_disjoint_from_its_parent_runs_on_all_of_its_cpus() -> None:
-    """Show what the kernel does without a word, so that nobody takes a cpuset in a file for the truth."""
+    """Show that the kernel ignores a cpuset with no CPU of the group above: what a file says may not be what is so."""
     parent = CGROUPS / "trap"
     child = parent / "child"
     child.mkdir(parents=True)
@@ -82,7 +78,7 @@ class Scenario:
         self.sharers: dict[str, int] = {}
 
     def run(self) -> None:
-        """Do it all."""
+        """Go through all steps."""
         self.share()
         for name, cpus in {"db-0": 2, "db-1": 2, "db-2": 4, "db-3": 2}.items():
             self.own(name, cpus)
@@ -94,7 +90,7 @@ class Scenario:
         self.shrink()
 
     def share(self) -> None:
-        """Run those that share."""
+        """Run the pods that share."""
         for name, qos in SHARERS.items():
             pod = self.pods[name] = self.containerd.run_pod(name, qos, milli=500 if qos != "besteffort" else 0)
             self.sharers[name] = self.containerd.run_container(pod, Ask(milli=0 if qos == "besteffort" else 500))[1]
@@ -103,7 +99,7 @@ class Scenario:
         said(f"{len(self.sharers)} pods share {ONLINE}")
 
     def own(self, name: str, cpus: int) -> None:
-        """Run a pod with CPUs of its own, and look whether anybody else is there."""
+        """Run a pod with CPUs of its own, and check that no other container is on them."""
         local = {"pinfold.dev/local-memory": "true"} if name == "db-2" else {}
         pod = self.pods[name] = self.containerd.run_pod(name, milli=cpus * 1000, annotations=local)
         with Sampler(list(self.sharers.values())) as sampler:
@@ -120,7 +116,7 @@ class Scenario:
         said(f"{name} has {own} for itself, {sampler.looks_after(pid)} looks and no overlap")
 
     def mix(self) -> None:
-        """Run a pod whose first container shares, so that its group is the pool's, and whose second does not."""
+        """Run a pod whose first container shares and whose second has CPUs of its own."""
         pod = self.pods["mixed"] = self.containerd.run_pod("mixed", milli=2500)
         self.sharers["mixed"] = self.containerd.run_container(pod, Ask("sharer", 500))[1]
         self.node.check()
@@ -142,7 +138,7 @@ class Scenario:
         said("greedy is refused")
 
     def see_the_pool_on_the_parents(self) -> None:
-        """See that the pool was written once for each parent, and to no container below."""
+        """Check that the pool was written once to each parent, and to no container below."""
         shared = self.node.state().shared
         kubepods = self.containerd.group(self.pods["web-0"]).parent.parent
         for name in ("burstable", "besteffort"):
@@ -163,7 +159,7 @@ class Scenario:
         self.node.linked(links)
         self.node.check()
         assert before == {name: allowed(pid) for name, pid in (self.owners | self.sharers).items()}
-        said("everybody has outlived the daemon and containerd")
+        said("all containers kept their CPUs while the daemon and containerd restarted")
 
     def shrink(self) -> None:
         """Remove the owners; the pool grows with each."""
@@ -184,4 +180,4 @@ class Scenario:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

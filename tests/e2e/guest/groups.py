@@ -1,0 +1,75 @@
+"""The contract of groups on cgroup v2, and how long one write of the shared pool takes there."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.reconcile import Limit
+from pinfold.node.groups import Groups, choose
+from tests.e2e.guest.machine import CGROUPS, prepare, run_tests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME: Final = "pinfold-e2e"
+ROUNDS: Final = 50
+SHARED: Final = 100
+"""How many containers share while the pool is written."""
+SUITES: Final = (
+    "tests/contract/test_groups.py",
+    "tests/contract/test_podgroups.py",
+    "tests/contract/test_simulated_groups.py",
+    "tests/contract/test_podapplier.py",
+    "tests/unit/node/test_groups.py",
+    "tests/unit/node/test_cgroupfiles.py",
+)
+
+
+def main() -> int:
+    """Return the exit code of the suites."""
+    prepare()
+    everything = CPUSet.from_cpus(os.sched_getaffinity(0))
+    groups = choose("cgroup-v2", name=NAME)
+    groups.prepare(everything)
+    whole, write = pool_write(groups, everything)
+    print(f"{SHARED} shared containers: set_shared {whole:.0f} µs, of which the write {write:.0f} µs")  # noqa: T201
+    groups.remove_all()
+    return run_tests(*SUITES)
+
+
+def pool_write(groups: Groups, everything: CPUSet) -> tuple[float, float]:
+    """Return the median times of a change of the pool and of its system call alone, in microseconds."""
+    refs = [ContainerRef(PodUID(f"pod-{i}"), "app") for i in range(SHARED)]
+    processes = []
+    for ref in refs:
+        groups.make(ref, None, Limit(100))
+        processes.append(subprocess.Popen(["sleep", "1000"], preexec_fn=groups.joiner(ref)))  # noqa: PLW1509
+    pools = [everything, everything - CPUSet.of(max(everything))] * (ROUNDS // 2)
+    whole = [timed(partial(groups.set_shared, pool)) for pool in pools]
+    file = os.open(CGROUPS / NAME / "shared/cpuset.cpus", os.O_WRONLY)
+    alone = [timed(partial(os.write, file, str(pool).encode())) for pool in pools]
+    os.close(file)
+    for process in processes:
+        process.kill()
+        process.wait()
+    for ref in refs:
+        groups.remove(ref)
+    return statistics.median(whole), statistics.median(alone)
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Return how many microseconds an action takes."""
+    start = time.perf_counter()
+    action()
+    return (time.perf_counter() - start) * 1e6
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
