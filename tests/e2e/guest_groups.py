@@ -33,7 +33,7 @@ SUITES = [
     "tests/contract/test_groups.py",
     "tests/contract/test_podgroups.py",
     "tests/contract/test_simulated_groups.py",
-    "tests/contract/test_podnode.py",
+    "tests/contract/test_podapplier.py",
     "tests/unit/node/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",
 ]
