@@ -5,18 +5,21 @@ The groups are the kernel's, with real processes in them, or simulated.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
+from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups.groups import PodGroups, find_driver
 from pinfold.node.podgroups.paths import expand_slice
 from pinfold.node.podgroups.settings import CPUS, MEMS, Quota, Setting
 from pinfold.node.podgroups.simulated import Simulated
 from tests.contract import workload
 from tests.contract.workload import IDLE, ROOT, Workload
+from tests.needs import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 BURSTABLE: Final = "burstable"
 BESTEFFORT: Final = "besteffort"
 GUARANTEED: Final = ""
+KINDS: Final = ("kernel", "simulated-v1", "simulated-v2")
+_ONLINE: Final = workload.online()
+ALL: Final = _ONLINE if len(_ONLINE) > 1 else CPUSet.parse("0-3")
+"""The CPUs of every kind of machine; two at least."""
 _FIRST_PID: Final = 1000
 
 
@@ -166,6 +173,18 @@ class Memory:
         self.driver.writes = Counter()
         yield self.driver.writes
         self.driver.writes = None
+
+
+def host(kind: str) -> Host:
+    """Return a machine of this kind; skip the test where there is none."""
+    if kind != "kernel":
+        return Memory(ALL, nested=kind == "simulated-v1")
+    if ALL != _ONLINE or os.geteuid() != 0:
+        lacking("two CPUs and root")
+    try:
+        return Kernel(Workload())
+    except KindUnavailableError as error:
+        lacking(f"cgroups: {error}")
 
 
 class Node:

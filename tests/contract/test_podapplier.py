@@ -1,4 +1,4 @@
-"""A node of Kubernetes on the kernel this runs on: what it does about what a runtime tells, or does not tell."""
+"""A node of Kubernetes, on this kernel and simulated: what it does about what a runtime tells, or does not tell."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ from pinfold.manager.crisource import CRISource
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node as PinfoldNode
 from pinfold.manager.telling import Telling
-from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import GroupError, KindUnavailableError
+from pinfold.node.grouperrors import GroupError
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
-from tests.contract import workload
-from tests.contract.kubenode import BURSTABLE, GUARANTEED, Kernel, Node
-from tests.contract.workload import Workload, allowed
-from tests.needs import lacking, needs, needs_root
+from tests.contract.kubenode import ALL, BURSTABLE, GUARANTEED, KINDS, Node, host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,10 +34,7 @@ if TYPE_CHECKING:
     from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.criclient import CRIClient
 
-ALL = workload.online()
 FIRST = CPUSet.of(ALL.lowest)
-
-pytestmark = [needs_root, needs("two CPUs", met=len(ALL) >= 2)]
 
 
 class NoDisk:
@@ -52,7 +45,7 @@ class NoDisk:
 
 
 class Tried:
-    """A Node over real groups of pods, told by the test."""
+    """A Node over the groups of pods, told by the test."""
 
     def __init__(self, groups: Node, systemd: Systemd | None = None) -> None:
         self.groups = groups
@@ -86,12 +79,9 @@ class Tried:
         return "/" + "/".join(self.groups.groups.tree.parts(group))
 
 
-@pytest.fixture
-def groups() -> Iterator[Node]:
-    try:
-        node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", "cgroupfs", Kernel(Workload()))
-    except (KindUnavailableError, CgroupError) as error:
-        lacking(f"cgroups: {error}")
+@pytest.fixture(params=KINDS)
+def groups(request: pytest.FixtureRequest) -> Iterator[Node]:
+    node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", "cgroupfs", host(request.param))
     yield node
     node.end()
 
@@ -118,7 +108,7 @@ def test_a_guaranteed_pod_that_nobody_has_told_of_leaves_an_owners_cpus_too(trie
     tried.roster.know_pod(pod)  # as a runtime does that never tells of what runs already
     cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
     assert cpus is not None
-    assert allowed(stranger) == {str(ALL - cpus)}
+    assert tried.groups.host.allowed(stranger) == {str(ALL - cpus)}
 
 
 def test_what_cannot_be_applied_does_not_keep_a_runtime_from_connecting(tried: Tried) -> None:

@@ -14,43 +14,26 @@ import pytest
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
+from pinfold.node.grouperrors import NoCPUsError
 from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
 from pinfold.node.podgroups.settings import Quota
 from pinfold.node.podgroups.tree import PooledError
-from tests.contract import workload
-from tests.contract.kubenode import BESTEFFORT, BURSTABLE, GUARANTEED, Host, Kernel, Memory, Node
-from tests.contract.workload import FORK_STORM, IDLE, THREADS, Workload, allowed_or_gone
-from tests.needs import lacking
+from tests.contract.kubenode import ALL, BESTEFFORT, BURSTABLE, GUARANTEED, KINDS, Kernel, Node, host
+from tests.contract.workload import FORK_STORM, IDLE, THREADS, allowed_or_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pinfold.node.podgroups.settings import Setting
 
-ONLINE = workload.online()
-HAS_KERNEL = len(ONLINE) > 1 and os.geteuid() == 0
-ALL = ONLINE if len(ONLINE) > 1 else CPUSet.parse("0-3")
 FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL))
 REST = ALL - LAST
 NO_SUCH_CPU = CPUSet.of(60_000)
-KINDS = ("kernel", "simulated-v1", "simulated-v2")
 NAMINGS = ("cgroupfs", "systemd")
 
 
 def changed(settings: tuple[Setting, ...]) -> dict[str, str]:
     return {str(setting.group / setting.file): setting.value for setting in settings if setting.changed}
-
-
-def host(kind: str) -> Host:
-    if kind != "kernel":
-        return Memory(ALL, nested=kind == "simulated-v1")
-    if not HAS_KERNEL:
-        lacking("two CPUs and root")
-    try:
-        return Kernel(Workload())
-    except KindUnavailableError as error:
-        lacking(f"cgroups: {error}")
 
 
 @pytest.fixture(params=[(kind, naming) for kind in KINDS for naming in NAMINGS], ids="-".join)
