@@ -15,7 +15,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import (
     OFFLINE,
     OUTSIDERS,
@@ -36,7 +36,7 @@ from pinfold.node.tree import Tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.joiner import Joiner
     from pinfold.node.origin import Origin

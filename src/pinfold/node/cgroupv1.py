@@ -36,8 +36,8 @@ from pinfold.node.procfs import Procfs
 from pinfold.node.subtree import Subtree
 
 if TYPE_CHECKING:
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.origin import Origin
 

@@ -10,7 +10,7 @@ from pinfold.node.groupnames import show
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
 
 OUTSIDERS: Final = "processes that pinfold has not started or adopted may run on exclusive CPUs"
 OFFLINE: Final = "while all CPUs of a container are offline, its processes run on the others"

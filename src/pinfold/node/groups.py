@@ -15,8 +15,8 @@ from pinfold.node.grouperrors import KindUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.joiner import Joiner
     from pinfold.node.origin import Origin
