@@ -31,9 +31,9 @@ from pinfold.manager.store import StateStore
 from pinfold.manager.supervisor import Supervisor
 from pinfold.manager.telling import Telling
 from pinfold.manager.workbook import Workbook
-from pinfold.node.groups import choose
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
+from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes import nriplugin
 from pinfold.runtimes.criclient import CRIClient
 from pinfold.runtimes.pods import PodApplier, PodPlaces

@@ -22,7 +22,7 @@ from pinfold.node.grouperrors import (
     NoCPUsError,
     NoGroupError,
 )
-from pinfold.node.groups import KINDS, Groups, choose
+from pinfold.node.processgroups.groups import KINDS, Groups, choose
 from tests.contract import workload
 from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed
 from tests.needs import needs

@@ -22,7 +22,7 @@ from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
-from pinfold.node.groups import KINDS, Groups, choose
+from pinfold.node.processgroups.groups import KINDS, Groups, choose
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pinfold.core.pods import ContainerRef
-    from pinfold.node.groups import Groups
+    from pinfold.node.processgroups.groups import Groups
 
 ROOT: Final = Path("/sys/fs/cgroup")
 # Isolated and without site: an interpreter that starts fast, also on an emulated machine.

@@ -16,7 +16,7 @@ from pinfold.manager.store import StateStore
 from pinfold.manager.supervisor import Supervisor
 from pinfold.manager.telling import Telling
 from pinfold.manager.workbook import Workbook
-from pinfold.node.groups import choose
+from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
-from pinfold.node.groupnames import show
+from pinfold.node.processgroups.names import show
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
-from pinfold.node.groups import Groups, choose
+from pinfold.node.processgroups.groups import Groups, choose
 from tests.e2e.guest.machine import CGROUPS, prepare, run_tests
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SUITES: Final = (
     "tests/contract/test_podgroups.py",
     "tests/contract/test_simulated_groups.py",
     "tests/contract/test_podapplier.py",
-    "tests/unit/node/test_groups.py",
+    "tests/unit/node/processgroups/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",
 )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.core.reconcile import Step
-    from pinfold.node.groups import Groups
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.groups import Groups
+    from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.base import Main
 
 _TRIES: Final = 200

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from pinfold.node.halted import Halted
+from pinfold.node.processgroups.halted import Halted
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.processes.pids import send
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.pods import ContainerRef
-    from pinfold.node.groups import Groups
+    from pinfold.node.processgroups.groups import Groups
     from pinfold.node.procfs import Process
 
 _TRIES: Final = 200

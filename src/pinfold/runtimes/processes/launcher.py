@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from pinfold.core.pods import ContainerRef
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.processes.applier import ProcessApplier
 
 

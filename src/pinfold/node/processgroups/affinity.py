@@ -26,9 +26,9 @@ from pinfold.node.grouperrors import (
     NoCPUsError,
     NoGroupError,
 )
-from pinfold.node.groupnames import checked_name, marks, show
-from pinfold.node.membership import Membership
-from pinfold.node.origin import give_back_all, origin_of, restore_affinity
+from pinfold.node.processgroups.membership import Membership
+from pinfold.node.processgroups.names import checked_name, marks, show
+from pinfold.node.processgroups.origin import give_back_all, origin_of, restore_affinity
 from pinfold.node.procfs import Procfs
 from pinfold.node.sysfs import SYSTEM
 from pinfold.node.tree import Tree
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods import ContainerRef
     from pinfold.core.reconcile import Limit
-    from pinfold.node.joiner import Joiner
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.joiner import Joiner
+    from pinfold.node.processgroups.origin import Origin
 
 KIND: Final = "affinity"
 _ROUNDS: Final = 1000

@@ -29,17 +29,17 @@ from pinfold.node.grouperrors import (
     NoGroupError,
     NoProcessError,
 )
-from pinfold.node.groupnames import marks, read_marks, show
-from pinfold.node.joiner import Joiner
-from pinfold.node.origin import give_back_all, move_back, origin_of, restore_affinity
+from pinfold.node.processgroups.joiner import Joiner
+from pinfold.node.processgroups.names import marks, read_marks, show
+from pinfold.node.processgroups.origin import give_back_all, move_back, origin_of, restore_affinity
+from pinfold.node.processgroups.subtree import Subtree
 from pinfold.node.procfs import Procfs
-from pinfold.node.subtree import Subtree
 
 if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.core.reconcile import Limit
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.origin import Origin
 
 KIND: Final = "cgroup v1"
 _CPUS: Final = "cpuset.cpus"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import ConfigError, excerpt
-from pinfold.node import affinity, cgroupv1, cgroupv2
 from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.processgroups import affinity, v1, v2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pinfold.core.cpuset import CPUSet
     from pinfold.core.pods import ContainerRef
     from pinfold.core.reconcile import Limit
-    from pinfold.node.joiner import Joiner
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.joiner import Joiner
+    from pinfold.node.processgroups.origin import Origin
 
 
 class Groups(Protocol):
@@ -90,8 +90,8 @@ class Groups(Protocol):
 
 
 KINDS: Final[Mapping[str, Callable[[Path, str], Groups]]] = {
-    "cgroup-v2": cgroupv2.discover,
-    "cgroup-v1": cgroupv1.discover,
+    "cgroup-v2": v2.discover,
+    "cgroup-v1": v1.discover,
     "affinity": affinity.discover,
 }
 """From the strongest to the weakest, by the names that users write."""

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node.grouperrors import NoProcessError
-from pinfold.node.groupnames import read_marks
-from pinfold.node.joiner import Joiner
+from pinfold.node.processgroups.joiner import Joiner
+from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

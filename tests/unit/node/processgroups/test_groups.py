@@ -11,10 +11,10 @@ import pytest
 from pinfold.core.reconcile import Limit
 from pinfold.errors import ConfigError
 from pinfold.node.grouperrors import GroupInUseError, KindUnavailableError
-from pinfold.node.groups import choose
+from pinfold.node.processgroups.groups import choose
 from tests.needs import needs_root
 
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(__file__).parents[4] / "src"
 
 # A user without any privilege: groups by affinity, for its own processes only.
 UNPRIVILEGED = """
@@ -24,7 +24,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.core.reconcile import Limit
-from pinfold.node.groups import choose
+from pinfold.node.processgroups.groups import choose
 
 os.chdir("/")
 os.setgroups([])
