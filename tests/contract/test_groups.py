@@ -15,13 +15,8 @@ import pytest
 from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
-from pinfold.node.grouperrors import (
-    GroupError,
-    GroupInUseError,
-    KindUnavailableError,
-    NoCPUsError,
-    NoGroupError,
-)
+from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.errors import GroupInUseError, NoGroupError
 from pinfold.node.processgroups.groups import KINDS, Groups, choose
 from tests.contract import workload
 from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed

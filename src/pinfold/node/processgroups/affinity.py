@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.node.grouperrors import (
-    OFFLINE,
-    OUTSIDERS,
-    GroupError,
+from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.errors import (
+    NOT_PROMISED,
+    AffinityError,
+    BarredError,
     GroupInUseError,
     GroupsHeldError,
-    KindUnavailableError,
-    NoCPUsError,
     NoGroupError,
 )
 from pinfold.node.processgroups.membership import Membership
@@ -67,27 +66,6 @@ def _mode(*, force: bool, exact: bool) -> _Mode:
     return (_Mode.EXACTLY if exact else _Mode.ALL) if force else _Mode.WITHIN
 
 
-class BarredError(GroupError):
-    """CPUs that the daemon may not use itself, nor give to what it starts."""
-
-    def __init__(self, group: str, cpus: CPUSet, barred: CPUSet) -> None:
-        advice = f"with --reserved-cpus {barred} nobody is promised them"
-        super().__init__(f"{group}: CPUs {cpus} → the daemon's cpuset does not have {cpus & barred}; {advice}")
-        self.group = group
-        self.cpus = cpus
-        self.barred = barred
-
-
-class AffinityError(GroupError):
-    """A thread that cannot be told its CPUs."""
-
-    def __init__(self, thread: int, cpus: CPUSet, meaning: str) -> None:
-        super().__init__(f"thread {thread}: CPUs {cpus} → {meaning}")
-        self.thread = thread
-        self.cpus = cpus
-        self.meaning = meaning
-
-
 def discover(_cgroup_root: Path, name: str) -> Affinity:
     """Return the groups called *name*; they need no more than Linux."""
     if not hasattr(os, "sched_setaffinity"):
@@ -114,8 +92,7 @@ class Affinity:
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
         reasons = [
-            OUTSIDERS,
-            OFFLINE,
+            *NOT_PROMISED,
             "a process can change its own affinity; it is put back at the next reconcile",
             "what a process has chosen within its CPUs is overwritten when they change",
             "CPU limits and weights are not applied",

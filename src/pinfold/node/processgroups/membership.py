@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pinfold.node.grouperrors import NoProcessError
+from pinfold.node.processgroups.errors import NoProcessError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import read_marks
 

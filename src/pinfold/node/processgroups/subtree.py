@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods import ContainerRef, PodUID
 from pinfold.node import cgroupfiles as files
-from pinfold.node.grouperrors import GroupInUseError, GroupsHeldError
+from pinfold.node.processgroups.errors import GroupInUseError, GroupsHeldError
 from pinfold.node.processgroups.names import EXCLUSIVE, SHARED, checked_name, decode, encode, show
 
 if TYPE_CHECKING:

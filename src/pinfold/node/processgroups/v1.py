@@ -19,16 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import (
-    OFFLINE,
-    OUTSIDERS,
-    GroupError,
-    GroupInUseError,
-    KindUnavailableError,
-    NoCPUsError,
-    NoGroupError,
-    NoProcessError,
-)
+from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, NoGroupError, NoProcessError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import marks, read_marks, show
 from pinfold.node.processgroups.origin import give_back_all, move_back, origin_of, restore_affinity
@@ -98,7 +90,7 @@ class CgroupV1:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [OUTSIDERS, OFFLINE]
+        reasons = [*NOT_PROMISED]
         if not self._has_cpu:
             reasons.append("CPU limits and weights are not applied: there is no cpu controller")
         elif not (self._cpu.root / _QUOTA).exists():

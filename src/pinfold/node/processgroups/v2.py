@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import (
-    OFFLINE,
-    OUTSIDERS,
-    KindUnavailableError,
-    NoCPUsError,
-    NoGroupError,
-    NoProcessError,
-)
+from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.errors import NOT_PROMISED, NoGroupError, NoProcessError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import marks
 from pinfold.node.processgroups.origin import give_back_all, move_back, origin_of, restore_affinity
@@ -77,7 +71,7 @@ class CgroupV2:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [OUTSIDERS, OFFLINE]
+        reasons = [*NOT_PROMISED]
         if not self._has_cpu:
             reasons.append("CPU limits and weights are not applied: there is no cpu controller")
         elif self._tree.shared.is_dir() and not (self._tree.shared / _MAX).exists():

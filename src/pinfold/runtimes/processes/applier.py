@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import EMPTY
 from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
-from pinfold.node.grouperrors import GroupError, NoGroupError
+from pinfold.node.grouperrors import GroupError
+from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.processes.halting import Halting
 from pinfold.runtimes.processes.pids import check_threads, send

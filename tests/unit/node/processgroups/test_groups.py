@@ -10,7 +10,8 @@ import pytest
 
 from pinfold.core.reconcile import Limit
 from pinfold.errors import ConfigError
-from pinfold.node.grouperrors import GroupInUseError, KindUnavailableError
+from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from tests.needs import needs_root
 
