@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.cputime import SHARES, CPUTimeV1
 from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, NoGroupError, NoProcessError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import marks, read_marks, show
@@ -37,11 +38,6 @@ KIND: Final = "cgroup v1"
 _CPUS: Final = "cpuset.cpus"
 _MEMS: Final = "cpuset.mems"
 _EFFECTIVE: Final = "cpuset.effective_cpus"
-_SHARES: Final = "cpu.shares"
-_QUOTA: Final = "cpu.cfs_quota_us"
-_PERIOD: Final = "cpu.cfs_period_us"
-_REALTIME: Final = "cpu.rt_runtime_us"
-_MAX_SHARES: Final = 262_144
 # Where there is no cpu controller, one that does nothing by itself tells whose processes are whose.
 _BYSTANDERS: Final = ("cpuacct", "freezer", "perf_event")
 _ROUNDS: Final = 1000
@@ -54,7 +50,7 @@ def discover(cgroup_root: Path, name: str) -> CgroupV1:
     if cpuset is None:
         raise KindUnavailableError(KIND, f"no cpuset controller is mounted below {cgroup_root}")
     others = [path for path in mounted if path != cpuset]
-    cpu = [path for path in others if (path / _SHARES).is_file()]
+    cpu = [path for path in others if (path / SHARES).is_file()]
     owners = [*cpu, *(path for path in others if path.name in _BYSTANDERS)]
     if not owners:
         why = f"below {cgroup_root} there is no controller beside cpuset to keep containers apart by (cpu, freezer, …)"
@@ -85,20 +81,12 @@ class CgroupV1:
         self._cpusets = cpusets
         self._cpu = cpu
         self._procfs = Procfs(Path("/proc"))
-        self._has_cpu = (cpu.root / _SHARES).is_file()
+        self._time = CPUTimeV1(cpu)
 
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [*NOT_PROMISED]
-        if not self._has_cpu:
-            reasons.append("CPU limits and weights are not applied: there is no cpu controller")
-        elif not (self._cpu.root / _QUOTA).exists():
-            reasons.append("CPU limits are not applied: this kernel cannot")
-        realtime = self._cpu.exclusive / _REALTIME
-        if realtime.exists() and files.read(realtime) == "0":
-            reasons.append("exclusive processes cannot have real-time priority: other cpu groups have that time")
-        return tuple(reasons)
+        return (*NOT_PROMISED, *self._time.weaker)
 
     def hold(self) -> None:
         """Keep other daemons from using these groups; raise if one does."""
@@ -108,7 +96,7 @@ class CgroupV1:
         """Make the own subtree and set the shared pool."""
         self._cpusets.make_pools()
         self._cpu.make_pools()
-        self._allow_realtime()
+        self._time.allow_realtime()
         for group in (self._cpusets.top, self._cpusets.exclusive):
             self._widen(group)
         files.write_cpus(self._cpusets.shared / _MEMS, files.read_cpus(self._cpusets.top / _MEMS))
@@ -131,7 +119,7 @@ class CgroupV1:
             self._set_exclusive(ref, place.own, cpus)
         else:
             files.make_group(place.own)
-            self._set_limit(place.own, limit)
+            self._time.set_limit(place.own, limit)
         self._leave(ref, place)
 
     def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
@@ -206,7 +194,7 @@ class CgroupV1:
             raise GroupInUseError(f"container {show(ref)}", lost)
         self._cpusets.remove(ref, exclusive=True)
         self._cpu.remove(ref, exclusive=False)
-        self._set_pod_shares(self._cpu.group(ref, exclusive=False).parent)
+        self._time.weigh(self._cpu.group(ref, exclusive=False).parent)
 
     def remove_all(self) -> None:
         """Remove the own subtree, which must have no processes."""
@@ -274,32 +262,6 @@ class CgroupV1:
                 everything = files.read_cpus(path.parent / file)
                 if files.read_cpus(path / file) != everything:
                     files.write_cpus(path / file, everything)
-
-    def _set_limit(self, group: Path, limit: Limit) -> None:
-        if not self._has_cpu:
-            return
-        files.write(group / _SHARES, str(limit.shares))
-        self._set_pod_shares(group.parent)
-        if (group / _QUOTA).exists():
-            if files.read(group / _PERIOD) != str(limit.period):
-                files.write(group / _QUOTA, "-1")
-                files.write(group / _PERIOD, str(limit.period))
-            files.write(group / _QUOTA, str(-1 if limit.quota is None else limit.quota))
-
-    def _set_pod_shares(self, pod: Path) -> None:
-        """Let the pod weigh as much as its containers together, so that containers of all pods compete as equals."""
-        total = sum(int(files.read(group / _SHARES)) for group in files.groups_below(pod)) if self._has_cpu else 0
-        if total:
-            files.write(pod / _SHARES, str(min(total, _MAX_SHARES)))
-
-    def _allow_realtime(self) -> None:
-        """Let exclusive processes have real-time priority, on kernels that share that time out among cpu groups."""
-        if (self._cpu.root / _REALTIME).exists():
-            everything = files.read(self._cpu.root / _REALTIME)
-            # Refused when other groups have some of it already: then `weaker` says so.
-            with suppress(CgroupError):
-                for group in (self._cpu.top, self._cpu.exclusive):
-                    files.write(group / _REALTIME, everything)
 
 
 def _attach(place: _Place, pid: int) -> None:

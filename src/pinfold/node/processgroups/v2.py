@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.cputime import CPUTimeV2
 from pinfold.node.processgroups.errors import NOT_PROMISED, NoGroupError, NoProcessError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import marks
@@ -36,10 +37,6 @@ _CPUS: Final = "cpuset.cpus"
 _EFFECTIVE: Final = "cpuset.cpus.effective"
 _HANDED_DOWN: Final = "cgroup.subtree_control"
 _AVAILABLE: Final = "cgroup.controllers"
-_WEIGHT: Final = "cpu.weight"
-_MAX: Final = "cpu.max"
-_MAX_WEIGHT: Final = 10_000
-_ROUNDS: Final = 1000
 
 
 def discover(cgroup_root: Path, name: str) -> CgroupV2:
@@ -66,17 +63,12 @@ class CgroupV2:
     def __init__(self, tree: Subtree) -> None:
         self._tree = tree
         self._procfs = Procfs(Path("/proc"))
-        self._has_cpu = "cpu" in _words(tree.root / _HANDED_DOWN)
+        self._time = CPUTimeV2(tree, is_there="cpu" in _words(tree.root / _HANDED_DOWN))
 
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [*NOT_PROMISED]
-        if not self._has_cpu:
-            reasons.append("CPU limits and weights are not applied: there is no cpu controller")
-        elif self._tree.shared.is_dir() and not (self._tree.shared / _MAX).exists():
-            reasons.append("CPU limits are not applied: this kernel cannot")
-        return tuple(reasons)
+        return (*NOT_PROMISED, *self._time.weaker)
 
     def hold(self) -> None:
         """Keep other daemons from using these groups; raise if one does."""
@@ -106,9 +98,8 @@ class CgroupV2:
         files.make_group(group)
         if cpus is not None:
             _set_cpus(group, cpus)
-        elif self._has_cpu:
-            _set_limit(group, limit)
-            _set_pod_weight(group.parent)
+        else:
+            self._time.set_limit(group, limit)
         self._leave(ref, group, exclusive=not exclusive)
 
     def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
@@ -168,9 +159,7 @@ class CgroupV2:
         """Remove the container's group, which must have no processes."""
         for exclusive in (True, False):
             self._tree.remove(ref, exclusive=exclusive)
-        pod = self._tree.group(ref, exclusive=False).parent
-        if self._has_cpu and pod.is_dir():
-            _set_pod_weight(pod)
+        self._time.weigh(self._tree.group(ref, exclusive=False).parent)
 
     def remove_all(self) -> None:
         """Remove the own subtree, which must have no processes."""
@@ -227,16 +216,3 @@ def _set_cpus(group: Path, cpus: CPUSet) -> None:
     if not given <= cpus:
         meaning = f"none of these is online and allowed by the groups above; the kernel lets it run on {given}"
         raise CgroupError(group / _CPUS, str(cpus), "", meaning)
-
-
-def _set_limit(group: Path, limit: Limit) -> None:
-    files.write(group / _WEIGHT, str(limit.weight))
-    if (group / _MAX).exists():
-        files.write(group / _MAX, f"{'max' if limit.quota is None else limit.quota} {limit.period}")
-
-
-def _set_pod_weight(pod: Path) -> None:
-    """Let the pod weigh as much as its containers together, so that containers of all pods compete as equals."""
-    total = sum(int(files.read(group / _WEIGHT)) for group in files.groups_below(pod))
-    if total:
-        files.write(pod / _WEIGHT, str(min(total, _MAX_WEIGHT)))
