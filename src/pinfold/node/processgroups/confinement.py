@@ -1,0 +1,123 @@
+"""Confinement: the CPUs of each container where no cgroup keeps them, and its processes put there thread by thread.
+
+The processes of a container are listed until none had to be moved: from then on, every new one starts on its CPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.node.grouperrors import GroupError
+from pinfold.node.processgroups.errors import NoGroupError
+from pinfold.node.processgroups.membership import Membership
+from pinfold.node.processgroups.threads import ROUNDS, Fit, confine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from pinfold.core.pods import ContainerRef
+    from pinfold.node.procfs import Procfs
+
+
+class Confinement:
+    """The containers that were made, or that have processes with marks, and the CPUs that each should have."""
+
+    def __init__(self, tree: str, procfs: Procfs) -> None:
+        self.membership = Membership(tree, procfs)
+        self.pool = EMPTY
+        """The CPUs of all containers that share."""
+        self._procfs = procfs
+        self._own: dict[ContainerRef, CPUSet | None] = {}
+        """The CPUs of exclusive containers; None for those that share."""
+
+    def refs(self) -> Collection[ContainerRef]:
+        """Return all containers, also those that only their processes tell of."""
+        self.members()
+        return self._own.keys()
+
+    def find(self, ref: ContainerRef) -> None:
+        """Raise if there is no such container."""
+        if ref not in self._own and ref not in self.members():
+            raise NoGroupError(ref)
+
+    def is_exclusive(self, ref: ContainerRef) -> bool:
+        """Return whether the container has CPUs of its own."""
+        return self._own[ref] is not None
+
+    def cpus(self, ref: ContainerRef) -> CPUSet:
+        """Return the CPUs that the container should have."""
+        own = self._own[ref]
+        return self.pool if own is None else own
+
+    def used(self, pids: Iterable[int]) -> CPUSet:
+        """Return the CPUs that any thread of these processes may use."""
+        used = EMPTY
+        for pid in pids:
+            for thread in self._procfs.threads(pid):
+                used |= self._procfs.allowed(thread)
+        return used
+
+    def members(self) -> dict[ContainerRef, list[int]]:
+        """Return the processes of every container that has any. A container that only they tell of is added."""
+        members = self.membership.scan()
+        for ref in members.keys() - self._own.keys():
+            exclusive = self.membership.marked_exclusive.get(ref, False)
+            own = self.used(members[ref]) if exclusive else None
+            if own == EMPTY:  # its processes have ended meanwhile
+                del members[ref]
+            else:
+                self._own[ref] = own
+        return members
+
+    def set_pool(self, cpus: CPUSet) -> None:
+        """Make *cpus* the shared pool, and move the processes of all containers that share."""
+        changed, self.pool = cpus != self.pool, cpus
+        self._confine(lambda ref: not self.is_exclusive(ref), cpus, Fit.ALL if changed else Fit.WITHIN)
+
+    def set_own(self, ref: ContainerRef, own: CPUSet | None) -> None:
+        """Give the container CPUs of its own, or with None those of the pool, and move its processes."""
+        changed = ref not in self._own or self._own[ref] != own
+        self._own[ref] = own
+        self._confine(lambda other: other == ref, self.cpus(ref), self._fit(ref) if changed else Fit.WITHIN)
+
+    def add(self, ref: ContainerRef, pid: int) -> None:
+        """Put a running process into the container, with all its threads; if that fails, it does not belong there."""
+        process = self.membership.add(ref, pid)
+        try:
+            confine(self._procfs, pid, self.cpus(ref), self._fit(ref))
+        except GroupError:
+            self.membership.drop(process)
+            raise
+        self._confine(lambda other: other == ref, self.cpus(ref), Fit.WITHIN)  # children it has forked meanwhile
+
+    def forget(self, ref: ContainerRef) -> None:
+        """Remove a container that has no processes; a missing one is fine."""
+        self._own.pop(ref, None)
+
+    def forget_all(self) -> None:
+        """Remove all containers, which must have no processes."""
+        self._own.clear()
+
+    def _fit(self, ref: ContainerRef) -> Fit:
+        return Fit.EXACTLY if self.is_exclusive(ref) else Fit.ALL
+
+    def _confine(self, chosen: Callable[[ContainerRef], bool], cpus: CPUSet, fit: Fit) -> None:
+        """Put the processes of the chosen containers on *cpus*. All are tried before the first error is raised."""
+        done: set[int] = set()
+        errors: list[GroupError] = []
+        for _ in range(ROUNDS):
+            members = {pid for ref, pids in self.members().items() if chosen(ref) for pid in pids}
+            moved = False
+            for pid in members - done:
+                try:
+                    moved |= confine(self._procfs, pid, cpus, fit)
+                except GroupError as error:
+                    errors.append(error)
+            done |= members
+            if not moved:
+                break
+        else:
+            errors.append(GroupError(f"processes fork faster than they can be moved to CPUs {cpus}"))
+        if errors:
+            raise errors[0]
