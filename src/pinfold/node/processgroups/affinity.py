@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.processgroups.confinement import Confinement
-from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, GroupsHeldError, NoGroupError
+from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, GroupsHeldError
 from pinfold.node.processgroups.names import checked_name, marks, show
-from pinfold.node.processgroups.origin import give_back_all, origin_of, restore_affinity
+from pinfold.node.processgroups.origin import give_back_all, origin_of
 from pinfold.node.processgroups.threads import Reach
 from pinfold.node.procfs import Procfs
 
@@ -30,14 +30,14 @@ KIND: Final = "affinity"
 _POOL: Final = "the shared pool"
 
 
-def discover(_cgroup_root: Path, name: str) -> Affinity:
+def discover(_cgroup_root: Path, name: str) -> AffinityGroups:
     """Return the groups called *name*; they need no more than Linux."""
     if not hasattr(os, "sched_setaffinity"):
         raise KindUnavailableError(KIND, "there is no sched_setaffinity; this is not Linux")
-    return Affinity(name)
+    return AffinityGroups(name)
 
 
-class Affinity:
+class AffinityGroups:
     """Containers as sets of processes with the same affinity."""
 
     kind = KIND
@@ -89,72 +89,35 @@ class Affinity:
         self._reach.check(_POOL, cpus, exact=False)
         self._confinement.set_pool(cpus)
 
-    def make(self, ref: ContainerRef, cpus: CPUSet | None, limit: Limit) -> None:  # noqa: ARG002 - cannot be applied
-        """Remember the container, and move the processes that it has already."""
-        if cpus is None:
-            self._reach.check(_POOL, self._confinement.pool, exact=False)
-        else:
-            self._reach.check(f"container {show(ref)}", cpus, exact=True)
-        self._confinement.set_own(ref, cpus)
-
-    def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
-        """Change the CPUs of an exclusive container."""
-        self._confinement.find(ref)
-        if not self._confinement.is_exclusive(ref):
-            raise NoGroupError(ref)
-        self._reach.check(f"container {show(ref)}", cpus, exact=True)
-        self._confinement.set_own(ref, cpus)
-
-    def attach(self, ref: ContainerRef, pid: int) -> None:
-        """Put a running process with all its threads into the container."""
-        self._confinement.find(ref)
-        self._confinement.add(ref, pid)
-
-    def origin(self, pid: int) -> Origin:
-        """Return which CPUs the threads of a process may use."""
-        return origin_of(self._procfs, pid)
-
-    def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
-        """Let all processes of the container use the CPUs that its own could before, and forget them."""
-        before = origin if origin.cpus else origin._replace(cpus=self._reach.possible)
-
-        def give_back(pid: int) -> None:
-            process = self._procfs.process(pid)
-            if process is not None:
-                restore_affinity(self._procfs, pid, before)
-                self._confinement.membership.drop(process[0])
-
-        return give_back_all(lambda: self.members(ref), give_back, f"container {show(ref)}")
-
-    def joiner(self, ref: ContainerRef) -> Joiner:
-        """Return what a forked child calls before exec."""
-        self._confinement.find(ref)
-        return self._confinement.membership.joiner(ref, lambda: os.sched_setaffinity(0, self._confinement.cpus(ref)))
-
-    def environment(self, ref: ContainerRef) -> dict[str, str]:
-        """Return the variables by which the container's processes are found after a restart."""
-        self._confinement.find(ref)
-        return marks(self._name, ref, exclusive=self._confinement.is_exclusive(ref))
-
-    def members(self, ref: ContainerRef) -> list[int]:
-        """Return the processes of the container now."""
-        self._confinement.find(ref)
-        return self._confinement.members().get(ref, [])
-
-    def cpus(self, ref: ContainerRef) -> CPUSet:
-        """Return the CPUs that the container was given, and those that any of its threads has beyond."""
-        return self._confinement.used(self.members(ref)) | self._confinement.cpus(ref)
-
     def shared_cpus(self) -> CPUSet:
-        """Return the CPUs of the pool, and those that any thread in it has beyond."""
+        """Return the CPUs of the pool, and any others that a thread in it may use."""
         confinement = self._confinement
         members = confinement.members().items()
         sharing = [pid for ref, pids in members if not confinement.is_exclusive(ref) for pid in pids]
         return confinement.pool | confinement.used(sharing)
 
+    def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
+        """Remember the container with CPUs of its own, and move the processes that it has."""
+        self._reach.check(f"container {show(ref)}", cpus, exact=True)
+        self._confinement.set_own(ref, cpus)
+
+    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:  # noqa: ARG002 - affinity has no limits
+        """Remember the container as one that shares, and move the processes that it has."""
+        self._reach.check(_POOL, self._confinement.pool, exact=False)
+        self._confinement.set_own(ref, None)
+
+    def group(self, ref: ContainerRef) -> AffinityGroup:
+        """Return the container's group, or raise if it has none."""
+        self._confinement.find(ref)
+        return AffinityGroup(self._confinement, ref, self._reach.possible)
+
     def found(self) -> dict[ContainerRef, bool]:
-        """Return the containers that were made, or whose processes say that they were; True: exclusive."""
+        """Return the containers that were made, or that have processes with marks; True if it is exclusive."""
         return {ref: self._confinement.is_exclusive(ref) for ref in self._confinement.refs()}
+
+    def origin(self, pid: int) -> Origin:
+        """Return which CPUs the threads of a process may use."""
+        return origin_of(self._procfs, pid)
 
     def remove(self, ref: ContainerRef) -> None:
         """Forget the container, which must have no processes."""
@@ -172,3 +135,41 @@ class Affinity:
         if self._held is not None:
             self._held.close()
             self._held = None
+
+
+class AffinityGroup:
+    """The processes of one container; *possible* are the CPUs for those that come from nowhere known."""
+
+    def __init__(self, confinement: Confinement, ref: ContainerRef, possible: CPUSet) -> None:
+        self._confinement = confinement
+        self._ref = ref
+        self._possible = possible
+
+    def members(self) -> list[int]:
+        """Return the processes of the container now."""
+        self._confinement.find(self._ref)
+        return self._confinement.members().get(self._ref, [])
+
+    def cpus(self) -> CPUSet:
+        """Return the CPUs that the container should have, and any others that one of its threads may use."""
+        return self._confinement.used(self.members()) | self._confinement.cpus(self._ref)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which the container's processes are found after a restart."""
+        return marks(self._confinement.tree, self._ref, exclusive=self._confinement.is_exclusive(self._ref))
+
+    def joiner(self) -> Joiner:
+        """Return a Joiner that sets the affinity of the child and tells us its number."""
+        confinement, ref = self._confinement, self._ref
+        confinement.find(ref)
+        return confinement.membership.joiner(ref, lambda: os.sched_setaffinity(0, confinement.cpus(ref)))
+
+    def attach(self, pid: int) -> None:
+        """Put a running process with all its threads into the container."""
+        self._confinement.add(self._ref, pid)
+
+    def give_back(self, origin: Origin) -> list[int]:
+        """Let all processes of the container use the CPUs that the attached one had before, and return them."""
+        before = origin if origin.cpus else origin._replace(cpus=self._possible)
+        whose = f"container {show(self._ref)}"
+        return give_back_all(self.members, lambda pid: self._confinement.release(pid, before), whose)

@@ -11,12 +11,14 @@ from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.membership import Membership
+from pinfold.node.processgroups.origin import restore_affinity
 from pinfold.node.processgroups.threads import ROUNDS, Fit, confine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from pinfold.core.pods import ContainerRef
+    from pinfold.node.processgroups.origin import Origin
     from pinfold.node.procfs import Procfs
 
 
@@ -24,6 +26,7 @@ class Confinement:
     """The containers that were made, or that have processes with marks, and the CPUs that each should have."""
 
     def __init__(self, tree: str, procfs: Procfs) -> None:
+        self.tree = tree
         self.membership = Membership(tree, procfs)
         self.pool = EMPTY
         """The CPUs of all containers that share."""
@@ -43,10 +46,12 @@ class Confinement:
 
     def is_exclusive(self, ref: ContainerRef) -> bool:
         """Return whether the container has CPUs of its own."""
+        self.find(ref)
         return self._own[ref] is not None
 
     def cpus(self, ref: ContainerRef) -> CPUSet:
         """Return the CPUs that the container should have."""
+        self.find(ref)
         own = self._own[ref]
         return self.pool if own is None else own
 
@@ -90,6 +95,13 @@ class Confinement:
             self.membership.drop(process)
             raise
         self._confine(lambda other: other == ref, self.cpus(ref), Fit.WITHIN)  # children it has forked meanwhile
+
+    def release(self, pid: int, origin: Origin) -> None:
+        """Let a process use the CPUs that it had before; it belongs to no container from now on."""
+        found = self._procfs.process(pid)
+        if found is not None:
+            restore_affinity(self._procfs, pid, origin)
+            self.membership.drop(found[0])
 
     def forget(self, ref: ContainerRef) -> None:
         """Remove a container that has no processes; a missing one is fine."""

@@ -1,6 +1,6 @@
-"""Groups: keeping the processes of each container together, on the CPUs they are given.
+"""ProcessGroups: the processes of each container kept together, on the CPUs that the container is given.
 
-Three kinds, one protocol: cgroup v2, cgroup v1 and, where neither can be written, the affinity of each thread.
+There are three kinds: cgroup v2, cgroup v1 and, where the daemon may write neither, the affinity of every thread.
 """
 
 from __future__ import annotations
@@ -22,74 +22,83 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.origin import Origin
 
 
-class Groups(Protocol):
-    """Groups of processes, one for each container, in a subtree of our own. Nothing outside of it is touched.
+class ProcessGroup(Protocol):
+    """The group of one container, which `ProcessGroups.group` finds. Every method can raise a GroupError."""
 
-    Every method leaves what it was asked for, read back from the kernel, or raises a GroupError.
+    def members(self) -> list[int]:
+        """Return the processes that are in the group now, ascending."""
+
+    def cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets these processes use."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that mark a process of the container; add them to the environment it starts with."""
+
+    def joiner(self) -> Joiner:
+        """Return a Joiner, which a forked child calls before exec, so that its first instruction runs in the group."""
+
+    def attach(self, pid: int) -> None:
+        """Move a running process with all its threads into the group; its children stay where they are."""
+
+    def give_back(self, origin: Origin) -> list[int]:
+        """Move all processes of the group to where the attached one came from, and return them."""
+
+
+class ProcessGroups(Protocol):
+    """The groups of all containers, in a subtree of our own; nothing outside of it is touched.
+
+    A method returns when the kernel has what was asked for, as read back, or raises a GroupError.
     """
 
     @property
     def kind(self) -> str:
-        """Its name in words: cgroup v2, cgroup v1 or affinity."""
+        """What they are, for people to read: cgroup v2, cgroup v1 or affinity."""
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """In words, what this kind cannot promise here."""
+        """What this kind cannot promise here, for people to read."""
 
     def hold(self) -> None:
         """Keep other daemons from using the same groups for as long as this process lives; raise if one does."""
 
     def prepare(self, shared: CPUSet) -> None:
-        """Make the own subtree where it is missing, and set the shared pool. Comes before all the others."""
+        """Make the subtree where it is missing, and set the shared pool. Call it before the others."""
 
     def set_shared(self, cpus: CPUSet) -> None:
         """Make *cpus* the shared pool, for all containers in it at once."""
 
-    def make(self, ref: ContainerRef, cpus: CPUSet | None, limit: Limit) -> None:
-        """Make the container's group, or make the one that is there as it should be.
+    def shared_cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets the shared pool use."""
 
-        With *cpus* it is exclusive and without quota; with None in the shared pool, with quota and weight. Processes
-        that the container has in the other pool come along.
+    def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
+        """Give a container CPUs of its own and no quota, in a new group or in the one that it has.
+
+        A container that has shared until now brings its processes along.
         """
 
-    def set_cpus(self, ref: ContainerRef, cpus: CPUSet) -> None:
-        """Change the CPUs of an exclusive container."""
+    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
+        """Put a container into the shared pool with this quota and weight, in a new group or in the one that it has.
 
-    def attach(self, ref: ContainerRef, pid: int) -> None:
-        """Move a running process with all its threads, and nothing else, into the container's group."""
+        A container that was exclusive until now brings its processes along.
+        """
 
-    def origin(self, pid: int) -> Origin:
-        """Return where a process is, before it is attached."""
-
-    def give_back(self, ref: ContainerRef, origin: Origin) -> list[int]:
-        """Move all processes of the container to where the one that was attached came from, and return them."""
-
-    def joiner(self, ref: ContainerRef) -> Joiner:
-        """Return what a forked child calls before exec, to be in the group from its first instruction on."""
-
-    def environment(self, ref: ContainerRef) -> dict[str, str]:
-        """Return the variables that whoever starts a process of the container adds to its environment."""
-
-    def members(self, ref: ContainerRef) -> list[int]:
-        """Return the processes of the container now, ascending."""
-
-    def cpus(self, ref: ContainerRef) -> CPUSet:
-        """Return the CPUs that the container can run on, as the kernel says."""
-
-    def shared_cpus(self) -> CPUSet:
-        """Return the CPUs that the shared pool can run on, as the kernel says."""
+    def group(self, ref: ContainerRef) -> ProcessGroup:
+        """Return the container's group, or raise a NoGroupError."""
 
     def found(self) -> dict[ContainerRef, bool]:
-        """Return the containers that have a group now, True: exclusive; also those made before a restart."""
+        """Return the containers that have a group, also those of an earlier daemon; True if it is exclusive."""
+
+    def origin(self, pid: int) -> Origin:
+        """Return where a process is now, for `ProcessGroup.give_back` to move it there again."""
 
     def remove(self, ref: ContainerRef) -> None:
-        """Remove the container's group, which must have no processes; a missing one is fine."""
+        """Remove the container's group, which must have no processes; a missing group is fine."""
 
     def remove_all(self) -> None:
-        """Remove the own subtree, which must have no processes."""
+        """Remove the whole subtree, which must have no processes."""
 
 
-KINDS: Final[Mapping[str, Callable[[Path, str], Groups]]] = {
+KINDS: Final[Mapping[str, Callable[[Path, str], ProcessGroups]]] = {
     "cgroup-v2": v2.discover,
     "cgroup-v1": v1.discover,
     "affinity": affinity.discover,
@@ -97,10 +106,12 @@ KINDS: Final[Mapping[str, Callable[[Path, str], Groups]]] = {
 """From the strongest to the weakest, by the names that users write."""
 
 
-def choose(wanted: str | None = None, *, cgroup_root: Path = Path("/sys/fs/cgroup"), name: str = "pinfold") -> Groups:
-    """Return the strongest kind of groups that can be had here, or the one *wanted*; *name* is the own subtree's."""
+def choose(
+    wanted: str | None = None, *, cgroup_root: Path = Path("/sys/fs/cgroup"), name: str = "pinfold"
+) -> ProcessGroups:
+    """Return groups of the *wanted* kind, or of the strongest that works here; their subtree is called *name*."""
     if wanted is not None and wanted not in KINDS:
-        raise ConfigError(f"{excerpt(wanted)} is no kind of groups; expected one of {', '.join(KINDS)}")
+        raise ConfigError(f"{excerpt(wanted)} is not a kind of groups; expected one of {', '.join(KINDS)}")
     refusals = []
     for kind in KINDS if wanted is None else [wanted]:
         try:

@@ -53,6 +53,13 @@ class Subtree:
         """Return where the container's group is, or would be."""
         return (self.exclusive if exclusive else self.shared) / encode(ref.pod) / encode(ref.name)
 
+    def has(self, ref: ContainerRef, *, exclusive: bool) -> bool:
+        """Return whether the container has a group."""
+        try:
+            return self.group(ref, exclusive=exclusive).is_dir()
+        except OSError:  # the path is too long to exist
+            return False
+
     def refs(self, *, exclusive: bool) -> Iterator[ContainerRef]:
         """Yield the containers that have a group; groups that others have made are passed over."""
         for pod in files.groups_below(self.exclusive if exclusive else self.shared):
@@ -76,9 +83,9 @@ class Subtree:
 
     def remove(self, ref: ContainerRef, *, exclusive: bool) -> None:
         """Remove the container's group, and its pod's with the last of them; a missing one is fine."""
-        group = self.group(ref, exclusive=exclusive)
-        if not group.is_dir():
+        if not self.has(ref, exclusive=exclusive):
             return
+        group = self.group(ref, exclusive=exclusive)
         pids = files.read_pids(group)
         if pids:
             raise GroupInUseError(f"container {show(ref)}", pids)
