@@ -1,4 +1,4 @@
-"""Groups by affinity: no cgroup at all, every thread is told its CPUs. Works without privileges on one's own processes.
+"""Groups by affinity: no cgroups, the CPUs of every thread are set. Works without privileges on the user's processes.
 
 What the kernel does not keep is remembered here: the containers and their CPUs (`confinement`) and which process
 belongs to which (`membership`). After a restart, the marks in the environment of processes tell both.
@@ -55,7 +55,7 @@ class AffinityGroups:
         reasons = [
             *NOT_PROMISED,
             "a process can change its own affinity; it is put back at the next reconcile",
-            "what a process has chosen within its CPUs is overwritten when they change",
+            "an affinity that a process has chosen itself is lost when the CPUs of its container change",
             "CPU limits and weights are not applied",
         ]
         if os.geteuid() != 0:
@@ -108,7 +108,7 @@ class AffinityGroups:
 
     def group(self, ref: ContainerRef) -> AffinityGroup:
         """Return the container's group, or raise if it has none."""
-        self._confinement.find(ref)
+        self._confinement.require(ref)
         return AffinityGroup(self._confinement, ref, self._reach.possible)
 
     def found(self) -> dict[ContainerRef, bool]:
@@ -138,7 +138,7 @@ class AffinityGroups:
 
 
 class AffinityGroup:
-    """The processes of one container; *possible* are the CPUs for those that come from nowhere known."""
+    """The processes of one container; *possible* are the CPUs that those of unknown origin get back."""
 
     def __init__(self, confinement: Confinement, ref: ContainerRef, possible: CPUSet) -> None:
         self._confinement = confinement
@@ -147,7 +147,7 @@ class AffinityGroup:
 
     def members(self) -> list[int]:
         """Return the processes of the container now."""
-        self._confinement.find(self._ref)
+        self._confinement.require(self._ref)
         return self._confinement.members().get(self._ref, [])
 
     def cpus(self) -> CPUSet:
@@ -161,7 +161,7 @@ class AffinityGroup:
     def joiner(self) -> Joiner:
         """Return a Joiner that sets the affinity of the child and tells us its number."""
         confinement, ref = self._confinement, self._ref
-        confinement.find(ref)
+        confinement.require(ref)
         return confinement.membership.joiner(ref, lambda: os.sched_setaffinity(0, confinement.cpus(ref)))
 
     def attach(self, pid: int) -> None:

@@ -12,7 +12,7 @@ from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.membership import Membership
 from pinfold.node.processgroups.origin import restore_affinity
-from pinfold.node.processgroups.threads import ROUNDS, Fit, confine
+from pinfold.node.processgroups.threads import ROUNDS, Strictness, confine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -35,23 +35,23 @@ class Confinement:
         """The CPUs of exclusive containers; None for those that share."""
 
     def refs(self) -> Collection[ContainerRef]:
-        """Return all containers, also those that only their processes tell of."""
+        """Return all containers, also those known only by the marks of their processes."""
         self.members()
         return self._own.keys()
 
-    def find(self, ref: ContainerRef) -> None:
+    def require(self, ref: ContainerRef) -> None:
         """Raise if there is no such container."""
         if ref not in self._own and ref not in self.members():
             raise NoGroupError(ref)
 
     def is_exclusive(self, ref: ContainerRef) -> bool:
         """Return whether the container has CPUs of its own."""
-        self.find(ref)
+        self.require(ref)
         return self._own[ref] is not None
 
     def cpus(self, ref: ContainerRef) -> CPUSet:
         """Return the CPUs that the container should have."""
-        self.find(ref)
+        self.require(ref)
         own = self._own[ref]
         return self.pool if own is None else own
 
@@ -64,7 +64,7 @@ class Confinement:
         return used
 
     def members(self) -> dict[ContainerRef, list[int]]:
-        """Return the processes of every container that has any. A container that only they tell of is added."""
+        """Return the processes of every container that has any. A container known only by their marks is added."""
         members = self.membership.scan()
         for ref in members.keys() - self._own.keys():
             exclusive = self.membership.marked_exclusive.get(ref, False)
@@ -78,23 +78,24 @@ class Confinement:
     def set_pool(self, cpus: CPUSet) -> None:
         """Make *cpus* the shared pool, and move the processes of all containers that share."""
         changed, self.pool = cpus != self.pool, cpus
-        self._confine(lambda ref: not self.is_exclusive(ref), cpus, Fit.ALL if changed else Fit.WITHIN)
+        self._confine(lambda ref: not self.is_exclusive(ref), cpus, Strictness.ALL if changed else Strictness.WITHIN)
 
     def set_own(self, ref: ContainerRef, own: CPUSet | None) -> None:
         """Give the container CPUs of its own, or with None those of the pool, and move its processes."""
         changed = ref not in self._own or self._own[ref] != own
         self._own[ref] = own
-        self._confine(lambda other: other == ref, self.cpus(ref), self._fit(ref) if changed else Fit.WITHIN)
+        strictness = self._strictness(ref) if changed else Strictness.WITHIN
+        self._confine(lambda other: other == ref, self.cpus(ref), strictness)
 
     def add(self, ref: ContainerRef, pid: int) -> None:
         """Put a running process into the container, with all its threads; if that fails, it does not belong there."""
         process = self.membership.add(ref, pid)
         try:
-            confine(self._procfs, pid, self.cpus(ref), self._fit(ref))
+            confine(self._procfs, pid, self.cpus(ref), self._strictness(ref))
         except GroupError:
             self.membership.drop(process)
             raise
-        self._confine(lambda other: other == ref, self.cpus(ref), Fit.WITHIN)  # children it has forked meanwhile
+        self._confine(lambda other: other == ref, self.cpus(ref), Strictness.WITHIN)  # children it has forked meanwhile
 
     def release(self, pid: int, origin: Origin) -> None:
         """Let a process use the CPUs that it had before; it belongs to no container from now on."""
@@ -111,10 +112,10 @@ class Confinement:
         """Remove all containers, which must have no processes."""
         self._own.clear()
 
-    def _fit(self, ref: ContainerRef) -> Fit:
-        return Fit.EXACTLY if self.is_exclusive(ref) else Fit.ALL
+    def _strictness(self, ref: ContainerRef) -> Strictness:
+        return Strictness.EXACTLY if self.is_exclusive(ref) else Strictness.ALL
 
-    def _confine(self, chosen: Callable[[ContainerRef], bool], cpus: CPUSet, fit: Fit) -> None:
+    def _confine(self, chosen: Callable[[ContainerRef], bool], cpus: CPUSet, strictness: Strictness) -> None:
         """Put the processes of the chosen containers on *cpus*. All are tried before the first error is raised."""
         done: set[int] = set()
         errors: list[GroupError] = []
@@ -123,7 +124,7 @@ class Confinement:
             moved = False
             for pid in members - done:
                 try:
-                    moved |= confine(self._procfs, pid, cpus, fit)
+                    moved |= confine(self._procfs, pid, cpus, strictness)
                 except GroupError as error:
                     errors.append(error)
             done |= members

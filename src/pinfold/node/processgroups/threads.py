@@ -33,15 +33,15 @@ _MEANINGS: Final = {
 }
 
 
-class Fit(Enum):
-    """How the CPUs of a thread must fit those that it is put on."""
+class Strictness(Enum):
+    """What a thread must have of the CPUs that it is put on."""
 
     WITHIN = auto()
-    """A thread that has fewer is left alone: its program has chosen them."""
+    """Some of them, and no others: a program may choose fewer for itself."""
     ALL = auto()
-    """It gets all of them that its cpuset has."""
+    """All of them that its cpuset has."""
     EXACTLY = auto()
-    """It gets all of them: they were promised."""
+    """All of them: they were promised."""
 
 
 class Reach:
@@ -69,7 +69,7 @@ class Reach:
             raise BarredError(group, cpus, barred)
 
 
-def confine(procfs: Procfs, pid: int, cpus: CPUSet, fit: Fit) -> bool:
+def confine(procfs: Procfs, pid: int, cpus: CPUSet, strictness: Strictness) -> bool:
     """Put every thread of a process on *cpus*, and return whether one had to be moved.
 
     The threads are listed until no new one has to be moved: from then on, all new ones start on *cpus*.
@@ -78,7 +78,7 @@ def confine(procfs: Procfs, pid: int, cpus: CPUSet, fit: Fit) -> bool:
     any_moved, clean = False, 0
     for _ in range(ROUNDS):
         new = set(procfs.threads(pid)) - done
-        moved = True in {_confine_thread(thread, cpus, fit) for thread in new}
+        moved = True in {_confine_thread(thread, cpus, strictness) for thread in new}
         any_moved |= moved
         clean = 0 if moved else clean + 1
         if clean == _CLEAN_ROUNDS:
@@ -87,26 +87,26 @@ def confine(procfs: Procfs, pid: int, cpus: CPUSet, fit: Fit) -> bool:
     raise GroupError(f"process {pid} starts threads faster than they can be moved to CPUs {cpus}")
 
 
-def _confine_thread(thread: int, cpus: CPUSet, fit: Fit) -> bool:
+def _confine_thread(thread: int, cpus: CPUSet, strictness: Strictness) -> bool:
     """Put a thread on *cpus*, and return whether it had to be moved. A thread that has ended is fine."""
     before = EMPTY
     try:
         before = now = _allowed(thread)
-        if now == cpus or (now <= cpus and fit is Fit.WITHIN):
+        if now == cpus or (now <= cpus and strictness is Strictness.WITHIN):
             return False
         os.sched_setaffinity(thread, cpus)
         now = _allowed(thread)
     except ProcessLookupError:
         return False
     except PermissionError as error:
-        if before and before <= cpus and fit is not Fit.EXACTLY:
+        if before and before <= cpus and strictness is not Strictness.EXACTLY:
             return False  # another user's, but it uses no CPU that it must not use
         raise AffinityError(thread, cpus, _MEANINGS[errno.EPERM]) from error
     except OSError as error:
         raise AffinityError(thread, cpus, _MEANINGS.get(error.errno or 0, str(error))) from error
     if not now <= cpus:
         raise AffinityError(thread, cpus, f"the kernel lets it run on {now}")
-    if now != cpus and fit is Fit.EXACTLY:
+    if now != cpus and strictness is Strictness.EXACTLY:
         raise AffinityError(thread, cpus, f"it has only {now}; the others are offline, or not in its cpuset")
     return True
 
