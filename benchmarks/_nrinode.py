@@ -8,9 +8,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Protocol, Self
 
-from pinfold.formats import nrimux, ttrpc
-from pinfold.formats.nrimux import Connection, format_frames
-from pinfold.formats.ttrpc import Kind, format_message
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import Connection, format_frames
+from pinfold.formats.wire.ttrpc import Kind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
 from tests.e2e.containerd import CGROUPS, Ask, Containerd, make_groups, remove_groups

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks._targets import Target, verdict
 from pinfold.core.admission import Admitter
 from pinfold.core.allocators.order import Machine
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.hints import Hint, HintList
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.policies.options import parse_options
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
-from pinfold.core.topologymanager import TopologyManager
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.manager import TopologyManager
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.node.statefile import write_atomically
 from tests.parity.node import collect
 

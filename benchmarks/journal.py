@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.entries import Entry
-from pinfold.node.journal import MAX_BYTES, Journal
-from pinfold.node.journalhands import hands
+from pinfold.node.journal.hands import hands
+from pinfold.node.journal.journal import MAX_BYTES, Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from benchmarks._targets import Target, verdict
 from pinfold.cli.client import Client
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.procfs import Procfs
 
 PROC = Procfs(Path("/proc"))

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from benchmarks import fleet
 from benchmarks._targets import Target, verdict
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.orders import Dice, sample
-from pinfold.core.planner import make_plan
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.presets import preset
-from pinfold.core.replay import Event, replay
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.planning.orders import Dice, sample
+from pinfold.planning.plan import make_plan
+from pinfold.planning.replay import Event, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 TARGET: Final = 10_000
 _MACHINES: Final = {"cpus=64": "epyc-7303-2s", "cpus=512": "sockets:2,numa:4,l3:4,cores:8,threads:2"}

@@ -37,7 +37,7 @@ from urllib.request import urlopen
 from benchmarks._watchers import LAST, WITHIN, Load, Seen, watch
 from pinfold.cli.client import Client
 from pinfold.core.entries import STATE
-from pinfold.node.journalfiles import DIRECTORY, Archive
+from pinfold.node.journal.files import DIRECTORY, Archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

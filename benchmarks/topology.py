@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
 from benchmarks._targets import Target, verdict
-from pinfold.core.presets import preset
+from pinfold.core.machine.presets import preset
 from pinfold.node.sysfs import discover
 from tests.machines.builder import write_sysfs
 from tests.machines.machine import Machine
@@ -28,7 +28,7 @@ from tests.machines.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pinfold.core.topology import Group, Topology
+    from pinfold.core.machine.topology import Group, Topology
 
 SHAPE: Final = "sockets:2,numa:4,l3:8,cores:4,threads:2"
 RECORDED: Final = Path(__file__).parents[2] / "shared/topologies/ia64-altix-256-64nodes.tar.gz"

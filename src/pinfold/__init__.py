@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from pinfold.core.admission import Admission, Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.hints import Hint, HintList
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, QoS, Resources
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.machine.topology import CPUInfo, Group, Topology
+from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, QoS, Resources
 from pinfold.core.state import State
-from pinfold.core.topology import CPUInfo, Group, Topology
+from pinfold.core.topologymanager.hint import Hint, HintList
 from pinfold.core.trace import Defect, Trace
 from pinfold.errors import AdmissionError, ConfigError, ParseError, PinfoldError, StateError
 
 if TYPE_CHECKING:
     from pinfold.core.advice import Advice, advise
-    from pinfold.core.planner import Plan, Running
-    from pinfold.formats.planview import PlanView, plan
-    from pinfold.formats.podyaml import parse_pods
+    from pinfold.formats.pods.manifest import parse_pods
+    from pinfold.planning.plan import Plan, Running
+    from pinfold.render.plan.view import PlanView, plan
 
 __all__ = [
     "Admission",
@@ -66,11 +66,11 @@ __version__ = "0.1.0"
 _LATE = {
     "Advice": "pinfold.core.advice",
     "advise": "pinfold.core.advice",
-    "Plan": "pinfold.core.planner",
-    "Running": "pinfold.core.planner",
-    "PlanView": "pinfold.formats.planview",
-    "plan": "pinfold.formats.planview",
-    "parse_pods": "pinfold.formats.podyaml",
+    "Plan": "pinfold.planning.plan",
+    "Running": "pinfold.planning.plan",
+    "PlanView": "pinfold.render.plan.view",
+    "plan": "pinfold.render.plan.view",
+    "parse_pods": "pinfold.formats.pods.manifest",
 }
 
 

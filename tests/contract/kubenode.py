@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups.groups import PodGroups, find_driver

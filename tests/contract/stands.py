@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
 from pinfold.core.reconcile import Limit
 from pinfold.errors import PinfoldError
-from pinfold.manager.bus import Bus
-from pinfold.manager.crisource import CRISource
-from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
-from pinfold.manager.nrisource import NRISource
-from pinfold.manager.resumption import Resumption
+from pinfold.manager.sources.cri import CRISource
+from pinfold.manager.sources.kept import KeptWorkloads
+from pinfold.manager.sources.nri import NRISource
+from pinfold.manager.sources.resumption import Resumption
+from pinfold.manager.sources.supervisor import Supervisor
+from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
-from pinfold.manager.supervisor import Supervisor
-from pinfold.manager.telling import Telling
-from pinfold.manager.workbook import Workbook
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.node.processgroups.groups import choose
-from pinfold.runtimes import nriplugin
-from pinfold.runtimes.criclient import CRIClient
+from pinfold.runtimes.cri.client import CRIClient
+from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pinfold.core.entries import Entry
-    from pinfold.core.pods import Container, Pod, PodUID
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State
-    from pinfold.core.topology import Topology
     from pinfold.runtimes.base import Applier, Launcher
 
 WITHIN = 10.0

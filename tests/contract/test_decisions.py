@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.manager.store import FILE, StateStore
 from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.contract.test_lifecycle import owner, play

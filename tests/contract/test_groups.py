@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
 from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
 from pinfold.node.processgroups.errors import GroupInUseError, NoGroupError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
 from tests.contract.stands import EIGHT, FIRST, HostStand, PodStand, until
 from tests.needs import lacking, needs
@@ -21,7 +21,7 @@ from tests.property.strategies import pinned
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
     from tests.contract.stands import Stand
 
 HERE = CPUSet.from_cpus(os.sched_getaffinity(0))

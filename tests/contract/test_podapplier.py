@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
-from pinfold.manager.bus import Bus
-from pinfold.manager.crisource import CRISource
+from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node as PinfoldNode
-from pinfold.manager.telling import Telling
+from pinfold.manager.sources.cri import CRISource
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.node.grouperrors import GroupError
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.pods import PodApplier, PodPlaces
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pinfold.node.podgroups.settings import Setting
     from pinfold.node.podgroups.systemd import Systemd
-    from pinfold.runtimes.criclient import CRIClient
+    from pinfold.runtimes.cri.client import CRIClient
 
 FIRST = CPUSet.of(ALL.lowest)
 

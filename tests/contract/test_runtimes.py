@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups.settings import CPUS
 from tests.contract.kubenode import ALL, Host, Memory, host

@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.groups import ProcessGroups
 
 ROOT: Final = Path("/sys/fs/cgroup")

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pinfold.cli.client import Client
 from pinfold.cli.main import main
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import parse_checkpoint
+from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.processgroups.groups import choose
 from tests.needs import IN_GUEST, needs

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.formats.checkpoint import parse_checkpoint
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.node.procfs import Procfs
 from tests.e2e.daemon import ONLINE, Daemon, wait_for
 from tests.needs import IN_GUEST

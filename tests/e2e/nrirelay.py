@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from pinfold.formats import nrimux, ttrpc
-from pinfold.formats.nrimux import Connection
-from pinfold.formats.ttrpc import Kind
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import Connection
+from pinfold.formats.wire.ttrpc import Kind
 from pinfold.proto import ttrpc_pb2 as envelope
 
 if TYPE_CHECKING:

@@ -24,17 +24,17 @@ from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import STATE, Entry, Subject
 from pinfold.core.explanation import alignment_counts, explain_entry, why_shared
-from pinfold.core.layout import layout_data
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.layout import layout_data
+from pinfold.core.machine.presets import preset
 from pinfold.core.outcome import Outcome
-from pinfold.core.planner import start
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.core.presets import preset
+from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.snapshot import pools
-from pinfold.node.history import answer_at, answer_history, parse_question
-from pinfold.node.journal import Journal
+from pinfold.node.journal.history import answer_at, answer_history, parse_question
+from pinfold.node.journal.journal import Journal
+from pinfold.planning.plan import start
 from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
 from pinfold.serve.http.server import HTTPServer
 from pinfold.serve.page import Page
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from pinfold.core.explanation import Explanation
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
     from pinfold.errors import AdmissionError
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from tests.needs import needs_lab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
 
 pytestmark = [pytest.mark.slow, needs_lab, needs_two_cpus]
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.cli.client import Refused
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from tests.e2e.daemon import (
     CGROUPS,
     ONLINE,

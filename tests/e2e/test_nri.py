@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from tests.e2e.containerd import Ask, Containerd, allowed, nodes_of
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, assert_no_traceback, needs_two_cpus, wait_for
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler, real

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase, parent_of, parse_parent
+from pinfold.formats.pods.runtime import Phase, parent_of, parse_parent
 from pinfold.grpc.errors import CallError
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.proto import cri_pb2 as cri
 from pinfold.proto import nri_pb2 as nri
-from pinfold.runtimes.criclient import CRIClient, Happening
-from pinfold.runtimes.nriplugin import Link, serve
+from pinfold.runtimes.cri.client import CRIClient, Happening
+from pinfold.runtimes.nri.plugin import Link, serve
 from pinfold.runtimes.simulated.record import Spec
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 from tests.e2e.containerd import CALL, Ask, Containerd, PodOnNode

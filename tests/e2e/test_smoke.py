@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.cli.client import Client
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from tests.needs import needs
 
 if TYPE_CHECKING:

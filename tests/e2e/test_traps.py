@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from pinfold.errors import PinfoldError
-from pinfold.formats import nrimux, ttrpc
-from pinfold.formats.nrimux import Connection, format_frames
-from pinfold.formats.ttrpc import Kind, format_message
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import Connection, format_frames
+from pinfold.formats.wire.ttrpc import Kind, format_message
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.proto import nri_pb2 as nri

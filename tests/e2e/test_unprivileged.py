@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import pinfold
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from tests.e2e.daemon import (

@@ -17,13 +17,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import ParseError
-from pinfold.formats import nrimux, ttrpc
-from pinfold.formats.nrimux import Connection, format_frames
-from pinfold.formats.ttrpc import MOST_MESSAGE, Kind, format_message
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import Connection, format_frames
+from pinfold.formats.wire.ttrpc import MOST_MESSAGE, Kind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nriplugin import Identity
-from pinfold.runtimes.nrirequests import SERVICE, Dispatcher
+from pinfold.runtimes.nri.plugin import Identity
+from pinfold.runtimes.nri.requests import SERVICE, Dispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from pinfold.core.cpuset import CPUSet, cpus_of
+from pinfold.core.machine.cpuset import CPUSet, cpus_of
 from tests.machines.machine import expected, mask
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pinfold.core.cpuset import cpus_of
+from pinfold.core.machine.cpuset import cpus_of
 from tests.machines.machine import mask
 
 if TYPE_CHECKING:

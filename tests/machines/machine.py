@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.topology import Facts, Topology
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.topology import Facts, Topology
 
 Groups = Mapping[int, str]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.admission import NO_HINT, Admitter, Scope
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.hints import Hint, HintList
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.state import State
-from pinfold.core.topologymanager import TopologyManager
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.errors import ConfigError
 from tests.parity.cases import pod_from_vector
 from tests.parity.hints import hint_data

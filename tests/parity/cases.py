@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

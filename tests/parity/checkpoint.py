@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 from pinfold.core.validation import StateMismatch, validate
-from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
-from pinfold.formats.checkpointerrors import CheckpointError, CheckpointTooOld, MalformedCheckpoint
-from pinfold.formats.fnv import fnv1a
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.formats.kubelet.checkpointerrors import CheckpointError, CheckpointTooOld, MalformedCheckpoint
+from pinfold.formats.kubelet.fnv import fnv1a
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 _POD_LEVEL: Final = "PodLevelResourceManagers"
 _RESIZE: Final = "InPlacePodVerticalScalingExclusiveCPUs"

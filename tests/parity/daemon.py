@@ -11,20 +11,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pinfold.core.admission import NO_HINT, Admitter, Scope
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.state import State
-from pinfold.core.topologymanager import Merged, TopologyManager
-from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.topologymanager.manager import Merged, TopologyManager
+from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.core.trace import Defect
 from pinfold.errors import ConfigError, StateError
-from pinfold.manager.bus import Bus
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node as PinfoldNode
-from pinfold.manager.nrisource import NRISource
-from pinfold.manager.telling import Telling
+from pinfold.manager.sources.nri import NRISource
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
-from pinfold.runtimes import nriplugin
+from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Resource
     from pinfold.core.allocators.order import Fidelity
-    from pinfold.core.hintmerge import Providers
-    from pinfold.core.pods import Pod
+    from pinfold.core.pods.pod import Pod
+    from pinfold.core.topologymanager.merge import Providers
 
 FAMILIES = ("admit", "static", "podlevel")
 

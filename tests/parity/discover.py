@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.cadvisor import parse_cadvisor_as_kubelet
+from pinfold.formats.machine.cadvisor import parse_cadvisor_as_kubelet
 from tests.parity.node import Case, Machines, Outcome, differences
 
 if TYPE_CHECKING:

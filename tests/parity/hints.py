@@ -11,7 +11,7 @@ from tests.parity.node import Case, Machines, Node, Outcome, differences, node_m
 
 if TYPE_CHECKING:
     from pinfold.core.allocators.order import Fidelity
-    from pinfold.core.hints import Hint
+    from pinfold.core.topologymanager.hint import Hint
 
 
 def replay(case: Case, machines: Machines, fidelity: Fidelity, *, laws_only: bool = False) -> Outcome:

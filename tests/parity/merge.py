@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pinfold.core.hints import Hint, HintList
-from pinfold.core.topologymanager import TopologyManager
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity, Machine
 from pinfold.core.config import check_machine
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import POD_LEVEL, parse_options
 from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
 from pinfold.core.trace import Defect, Recorder, Trace
 from pinfold.errors import ConfigError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.policies.options import OPTIONS
 from pinfold.core.policies.static import StaticPolicy, reserve
 from pinfold.core.trace import Defect, Recorder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.state import State
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError, ConfigError, StateError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import Arrangement
 from pinfold.core.allocators.packed import take_packed
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
 from tests.parity.node import Case, Machines, Outcome

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.hints import Hint, HintList
-from pinfold.core.planner import Walk, make_plan
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
-from pinfold.core.topologymanager import TopologyManager
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.errors import ConfigError
+from pinfold.planning.plan import Walk, make_plan
 from tests.parity.cases import pod_from_vector
 from tests.parity.node import Case, Machines, Node, node_mask, read_cases, state_data
 from tests.parity.replay import files_in

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from pinfold.core.allocators.order import PACKED, Arrangement
 from pinfold.core.config import check_machine
-from pinfold.core.cpuset import CPUSet, cpus_of
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import CPUSet, cpus_of
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.policies.options import OPTIONS, Options
-from pinfold.core.presets import from_shape
-from pinfold.core.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pinfold.core.admission import WHOLE, Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation, check_machine
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.hints import Hint, HintList
-from pinfold.core.pods import PodUID, exclusive_cpus
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import PodUID, exclusive_cpus
 from pinfold.core.policies.options import OPTIONS, Options
 from pinfold.core.policies.static import StaticPolicy
-from pinfold.core.presets import from_shape
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
-from pinfold.core.topologymanager import TopologyAffinityError
-from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.manager import TopologyAffinityError
+from pinfold.core.topologymanager.options import TopologyPolicy
 from tests.parity.node import collect
 from tests.property.strategies import (
     guaranteed,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pinfold.core.admission import Admission
-    from pinfold.core.pods import Pod
+    from pinfold.core.pods.pod import Pod
 
 GATES = {"CPUManagerPolicyAlphaOptions": True}
 ALIGNING = ("best-effort", "restricted", "single-numa-node")

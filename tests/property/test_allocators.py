@@ -15,9 +15,9 @@ from pinfold.core.allocators.cores import ListedCores, StridedCores, stride_of
 from pinfold.core.allocators.distributed import AccountingError, deviation, take_distributed
 from pinfold.core.allocators.order import PACKED, Arrangement, Fidelity, Machine
 from pinfold.core.allocators.packed import NotEnoughCPUs, take_packed
-from pinfold.core.cpuset import cpus_of
-from pinfold.core.presets import preset
-from pinfold.core.topology import Topology
+from pinfold.core.machine.cpuset import cpus_of
+from pinfold.core.machine.presets import preset
+from pinfold.core.machine.topology import Topology
 from pinfold.core.trace import Defect, Recorder
 from pinfold.errors import AdmissionError
 from tests.property.strategies import (
@@ -35,7 +35,7 @@ from tests.property.strategies import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pinfold.core.topology import Group
+    from pinfold.core.machine.topology import Group
 
 ANY_FIDELITY = st.sampled_from(Fidelity)
 ANY_NESTING = topologies() | irregular_topologies(crossing=True)

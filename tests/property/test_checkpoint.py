@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
-from pinfold.formats.checkpointsums import data_checksum
-from pinfold.formats.fnv import OFFSET, PRIME, fnv1a
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.formats.kubelet.checksums import data_checksum
+from pinfold.formats.kubelet.fnv import OFFSET, PRIME, fnv1a
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

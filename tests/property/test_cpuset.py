@@ -8,7 +8,7 @@ import pickle
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import MAX_CPU, CPUSet
+from pinfold.core.machine.cpuset import MAX_CPU, CPUSet
 from pinfold.errors import ParseError
 
 # A busy machine may take its time.

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.fleet import Fleet, Scenario, plan_fleet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.policies.static import StaticPolicy
-from pinfold.core.scheduling import Scheduler
-from pinfold.core.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 from pinfold.core.state import State
+from pinfold.planning.fleet import Fleet, Scenario, plan_fleet
+from pinfold.planning.scheduling import Scheduler
+from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 from tests.property.strategies import pods, reserved_within, topologies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pinfold.core.shard import ShardResult
+    from pinfold.planning.shard import ShardResult
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 

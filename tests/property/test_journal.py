@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pinfold.core.entries import Entry
 from pinfold.core.timeline import owners_of, settled_times, state_at
-from pinfold.formats.journalrecord import Packer, parse_records
-from pinfold.node.journal import Journal
-from pinfold.node.journalfiles import Archive
-from pinfold.node.journalhands import hands
+from pinfold.formats.journal.record import Packer, parse_records
+from pinfold.node.journal.files import Archive
+from pinfold.node.journal.hands import hands
+from pinfold.node.journal.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
-from pinfold.cli import settings
-from pinfold.cli.settingstable import SETTINGS
 from pinfold.core.admission import Admitter
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.quantity import Quantity
 from pinfold.core.policies.options import OPTIONS
-from pinfold.core.presets import preset
-from pinfold.core.quantity import Quantity
 from pinfold.errors import ConfigError, ParseError, PinfoldError
-from pinfold.formats.kubeletconfig import KubeletConfig, parse_duration, parse_key_values, parse_kubelet_config
-from pinfold.formats.kubeletflags import parse_nanoseconds, reservation
+from pinfold.formats.kubelet.config import KubeletConfig, parse_duration, parse_key_values, parse_kubelet_config
+from pinfold.formats.kubelet.flags import parse_nanoseconds, reservation
+from pinfold.settings import settings
+from pinfold.settings.table import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinfold.core.pods import QoS, exclusive_cpus
+from pinfold.core.pods.pod import QoS, exclusive_cpus
 from pinfold.errors import ParseError
-from pinfold.formats.kubepods import (
+from pinfold.formats.pods.annotations import parse_annotations
+from pinfold.formats.pods.runtime import (
     MAX_SHARES,
     RuntimeContainer,
     RuntimePod,
@@ -16,7 +17,6 @@ from pinfold.formats.kubepods import (
     milli_of_shares,
     parse_parent,
 )
-from pinfold.formats.podannotations import parse_annotations
 
 periods = st.integers(1_000, 1_000_000)
 amounts = st.integers(1, 70_000_000)

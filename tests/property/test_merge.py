@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.closeness import Closeness
-from pinfold.core.cpuhints import CPUHints, SocketRule
-from pinfold.core.cpuset import cpus_of
-from pinfold.core.hintmerge import gather, merge_hints
-from pinfold.core.hints import Hint, HintList
-from pinfold.core.maskmeet import _meet_by_counting
-from pinfold.core.nodemasks import narrow_then_low
-from pinfold.core.topologymanager import Merged, TopologyManager
-from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.machine.cpuset import cpus_of
+from pinfold.core.topologymanager.closeness import Closeness
+from pinfold.core.topologymanager.cpu import CPUHints, SocketRule
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.manager import Merged, TopologyManager
+from pinfold.core.topologymanager.masks import narrow_then_low
+from pinfold.core.topologymanager.meet import _meet_by_counting
+from pinfold.core.topologymanager.merge import gather, merge_hints
+from pinfold.core.topologymanager.options import TopologyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pinfold.core.hintmerge import Providers
-    from pinfold.core.hints import Hints
+    from pinfold.core.topologymanager.hint import Hints
+    from pinfold.core.topologymanager.merge import Providers
 
     Distances = Mapping[int, Mapping[int, int]]
 

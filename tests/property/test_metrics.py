@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from pinfold.core.alignment import Level, Ruler
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.events.measures import Judged, Left
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.formats.openmetrics import Kind
-from pinfold.serve import metricstable as rows
-from pinfold.serve.counters import Counters
-from pinfold.serve.metrics import Metrics
+from pinfold.serve.metrics import table as rows
+from pinfold.serve.metrics.counters import Counters
+from pinfold.serve.metrics.metrics import Metrics
 from tests.property.strategies import pods, topologies, whole_pods
 
 if TYPE_CHECKING:
-    from pinfold.core.pods import Pod
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Pod
 
 MACHINE = from_shape("sockets:2,numa:1,l3:2,cores:2,threads:2")
 OPTIONS: tuple[dict[str, str], ...] = ({}, {"full-pcpus-only": "true"}, {"strict-cpu-reservation": "true"})

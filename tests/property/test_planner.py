@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from pinfold.core.advice import advise, resized
 from pinfold.core.alignment import Level, Ruler
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.compare import combinations
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.orders import sample, tally
-from pinfold.core.planner import Running, Walk, make_plan, start
-from pinfold.core.pods import PodUID
-from pinfold.core.replay import Event, replay
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.errors import ConfigError
+from pinfold.planning.compare import combinations
+from pinfold.planning.orders import sample, tally
+from pinfold.planning.plan import Running, Walk, make_plan, start
+from pinfold.planning.replay import Event, replay
 from tests.parity.node import collect
 from tests.property.strategies import cpus_within, pods, reserved_within, topologies, valid_options
 
 if TYPE_CHECKING:
-    from pinfold.core.planner import Plan
-    from pinfold.core.pods import Pod
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Pod
+    from pinfold.planning.plan import Plan
 
 GATES = {"CPUManagerPolicyAlphaOptions": True, "CPUManagerPolicyBetaOptions": True}
 

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.pods import exclusive_cpus
+from pinfold.core.pods.pod import exclusive_cpus
 from pinfold.errors import PinfoldError
-from pinfold.formats.podyaml import PodDocuments, parse_pods
+from pinfold.formats.pods.manifest import PodDocuments, parse_pods
 
 TEXT = """apiVersion: v1
 kind: Pod

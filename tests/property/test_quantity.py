@@ -8,7 +8,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.quantity import MAX_VALUE, Quantity
+from pinfold.core.pods.quantity import MAX_VALUE, Quantity
 from pinfold.errors import ParseError
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pinfold.core.allocators.order import Fidelity, Machine
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef, PodUID, exclusive_cpus, exclusive_pod_cpus
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import ContainerRef, PodUID, exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.options import Options
 from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
-from pinfold.core.presets import from_shape
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
-from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
 from tests.property.strategies import (
     irregular_topologies,
     offline_topologies,
@@ -35,7 +35,7 @@ from tests.property.strategies import (
 )
 
 if TYPE_CHECKING:
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.policies.base import Decision
     from pinfold.core.trace import Trace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Wanted, steps
 
 REFS = [ContainerRef(PodUID(f"p{number}"), "app") for number in range(4)]

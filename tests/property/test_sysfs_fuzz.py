@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import cpus_of
+from pinfold.core.machine.cpuset import cpus_of
 from pinfold.errors import PinfoldError
 from pinfold.node.kubeletview import discover_as_kubelet
 from pinfold.node.sysfs import discover
@@ -22,7 +22,7 @@ from tests.machines.catalogue import MACHINES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 # Trees have hundreds of files each; a disk would take longer for them than all else here.
 MEMORY = next((path for path in ["/dev/shm"] if os.access(path, os.W_OK)), None)  # noqa: S108 - only where it can be

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.errors import ParseError
-from pinfold.formats import nrimux, ttrpc
-from pinfold.formats.nrimux import Connection, Frame, format_frames
-from pinfold.formats.ttrpc import MOST_MESSAGE, Kind, Message, format_message
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import Connection, Frame, format_frames
+from pinfold.formats.wire.ttrpc import MOST_MESSAGE, Kind, Message, format_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
-from pinfold.serve.counters import Counters
-from pinfold.serve.metrics import Metrics
-from pinfold.serve.metricstable import OURS, REASONS, TABLE, names
+from pinfold.serve.metrics.counters import Counters
+from pinfold.serve.metrics.metrics import Metrics
+from pinfold.serve.metrics.table import OURS, REASONS, TABLE, names
 from tests.needs import lacking
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -131,7 +131,7 @@ def test_reasons_of_refusals_are_those_that_the_core_has() -> None:
     from pinfold.core.policies.podlevel import EmptyPodSharedPoolError
     from pinfold.core.policies.static import EmptySharedPoolError
     from pinfold.core.policies.wholecores import SMTAlignmentError
-    from pinfold.core.topologymanager import TopologyAffinityError
+    from pinfold.core.topologymanager.manager import TopologyAffinityError
     from pinfold.errors import AdmissionError
 
     kinds = (SMTAlignmentError, TopologyAffinityError, EmptySharedPoolError, EmptyPodSharedPoolError, AdmissionError)

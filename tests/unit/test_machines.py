@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY
-from pinfold.formats.cadvisor import parse_cadvisor
-from pinfold.formats.hwloc import parse_hwloc
-from pinfold.formats.lscpu import format_lscpu, parse_lscpu
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.formats.machine.cadvisor import parse_cadvisor
+from pinfold.formats.machine.hwloc import parse_hwloc
+from pinfold.formats.machine.lscpu import format_lscpu, parse_lscpu
 from pinfold.node.sysfs import discover
 from tests.machines.builder import cadvisor_json, lscpu_text, write_sysfs
 from tests.machines.catalogue import MACHINES
@@ -18,7 +18,7 @@ from tests.machines.machine import expected
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
     from tests.machines.machine import Machine
 
 

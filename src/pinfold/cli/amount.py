@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.quantity import Quantity
+from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinfold.cli.places import socket_path
 from pinfold.errors import PinfoldError
+from pinfold.settings.places import socket_path
 
 if TYPE_CHECKING:
     import argparse

@@ -10,7 +10,7 @@ from pinfold.cli.records import add_records, find_records
 from pinfold.cli.terminal import look
 from pinfold.cli.when import show_when
 from pinfold.core.entries import Subject
-from pinfold.formats.explainreport import format_explanation
+from pinfold.render.explanation import format_explanation
 
 if TYPE_CHECKING:
     import argparse

@@ -7,21 +7,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.cli.fleetwork import workers
+from pinfold.cli.planning.fleetwork import workers
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.fleet import RETRIES, Fleet, Scenario, plan_fleet
-from pinfold.core.scheduling import Scheduler
 from pinfold.errors import ParseError, PinfoldError, excerpt
-from pinfold.formats.fleetpods import MAX_REPLICAS, parse_workloads
-from pinfold.formats.fleetreport import FleetReport, format_json, format_table, format_yaml
-from pinfold.formats.fleetyaml import parse_fleet
+from pinfold.formats.fleet.manifest import parse_fleet
+from pinfold.formats.fleet.pods import MAX_REPLICAS, parse_workloads
+from pinfold.planning.fleet import RETRIES, Fleet, Scenario, plan_fleet
+from pinfold.planning.scheduling import Scheduler
+from pinfold.render.fleet import FleetReport, format_json, format_table, format_yaml
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
-    from pinfold.core.shard import ShardResult, ShardTask
+    from pinfold.planning.shard import ShardResult, ShardTask
 
 INCOMPLETE: Final = 1
 

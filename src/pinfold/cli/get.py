@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.cli.client import Client, add_socket
-from pinfold.core.cpuset import CPUSet
-from pinfold.formats.plancolumns import printable
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.render.plan.columns import printable
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.cli.client import Client, add_socket
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import parse_checkpoint
+from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.node.kubeletstate import FILE
 from pinfold.node.statefile import write_atomically
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli.records import add_records, find_records
 from pinfold.cli.terminal import look
 from pinfold.cli.when import parse_when, show_when
-from pinfold.core.cpuset import MAX_CPU
 from pinfold.core.entries import Subject
+from pinfold.core.machine.cpuset import MAX_CPU
 from pinfold.errors import ParseError, PinfoldError
-from pinfold.formats.canvas import wrap
-from pinfold.formats.historyreport import format_entry, format_moment, format_tenure
+from pinfold.render.canvas import wrap
+from pinfold.render.history import format_entry, format_moment, format_tenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pinfold.cli.records import Data, Records
-    from pinfold.formats.topologymap import Look
+    from pinfold.render.map import Look
 
 _WIDEST: Final = 1 << 30
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import SHAPES, preset
-from pinfold.core.topology import CPUInfo
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import SHAPES, preset
+from pinfold.core.machine.topology import CPUInfo
 from pinfold.errors import ParseError, PinfoldError
-from pinfold.formats.machinefile import parse_machine, parse_machine_as_kubelet
+from pinfold.formats.machine.machinefile import parse_machine, parse_machine_as_kubelet
 from pinfold.node.kubeletview import discover_as_kubelet
 from pinfold.node.sysfs import discover
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from pinfold.core.topology import Group, Topology
+    from pinfold.core.machine.topology import Group, Topology
 
 _MAX_FILE: Final = 64 << 20
 _GZIP: Final = b"\x1f\x8b"

@@ -10,30 +10,30 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pinfold.cli.planarguments import BadQuestion, add_arguments
-from pinfold.cli.planinputs import read_inputs, read_text
-from pinfold.cli.planjournal import JournalEvents, format_then, then_data
-from pinfold.cli.planprogress import shown
+from pinfold.cli.planning.arguments import BadQuestion, add_arguments
+from pinfold.cli.planning.inputs import read_inputs, read_text
+from pinfold.cli.planning.journal import JournalEvents, format_then, then_data
+from pinfold.cli.planning.progress import shown
 from pinfold.cli.terminal import look
-from pinfold.core.compare import combinations, compare, ranked
-from pinfold.core.orders import sample, tally
-from pinfold.core.planner import make_plan
-from pinfold.core.replay import replay
-from pinfold.formats.plancompare import comparison_data, format_comparison, format_recommendation
-from pinfold.formats.plandata import format_json, format_yaml, plan_data
-from pinfold.formats.planhtml import format_html
-from pinfold.formats.planorders import format_orders, orders_data
-from pinfold.formats.planreplay import format_replay, replay_data
-from pinfold.formats.plansvg import format_plan_svg
-from pinfold.formats.plantable import format_plan, unsound
-from pinfold.formats.podtrace import parse_trace
+from pinfold.formats.pods.trace import parse_trace
+from pinfold.planning.compare import combinations, compare, ranked
+from pinfold.planning.orders import sample, tally
+from pinfold.planning.plan import make_plan
+from pinfold.planning.replay import replay
+from pinfold.render.plan.compare import comparison_data, format_comparison, format_recommendation
+from pinfold.render.plan.data import format_json, format_yaml, plan_data
+from pinfold.render.plan.html import format_html
+from pinfold.render.plan.orders import format_orders, orders_data
+from pinfold.render.plan.replay import format_replay, replay_data
+from pinfold.render.plan.svg import format_plan_svg
+from pinfold.render.plan.table import format_plan, unsound
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable
 
-    from pinfold.cli.planinputs import Inputs
-    from pinfold.core.planner import Plan
+    from pinfold.cli.planning.inputs import Inputs
+    from pinfold.planning.plan import Plan
 
 __all__ = ["add_arguments", "run"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
 from pinfold.cli.client import Client, NoDaemon, add_socket
-from pinfold.cli.places import check_path
 from pinfold.core.entries import Subject
 from pinfold.errors import PinfoldError
-from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
-from pinfold.node.journalfiles import DIRECTORY, Archive
+from pinfold.node.journal.files import DIRECTORY, Archive
+from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
+from pinfold.settings.places import check_path
 
 if TYPE_CHECKING:
     import argparse

@@ -6,23 +6,24 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pinfold.cli import machine, settings
-from pinfold.cli.parts import limit_of, store_of
+from pinfold.cli import machine
 from pinfold.core.events.daemon import ReloadRefused
 from pinfold.core.events.repairs import Hotplugged, HotplugRefused
-from pinfold.core.layout import summary
+from pinfold.core.machine.layout import summary
+from pinfold.daemon.parts import limit_of, store_of
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Rules
+from pinfold.settings import settings
 
 if TYPE_CHECKING:
     import argparse
 
-    from pinfold.cli.parts import Parts
-    from pinfold.cli.settings import Settings
-    from pinfold.core.topology import Topology
-    from pinfold.manager.bus import Bus
+    from pinfold.core.machine.topology import Topology
+    from pinfold.daemon.parts import Parts
     from pinfold.manager.loop import Loop
     from pinfold.manager.manager import Manager
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.settings.settings import Settings
 
 
 class Reloader:

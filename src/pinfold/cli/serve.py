@@ -12,31 +12,32 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import pinfold
-from pinfold.cli import machine, settings
-from pinfold.cli.listeners import bind_unix
-from pinfold.cli.parts import Basis, Parts, host_parts
+from pinfold.cli import machine
 from pinfold.cli.reload import Reloader, rules
-from pinfold.cli.settingstable import RuntimeName
-from pinfold.cli.viewparts import Opened, keep_record, links, open_views
 from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
 from pinfold.core.events.running import NotEnded
+from pinfold.daemon.listeners import bind_unix
+from pinfold.daemon.parts import Basis, Parts, host_parts
+from pinfold.daemon.views import Opened, keep_record, links, open_views
 from pinfold.errors import PinfoldError
-from pinfold.manager.bus import Bus
-from pinfold.manager.log import Descriptor, Log
 from pinfold.manager.loop import Loop
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
 from pinfold.node.processgroups.errors import GroupsHeldError
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http.server import HTTPServer
+from pinfold.settings import settings
+from pinfold.settings.table import RuntimeName
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from pinfold.cli.settings import Settings
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
+    from pinfold.settings.settings import Settings
 
 
 _PATIENCE: Final = 4.0  # a runtime waits 5 s for its plugin to register
@@ -159,7 +160,7 @@ def _reporter(bus: Bus) -> Callable[[str, Exception], None]:
 
 def _parts(basis: Basis) -> Parts:
     if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
-        from pinfold.cli.kubeparts import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
+        from pinfold.daemon.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
 
         return kube_parts(basis)
     return host_parts(basis)

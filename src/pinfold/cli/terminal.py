@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from pinfold.formats.topologymap import Look
+from pinfold.render.map import Look
 
 if TYPE_CHECKING:
     from typing import TextIO

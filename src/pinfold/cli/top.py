@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pinfold.cli.client import Client, NoDaemon, add_socket
 from pinfold.cli.get import table, without_namespace
 from pinfold.cli.terminal import look
-from pinfold.core.cpuset import CPUSet
-from pinfold.formats.plancolumns import printable
-from pinfold.formats.topologyjson import parse_topology_json
-from pinfold.formats.topologymap import format_map
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.formats.machine.topologyjson import parse_topology_json
+from pinfold.render.map import format_map
+from pinfold.render.plan.columns import printable
 
 if TYPE_CHECKING:
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 _COLOURS: Final = ("42;30", "44;37", "45;37", "46;30", "43;30", "41;37")

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.cli import machine
 from pinfold.cli.terminal import look
-from pinfold.formats.lscpu import format_lscpu
-from pinfold.formats.topologyjson import format_topology_json
-from pinfold.formats.topologymap import format_map
-from pinfold.formats.topologysvg import format_svg
-from pinfold.formats.topologytable import format_table
+from pinfold.formats.machine.lscpu import format_lscpu
+from pinfold.formats.machine.topologyjson import format_topology_json
+from pinfold.render.map import format_map
+from pinfold.render.svg import format_svg
+from pinfold.render.topologytable import format_table
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 _MOST_WARNINGS: Final = 10
 

@@ -9,21 +9,21 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.hints import Hint
 from pinfold.core.policies.base import Decision
-from pinfold.core.topologymanager import TopologyAffinityError
-from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.topologymanager.hint import Hint
+from pinfold.core.topologymanager.manager import TopologyAffinityError
+from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pinfold.core.hints import Hints
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
-    from pinfold.core.topologymanager import TopologyManager
+    from pinfold.core.topologymanager.hint import Hints
+    from pinfold.core.topologymanager.manager import TopologyManager
     from pinfold.core.trace import Trace
 
     Resource = Mapping[str, Hints | None]

@@ -10,21 +10,21 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.alignment import Level
-from pinfold.core.cpuset import EMPTY
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.policies.static import EmptySharedPoolError
 from pinfold.core.policies.wholecores import SMTAlignmentError
-from pinfold.core.topologymanager import TopologyAffinityError
-from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.topologymanager.manager import TopologyAffinityError
+from pinfold.core.topologymanager.options import TopologyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pinfold.core.admission import Admission
     from pinfold.core.alignment import Ruler
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.outcome import Outcome
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.state import State
 
 _MOST_TRIES: Final = 512

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.topology import Group, Topology
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Group, Topology
 
 
 class Level(StrEnum):
@@ -96,8 +96,8 @@ _PIECES: Final = (Level.CORE, Level.UNCORE, Level.NUMA)
 class Ruler:
     """Measures CPUs of one node, of which only *allocatable* CPUs are ever given.
 
-    >>> from pinfold.core.cpuset import CPUSet
-    >>> from pinfold.core.presets import preset
+    >>> from pinfold.core.machine.cpuset import CPUSet
+    >>> from pinfold.core.machine.presets import preset
     >>> ruler = Ruler(preset("sockets:1,l3:2,cores:4,threads:2"))
     >>> ruler.measure(CPUSet.parse("0-1,8-9")).is_aligned
     True

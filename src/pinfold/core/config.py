@@ -11,17 +11,17 @@ from pinfold.core.gosyntax import go_quote
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import POD_LEVEL, parse_options
 from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
-from pinfold.core.topologymanager import TopologyManager
-from pinfold.core.topologyoptions import TopologyPolicy
+from pinfold.core.topologymanager.manager import TopologyManager
+from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
     from pinfold.core.policies.base import Policy
     from pinfold.core.policies.options import Options
-    from pinfold.core.topology import Topology
     from pinfold.core.trace import Recorder
 
 
@@ -32,7 +32,7 @@ _Built = TypeVar("_Built")
 class Reservation:
     """CPUs that are never exclusive: so much, and which ones if that is said.
 
-    >>> from pinfold.core.cpuset import CPUSet
+    >>> from pinfold.core.machine.cpuset import CPUSet
     >>> Reservation.of(CPUSet.of(0, 1)).count, Reservation(milli=1500).count
     (2, 2)
     """
@@ -71,8 +71,8 @@ NOT_SAID: Final = Reservation()
 class Config:
     """What an operator has set, with the kubelet's defaults; nothing is checked until it meets a machine.
 
-    >>> from pinfold.core.cpuset import CPUSet
-    >>> from pinfold.core.presets import preset
+    >>> from pinfold.core.machine.cpuset import CPUSet
+    >>> from pinfold.core.machine.presets import preset
     >>> config = Config("static", {"full-pcpus-only": "true"}, Reservation.of(CPUSet.of(0)))
     >>> print(config.build(preset("laptop-4")).policy.name)
     static

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import QoS
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import QoS
 from pinfold.core.trace import Step
 from pinfold.errors import ParseError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry, Subject
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.policies.base import Policy
 
 _SHOWN: Final = 3

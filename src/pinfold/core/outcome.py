@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from pinfold.core.admission import Admission, Admitter, Resource
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.trace import Defect, Trace
     from pinfold.errors import AdmissionError
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.state import State
 
 NONE: Final[Mapping[ContainerRef, Any]] = MappingProxyType({})  # Any: stands for maps of different values
@@ -118,7 +118,7 @@ def steps(now: Wanted, want: Wanted) -> list[Step]:
 
     Containers of one pod may share CPUs. Those that are exclusive now and shall not be have left before.
 
-    >>> from pinfold.core.pods import ContainerRef
+    >>> from pinfold.core.pods.pod import ContainerRef
     >>> app = ContainerRef("u1", "app")
     >>> for step in steps(Wanted(CPUSet.parse("0-3"), {}), Wanted(CPUSet.parse("0,2-3"), {app: CPUSet.of(1)})):
     ...     print("shared" if step.container is None else step.container.name, step.cpus)

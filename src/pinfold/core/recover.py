@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pinfold.core.admission import Admitter, Resource
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import Pod, QoS
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Pod, QoS
     from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
-    from pinfold.core.topology import Topology
 
 
 class ContainerView(NamedTuple):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import ContainerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pinfold.core.pods import PodUID
+    from pinfold.core.pods.pod import PodUID
 
 
 # Shared by all States that have nothing of a kind; read-only.

@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.entries import STATE, Entry, Subject
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:

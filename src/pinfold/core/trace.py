@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pinfold.core.cpuset import EMPTY, CPUSet, format_list
+from pinfold.core.machine.cpuset import EMPTY, CPUSet, format_list
 
 
 class Defect(StrEnum):

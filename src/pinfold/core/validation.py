@@ -12,8 +12,8 @@ from pinfold.core.state import State
 from pinfold.errors import StateError
 
 if TYPE_CHECKING:
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import PodUID
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import PodUID
 
 
 class StateMismatch(StateError):  # noqa: N818 - the fact, as the others in this family
@@ -100,7 +100,7 @@ def validate(state: State, *, online: CPUSet, reserved: CPUSet, strict: bool = F
 
     *strict* is the option strict-cpu-reservation, which keeps reserved CPUs out of the shared pool.
 
-    >>> from pinfold.core.cpuset import CPUSet
+    >>> from pinfold.core.machine.cpuset import CPUSet
     >>> print(validate(State(CPUSet()), online=CPUSet.parse("0-7"), reserved=CPUSet.of(0), strict=True).shared)
     1-7
     >>> validate(State(CPUSet.parse("0-3")), online=CPUSet.parse("0-7"), reserved=CPUSet.of(0))

@@ -17,8 +17,8 @@ from pinfold.node.hotplug import Hotplug
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from pinfold.manager.bus import Bus
     from pinfold.manager.node import Node
+    from pinfold.manager.telling.bus import Bus
 
     Source = Callable[[], Awaitable[None]]
     """Tells a Node of containers, for ever."""

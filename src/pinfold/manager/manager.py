@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.advice import NO_ADVICE
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.events.daemon import NotSaved, Reconfigured
 from pinfold.core.events.decisions import Undone
 from pinfold.core.events.measures import Applied, Configured, Decided, Left, Looked, Saved
 from pinfold.core.events.repairs import LostUpdate, NotRepaired
 from pinfold.core.events.running import GivenBack
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.outcome import Outcome
 from pinfold.core.reconcile import drift, wanted
 from pinfold.core.recover import carry_over
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pinfold.core.admission import Admission, Admitter
     from pinfold.core.advice import Advice
     from pinfold.core.events.about import PodName
-    from pinfold.core.pods import ContainerRef, Pod, PodUID
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
-    from pinfold.core.topology import Topology
-    from pinfold.manager.telling import Telling
+    from pinfold.manager.telling.telling import Telling
     from pinfold.runtimes.base import Applier
     from pinfold.runtimes.roster import Roster
 

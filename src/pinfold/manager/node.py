@@ -14,9 +14,9 @@ from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.core.events.running import NotEnded, NotReleased, Vanished, Verified
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase, told_uid
+from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
 from pinfold.manager.unpinned import Unpinned
 from pinfold.node.procfs import PROC
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from pinfold.core.admission import Admission
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import Pod
-    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
-    from pinfold.manager.bus import Bus
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import Pod
+    from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
+    from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.roster import Roster
 
 

@@ -6,19 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cpuset import EMPTY
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.options import POD_LEVEL, RESIZE
 from pinfold.core.state import State
 from pinfold.errors import StateError
-from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
 from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef, PodUID
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.policies.base import Policy
 
 FILE: Final = "cpu_manager_state"

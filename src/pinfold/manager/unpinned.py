@@ -11,10 +11,10 @@ from pinfold.core.events.running import RanUnpinned, RunsUnpinned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pinfold.core.pods import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.errors import PinfoldError
-    from pinfold.formats.kubepods import RuntimeContainer
-    from pinfold.manager.bus import Bus
+    from pinfold.formats.pods.runtime import RuntimeContainer
+    from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.roster import Roster
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.pods import ContainerRef
+from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.snapshot import ContainerView, Snapshot
-from pinfold.formats.kubepods import latest
+from pinfold.formats.pods.runtime import latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pinfold.core.pods import Pod
+    from pinfold.core.pods.pod import Pod
     from pinfold.core.reconcile import Wanted
-    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
+    from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.node import Node
 
 

@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import parse_checkpoint
-from pinfold.formats.kubeletconfig import parse_kubelet_config
+from pinfold.formats.kubelet.checkpoint import parse_checkpoint
+from pinfold.formats.kubelet.config import parse_kubelet_config
 from pinfold.node.statefile import read_state_file
 
 if TYPE_CHECKING:

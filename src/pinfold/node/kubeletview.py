@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.cpuset import EMPTY, CPUSet, cpus_of
-from pinfold.core.topology import CPUInfo, Topology
+from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
+from pinfold.core.machine.topology import CPUInfo, Topology
 from pinfold.node.sysfs import SYSTEM, read_distances, read_nodes, read_online, uncore_directory
 from pinfold.node.tree import NoCPUs, Tree
 

@@ -18,15 +18,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
-from pinfold.core.pods import Pod, PodUID
+from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import ConfigError, ParseError, Problem, excerpt
 from pinfold.formats.fields import bare
-from pinfold.formats.podyaml import parse_pods
+from pinfold.formats.pods.manifest import parse_pods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pinfold.formats.kubepods import RuntimePod
+    from pinfold.formats.pods.runtime import RuntimePod
 
 MAX_BYTES: Final = 16 << 20
 MAX_FILES: Final = 10_000

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pinfold.core.cpuset import cpus_of, format_list
-from pinfold.core.topology import Facts, Topology
+from pinfold.core.machine.cpuset import cpus_of, format_list
+from pinfold.core.machine.topology import Facts, Topology
 from pinfold.errors import excerpt
 from pinfold.node.tree import NoCPUs, Tree
 

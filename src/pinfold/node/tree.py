@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet, format_list
+from pinfold.core.machine.cpuset import CPUSet, format_list
 from pinfold.errors import ParseError, PinfoldError, excerpt
 
 if TYPE_CHECKING:

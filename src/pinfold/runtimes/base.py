@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from signal import Signals
     from typing import IO
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.processgroups.origin import Origin
 

@@ -10,9 +10,9 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import EMPTY
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Drift, Observed, Wanted, steps
-from pinfold.formats.kubepods import Phase, parse_parent, ref_of, told_uid
+from pinfold.formats.pods.runtime import Phase, parse_parent, ref_of, told_uid
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.podgroups.settings import Quota
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
-    from pinfold.formats.kubepods import RuntimeContainer
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.node.podgroups.groups import PodGroups
     from pinfold.node.podgroups.settings import Setting
     from pinfold.node.podgroups.systemd import Systemd

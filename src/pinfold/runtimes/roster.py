@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.pods import ContainerRef, QoS
+from pinfold.core.pods.pod import ContainerRef, QoS
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
-from pinfold.formats.podannotations import NO_OVERRIDES, parse_annotations
+from pinfold.formats.pods.annotations import NO_OVERRIDES, parse_annotations
+from pinfold.formats.pods.runtime import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pinfold.core.admission import Resource
-    from pinfold.core.pods import Container, Pod, PodUID
+    from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.reconcile import Limit
-    from pinfold.formats.kubepods import RuntimeContainer, RuntimePod
-    from pinfold.formats.podannotations import Overrides
+    from pinfold.formats.pods.annotations import Overrides
+    from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
 
     Lookup = Callable[[RuntimePod], Pod | None]
 

@@ -16,10 +16,10 @@ import pinfold
 from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
-from pinfold.core.layout import layout_data
+from pinfold.core.machine.layout import layout_data
 from pinfold.errors import ParseError, excerpt
-from pinfold.formats.topologyjson import format_topology_json
-from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
+from pinfold.formats.machine.topologyjson import format_topology_json
+from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.serve.http.answers import write
 from pinfold.serve.http.limits import Turns, client_of
 from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from pinfold.core.alignment import Alignment
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.entries import Entry
-    from pinfold.core.pods import Pod
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Pod
     from pinfold.core.snapshot import ContainerView, Snapshot
-    from pinfold.core.topology import Topology
-    from pinfold.manager.bus import Bus
-    from pinfold.node.journalfiles import Archive
-    from pinfold.serve.metrics import Metrics
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.node.journal.files import Archive
+    from pinfold.serve.metrics.metrics import Metrics
     from pinfold.serve.page import Page
 
 _DECISIONS: Final = ("assigned", "refused", "released")

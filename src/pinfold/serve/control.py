@@ -7,25 +7,25 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.pods import Amounts, PodUID
+from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
 from pinfold.errors import PinfoldError
-from pinfold.formats.checkpoint import format_checkpoint
-from pinfold.formats.poddoc import pod_document
-from pinfold.formats.podspec import is_subdomain
-from pinfold.formats.podyaml import parse_pods
-from pinfold.formats.topologyjson import format_topology_json
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
+from pinfold.formats.machine.topologyjson import format_topology_json
+from pinfold.formats.pods.document import pod_document
+from pinfold.formats.pods.manifest import parse_pods
+from pinfold.formats.pods.spec import is_subdomain
 from pinfold.manager.manager import Refusal
-from pinfold.manager.workbook import PodExists, UnknownPod
-from pinfold.manager.workloads import WorkloadKind
+from pinfold.manager.sources.workbook import PodExists, UnknownPod
+from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.serve.http.messages import HTTPError, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pinfold.core.admission import Admission
-    from pinfold.core.pods import Pod
-    from pinfold.manager.supervisor import Supervisor
+    from pinfold.core.pods.pod import Pod
+    from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.serve.api import Views
 
 _MOST: Final = 65_536_000

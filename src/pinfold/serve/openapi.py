@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 import pinfold
-from pinfold.core.cpuset import MAX_CPU
+from pinfold.core.machine.cpuset import MAX_CPU
 
 Schema = dict[str, Any]  # Any: JSON
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from pinfold.core.pods import exclusive_cpus
+from pinfold.core.pods.pod import exclusive_cpus
 from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
 from pinfold.serve.http.limits import Buckets, Rate
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.snapshot import Snapshot
     from pinfold.core.state import State
 

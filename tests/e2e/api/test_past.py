@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from tests.e2e.api.client import Web
 from tests.e2e.daemon import container, pod, wait_for
 

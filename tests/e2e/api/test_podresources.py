@@ -12,7 +12,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.proto import podresources_pb2 as pb
 from tests.e2e.api.client import Web, simulated
 from tests.e2e.daemon import PATIENCE, container, pod

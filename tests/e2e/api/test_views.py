@@ -10,9 +10,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import pinfold
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.layout import layout_data
-from pinfold.formats.topologyjson import parse_topology_json
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.layout import layout_data
+from pinfold.formats.machine.topologyjson import parse_topology_json
 from tests.e2e.api.client import MACHINE
 from tests.e2e.daemon import allowed, container, pod
 

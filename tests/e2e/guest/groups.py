@@ -9,8 +9,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
 from pinfold.node.processgroups.groups import ProcessGroups, choose
 from tests.e2e.guest.machine import CGROUPS, prepare, run_tests

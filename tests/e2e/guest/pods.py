@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from benchmarks import nri
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from tests.e2e.containerd import Ask, Containerd, allowed, nodes_of
 from tests.e2e.daemon import ONLINE, RESERVED, wait_for

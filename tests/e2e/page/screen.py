@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
 from tests.e2e.page_server import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
     from tests.e2e.chromium import Tab
 
 LARGE: Final = "sockets:2,numa:4,l3:4,cores:8,threads:2"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pinfold.core.layout import layout
-from pinfold.core.presets import preset, preset_names
-from pinfold.core.topology import Facts, Topology
+from pinfold.core.machine.layout import layout
+from pinfold.core.machine.presets import preset, preset_names
+from pinfold.core.machine.topology import Facts, Topology
 from tests.e2e.page.screen import LARGE, READY, label, node, text
 from tests.e2e.page_server import PageServer, demo, pod
 

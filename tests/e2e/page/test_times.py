@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pinfold.core.topology import Facts, Topology
+from pinfold.core.machine.topology import Facts, Topology
 from tests.e2e.page.screen import label, node, slide, text
 from tests.e2e.page_server import PageServer, demo, pod
 

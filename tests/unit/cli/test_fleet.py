@@ -13,7 +13,7 @@ import yaml
 
 from pinfold.cli.fleet import Progress, read_fleet
 from pinfold.cli.main import main
-from pinfold.core.fleet import plan_fleet
+from pinfold.planning.fleet import plan_fleet
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FLEET = """

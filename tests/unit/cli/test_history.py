@@ -17,12 +17,12 @@ from pinfold.cli.main import main
 from pinfold.cli.when import parse_when, show_when
 from pinfold.core.entries import Entry, Subject
 from pinfold.errors import ParseError
-from pinfold.formats.explainreport import format_explanation
-from pinfold.formats.historyreport import format_entry
-from pinfold.formats.topologymap import Look
-from pinfold.node.history import answer_at, answer_history, explain_kept, parse_question
-from pinfold.node.journal import Journal
-from pinfold.node.journalfiles import Archive
+from pinfold.node.journal.files import Archive
+from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
+from pinfold.node.journal.journal import Journal
+from pinfold.render.explanation import format_explanation
+from pinfold.render.history import format_entry
+from pinfold.render.map import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

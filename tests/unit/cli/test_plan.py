@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from pinfold.cli.main import main
-from pinfold.cli.planprogress import shown
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.cli.planning.progress import shown
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ import pytest
 from pinfold.cli.client import Client
 from pinfold.cli.main import main
 from pinfold.cli.top import glance
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import preset
-from pinfold.formats.topologyjson import format_topology_json
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.formats.machine.topologyjson import format_topology_json
 from tests.unit.cli.answering import answering
 from tests.unit.cli.test_get import answers, row
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 PATIENCE: Final = 30.0
 FOUR: Final = preset("cores:4")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pinfold.cli.main import VERBS, main
-from pinfold.core.presets import preset
-from pinfold.formats.lscpu import format_lscpu
-from pinfold.formats.topologyjson import format_topology_json, parse_topology_json
+from pinfold.core.machine.presets import preset
+from pinfold.formats.machine.lscpu import format_lscpu
+from pinfold.formats.machine.topologyjson import format_topology_json, parse_topology_json
 
 PINFOLD = [sys.executable, "-m", "pinfold"]
 EPYC = ["topology", "--preset", "epyc-7303-2s"]

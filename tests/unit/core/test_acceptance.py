@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.policies.wholecores import SMTAlignmentError
-from pinfold.core.presets import preset
 from pinfold.core.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
     from pinfold.errors import AdmissionError
 
 GIB = 1 << 30

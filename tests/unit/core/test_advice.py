@@ -6,15 +6,15 @@ import pytest
 
 from pinfold.core.advice import NO_ADVICE, Advice, advise, resized
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.planner import Running, make_plan
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.state import State
+from pinfold.planning.plan import Running, make_plan
 from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 NODES = preset("sockets:2,numa:1,cores:4,threads:2")  # 16 CPUs; nodes 0-3,8-11 and 4-7,12-15
 RESERVED = Reservation.of(CPUSet.of(0, 8))

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pinfold.core.alignment import Level, Ruler
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import preset
-from pinfold.core.topology import Topology
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.machine.topology import Topology
 
 CACHES = preset("sockets:2,numa:1,l3:2,cores:4,threads:2")  # 32 CPUs; caches of 8: 0-3,16-19 … 12-15,28-31
 

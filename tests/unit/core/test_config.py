@@ -5,14 +5,14 @@ import pytest
 from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.machine.topology import Topology
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import OPTIONS, Maturity, Options, parse_options
 from pinfold.core.policies.static import StaticPolicy
-from pinfold.core.presets import preset
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
-from pinfold.core.topologymanager import TopologyAffinityError
+from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.trace import Defect
 from pinfold.errors import ConfigError
 from tests.property.strategies import pinned, pod_of

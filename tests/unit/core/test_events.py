@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY, CPUSet
 from pinfold.core.entries import Entry
 from pinfold.core.events import GROUPS, Event, Measured, Told
 from pinfold.core.events.about import Audience, PodName
@@ -18,7 +17,8 @@ from pinfold.core.events.decisions import Admitted, Assigned, Gone, Refused, Rel
 from pinfold.core.events.fields import entry_fields, fields_of, is_for
 from pinfold.core.events.repairs import Drifted, Hotplugged, NotRepaired
 from pinfold.core.events.running import Ended, GivenBack, RanUnpinned
-from pinfold.core.pods import Pod, PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import Pod, PodUID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,6 @@ import json
 from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry, Subject
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.decisions import Assigned
@@ -19,10 +18,11 @@ from pinfold.core.explanation import (
     explain_entry,
     why_shared,
 )
-from pinfold.core.planner import make_plan
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.trace import Step
+from pinfold.planning.plan import make_plan
 from tests.property.strategies import pinned, pod_of
 
 NODES = preset("sockets:2,numa:1,cores:4,threads:2")  # 16 CPUs; nodes 0-3,8-11 and 4-7,12-15

@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 
-from pinfold.core.presets import preset
+from pinfold.core.machine.presets import preset
 
 
 def test_topology_survives_pickling_and_copying() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Drift, Observed, Wanted, drift, wanted
 from pinfold.core.state import State
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from pinfold.core.allocators.order import Machine
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.policies.options import Options
 from pinfold.core.policies.static import StaticPolicy
-from pinfold.core.presets import from_shape
 from pinfold.core.recover import recover as recovered
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
 from tests.property import strategies
 from tests.property.strategies import pinned, pod_of
 

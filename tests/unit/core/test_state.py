@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 
 ONLINE = CPUSet.parse("0-7")

@@ -4,17 +4,17 @@ import pytest
 
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine
 from pinfold.core.allocators.packed import NotEnoughCPUs
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.hints import Hint
-from pinfold.core.pods import Container, ContainerRef, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import DEFAULT, Options
 from pinfold.core.policies.podlevel import EmptyPodSharedPoolError
 from pinfold.core.policies.static import EmptySharedPoolError, StaticPolicy, arrangement_of, reserve
 from pinfold.core.policies.wholecores import SMTAlignmentError, UnequalCoresError
-from pinfold.core.presets import preset
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
+from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.trace import Defect, Recorder
 from pinfold.core.validation import EmptySharedPool
 from pinfold.errors import AdmissionError, ConfigError

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry, Subject, entry_of
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.timeline import Moment, Tenure, owners_of, state_at
 from pinfold.errors import ParseError
 

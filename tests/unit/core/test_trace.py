@@ -8,8 +8,8 @@ import pytest
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine
 from pinfold.core.allocators.packed import take_packed
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.presets import preset
 from pinfold.core.state import State
 from pinfold.core.trace import Defect, Recorder, Step, Trace
 from tests.property.strategies import pinned, pod_of

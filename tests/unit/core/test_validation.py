@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 from pinfold.core.validation import (
     AssignmentShared,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.cadvisor import parse_cadvisor, parse_cadvisor_as_kubelet
-from pinfold.formats.hwloc import parse_hwloc
-from pinfold.formats.lscpu import parse_lscpu
+from pinfold.formats.machine.cadvisor import parse_cadvisor, parse_cadvisor_as_kubelet
+from pinfold.formats.machine.hwloc import parse_hwloc
+from pinfold.formats.machine.lscpu import parse_lscpu
 from tests.machines.builder import cadvisor_json, lscpu_text
 from tests.machines.catalogue import MACHINES
 from tests.machines.hwlocbuilder import hwloc_xml
@@ -19,7 +19,7 @@ from tests.machines.hwlocbuilder import hwloc_xml
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
     Parser = Callable[[str], Topology]
 

@@ -11,28 +11,28 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from pinfold.core.compare import Compared, Variant, combinations, compare, ranked
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.orders import Tally
-from pinfold.core.planner import Running, make_plan
-from pinfold.core.pods import Container, Pod, PodUID
-from pinfold.core.presets import preset
-from pinfold.core.replay import Event, replay
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
-from pinfold.formats.plancompare import comparison_data, format_comparison, format_recommendation
-from pinfold.formats.plandata import format_json, format_yaml, plan_data
-from pinfold.formats.planhtml import format_html
-from pinfold.formats.planorders import format_orders, orders_data
-from pinfold.formats.planreplay import format_replay, replay_data
-from pinfold.formats.plansvg import OTHERS, RESERVED, format_plan_svg, owners
-from pinfold.formats.plantable import format_plan
-from pinfold.formats.planview import plan as plan_view
-from pinfold.formats.topologymap import Look
+from pinfold.planning.compare import Compared, Variant, combinations, compare, ranked
+from pinfold.planning.orders import Tally
+from pinfold.planning.plan import Running, make_plan
+from pinfold.planning.replay import Event, replay
+from pinfold.render.map import Look
+from pinfold.render.plan.compare import comparison_data, format_comparison, format_recommendation
+from pinfold.render.plan.data import format_json, format_yaml, plan_data
+from pinfold.render.plan.html import format_html
+from pinfold.render.plan.orders import format_orders, orders_data
+from pinfold.render.plan.replay import format_replay, replay_data
+from pinfold.render.plan.svg import OTHERS, RESERVED, format_plan_svg, owners
+from pinfold.render.plan.table import format_plan
+from pinfold.render.plan.view import plan as plan_view
 from tests.property.strategies import guaranteed, pinned, pod_of
 
 if TYPE_CHECKING:
-    from pinfold.core.planner import Plan
+    from pinfold.planning.plan import Plan
 
 CACHES = preset("sockets:1,l3:2,cores:4,threads:2")
 CONFIG = Config("static", reserved=Reservation.of(CPUSet.of(0, 8)))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pinfold.errors import ParseError
-from pinfold.formats.cadvisor import parse_cadvisor_as_kubelet
-from pinfold.formats.hwloc import parse_hwloc
-from pinfold.formats.lscpu import format_lscpu, parse_lscpu
+from pinfold.formats.machine.cadvisor import parse_cadvisor_as_kubelet
+from pinfold.formats.machine.hwloc import parse_hwloc
+from pinfold.formats.machine.lscpu import format_lscpu, parse_lscpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pinfold.core.topology import Topology
+    from pinfold.core.machine.topology import Topology
 
 SHARED = Path(__file__).parents[4] / "shared"
 TOPOLOGIES = SHARED / "topologies"

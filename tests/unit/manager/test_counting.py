@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import Container, Pod, PodUID
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError, StateError
-from pinfold.manager.bus import Bus
 from pinfold.manager.manager import Manager, Refusal, Rules
-from pinfold.manager.telling import Telling
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier
-from pinfold.serve import metricstable as rows
-from pinfold.serve.counters import Counters
+from pinfold.serve.metrics import table as rows
+from pinfold.serve.metrics.counters import Counters
 from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import ContainerRef, Pod, PodUID
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.machine.topology import Topology
+from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
 from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.state import State
-from pinfold.core.topology import Topology
 from pinfold.errors import StateError
-from pinfold.manager.bus import Bus
 from pinfold.manager.manager import Manager, Refusal, Rules
-from pinfold.manager.telling import Telling
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
 from pinfold.core.state import State
-from pinfold.manager.bus import Bus
-from pinfold.manager.crisource import CRISource
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node as PinfoldNode
-from pinfold.manager.nrisource import NRISource
-from pinfold.manager.telling import Telling
+from pinfold.manager.sources.cri import CRISource
+from pinfold.manager.sources.nri import NRISource
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.settings import CPUS
-from pinfold.runtimes.criclient import CRIClient
+from pinfold.runtimes.cri.client import CRIClient
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.node.kubeletstate import FILE, ask_policy, find_kubelet
 
 if TYPE_CHECKING:

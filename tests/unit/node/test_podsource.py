@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.errors import ConfigError
-from pinfold.formats.kubepods import RuntimePod
+from pinfold.formats.pods.runtime import RuntimePod
 from pinfold.node.podsource import PodDirectory, PodEndpoint, pod_source
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import PodUID
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
-from pinfold.formats.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
 from pinfold.node.statefile import MAX_FILE, StateFileError, leftover_of, read_state_file, write_atomically
 from tests.needs import lacking
 
@@ -30,9 +30,9 @@ OLD, NEW = b"old", b"new" * 1000
 WRITER = """
 import sys
 from pathlib import Path
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
-from pinfold.formats.checkpoint import format_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.node.statefile import write_atomically
 
 for count in range(1, 100_000):

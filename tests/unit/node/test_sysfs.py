@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.kubeletview import discover_as_kubelet
 from pinfold.node.sysfs import discover
 from pinfold.node.tree import NoCPUs
@@ -27,7 +27,7 @@ from tests.needs import needs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pinfold.core.topology import CPUInfo, Topology
+    from pinfold.core.machine.topology import CPUInfo, Topology
 
     Discover = Callable[[Path], Topology]
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pinfold.proto import nri_pb2 as nri
-from pinfold.runtimes.nriplugin import Identity, Link, Plugin
+from pinfold.runtimes.nri.plugin import Identity, Link, Plugin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.pods import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.formats.kubepods import Phase, RuntimeContainer, RuntimePod
+from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
+from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.runtimes.roster import Roster
 
 CLASSES = {"u1": "", "u2": "/burstable", "u3": ""}

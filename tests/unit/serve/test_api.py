@@ -17,32 +17,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.entries import Entry
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.daemon import Warned
 from pinfold.core.events.decisions import Assigned, Refused, Released
-from pinfold.core.pods import Container, Pod, PodUID
-from pinfold.core.presets import from_shape
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
-from pinfold.manager.bus import Bus
-from pinfold.manager.kept import KeptWorkloads
 from pinfold.manager.manager import Manager, Refusal, Rules
 from pinfold.manager.node import Node
+from pinfold.manager.sources.kept import KeptWorkloads
+from pinfold.manager.sources.supervisor import Supervisor
+from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
-from pinfold.manager.supervisor import Supervisor
-from pinfold.manager.telling import Telling
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.telling import Telling
 from pinfold.manager.views import Viewer
-from pinfold.manager.workbook import Workbook
-from pinfold.node.journal import Journal
-from pinfold.node.journalfiles import DIRECTORY
+from pinfold.node.journal.files import DIRECTORY
+from pinfold.node.journal.journal import Journal
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.serve.api import API, Views
-from pinfold.serve.counters import Counters
 from pinfold.serve.http.answers import prepare, write
 from pinfold.serve.http.messages import HTTPError, Peer, Request, Response, Written
-from pinfold.serve.metrics import Metrics
+from pinfold.serve.metrics.counters import Counters
+from pinfold.serve.metrics.metrics import Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page
 from tests.property.strategies import guaranteed

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.config import Config, Reservation
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import Pod, PodUID
-from pinfold.core.presets import preset
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import preset
+from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.grpc.errors import CallError, Code

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pinfold.core.allocators.order import Machine, Place
-    from pinfold.core.topology import Group
+    from pinfold.core.machine.topology import Group
 
 _SMALL = 12
 
@@ -35,7 +35,7 @@ class CorePicker(Protocol):
 def stride_of(cores: Iterable[Group]) -> int | None:
     """Return the distance between sibling CPUs if it is the same all over the machine, else None.
 
-    >>> from pinfold.core.presets import preset
+    >>> from pinfold.core.machine.presets import preset
     >>> stride_of(preset("sockets:1,cores:4,threads:2").cores), stride_of(preset("i7-12850hx").cores)
     (4, None)
     """

@@ -9,13 +9,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.cores import ListedCores, StridedCores, stride_of
-from pinfold.core.topology import Counts
+from pinfold.core.machine.topology import Counts
 from pinfold.core.trace import Defect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pinfold.core.topology import Group, Topology
+    from pinfold.core.machine.topology import Group, Topology
     from pinfold.core.trace import Recorder
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pinfold.core.pods import Pod, PodUID
+    from pinfold.core.pods.pod import Pod, PodUID
 
     Data = Mapping[str, object]
     """A JSON-ready object."""

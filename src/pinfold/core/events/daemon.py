@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.events.about import PodName
+    from pinfold.core.machine.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from pinfold.core.events.about import JOURNAL, STREAM
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.events.about import Data, PodName, Rows
+    from pinfold.core.machine.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)

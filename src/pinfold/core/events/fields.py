@@ -12,9 +12,9 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.events.about import EMPTY_AS, FROM, Audience, PodName
 from pinfold.core.events.decisions import StateChanged
+from pinfold.core.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from pinfold.core.events import Told

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.pods import ContainerRef, Pod
+    from pinfold.core.pods.pod import ContainerRef, Pod
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
 

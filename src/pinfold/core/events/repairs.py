@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pinfold.core.events.about import FOUND
 
 if TYPE_CHECKING:
-    from pinfold.core.cpuset import CPUSet
     from pinfold.core.events.about import PodName
+    from pinfold.core.machine.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

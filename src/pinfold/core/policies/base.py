@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.hints import Hints
-    from pinfold.core.pods import Container, ContainerRef, Pod
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import Container, ContainerRef, Pod
     from pinfold.core.state import State
+    from pinfold.core.topologymanager.hint import Hints
     from pinfold.core.trace import Defect, Recorder
     from pinfold.errors import AdmissionError
 

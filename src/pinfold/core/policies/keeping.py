@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.cpuset import EMPTY
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.base import Kept
 from pinfold.core.state import NOTHING, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef, PodUID
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef, PodUID
 
 
 def keep_what_fits(found: State, shared: CPUSet, reserved: CPUSet) -> Kept:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import EMPTY
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.base import Decision, Kept
 from pinfold.core.state import State
 
 if TYPE_CHECKING:
-    from pinfold.core.hints import Hints
-    from pinfold.core.pods import Container, ContainerRef, Pod
+    from pinfold.core.pods.pod import Container, ContainerRef, Pod
+    from pinfold.core.topologymanager.hint import Hints
     from pinfold.core.trace import Defect, Recorder
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import exclusive_cpus
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import exclusive_cpus
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods.pod import Container, Pod
 
 
 class EmptyPodSharedPoolError(AdmissionError):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
 from pinfold.core.allocators.packed import take_packed
-from pinfold.core.cpuhints import cpu_hints, hints_for_assigned
-from pinfold.core.cpuset import EMPTY, CPUSet
-from pinfold.core.hints import UNSATISFIABLE
-from pinfold.core.pods import exclusive_cpus, exclusive_pod_cpus
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.pods.pod import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision, Kept
 from pinfold.core.policies.keeping import keep_what_fits
 from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
+from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned
+from pinfold.core.topologymanager.hint import UNSATISFIABLE
 from pinfold.core.trace import Defect, Recorder
 from pinfold.core.validation import validate
 from pinfold.errors import AdmissionError, ConfigError, Problem
@@ -25,9 +25,9 @@ from pinfold.errors import AdmissionError, ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.hints import Hints
-    from pinfold.core.pods import Container, ContainerRef, Pod, PodUID
+    from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.options import Options
+    from pinfold.core.topologymanager.hint import Hints
 
 
 class EmptySharedPoolError(AdmissionError):

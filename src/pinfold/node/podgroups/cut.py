@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.node.podgroups.settings import Changes
     from pinfold.node.podgroups.tree import PodTree
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.node.podgroups.settings import Quota, Setting
 
 

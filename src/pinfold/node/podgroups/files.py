@@ -11,7 +11,7 @@ from pinfold.node.podgroups import paths
 from pinfold.node.podgroups.settings import Setting
 
 if TYPE_CHECKING:
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
 
 
 class Directories:

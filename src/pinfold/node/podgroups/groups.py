@@ -21,7 +21,7 @@ from pinfold.node.podgroups.tree import PodTree
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.node.podgroups.driver import Driver
 
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")

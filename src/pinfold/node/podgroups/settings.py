@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.node.podgroups.driver import Driver
 
 CPUS: Final = "cpuset.cpus"

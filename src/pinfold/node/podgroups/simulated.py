@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.cgroupfiles import PROCS, CgroupError, explained
 from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, Quota, Setting, cpuset_property

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import ParseError, excerpt
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.podgroups.paths import unit_of

@@ -15,7 +15,7 @@ from pinfold.node.podgroups.paths import NotInAPodError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.node.podgroups.driver import Hierarchy
 
 # A kubelet's cgroup root is rarely more than two levels down; containers of others, which could hold anything, are.

@@ -15,7 +15,7 @@ from pinfold.node.podgroups.settings import CPUS, MEMS, Quota, Setting
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
 
 KIND: Final = "cgroup v1"
 _EFFECTIVE: Final = {CPUS: "cpuset.effective_cpus", MEMS: "cpuset.effective_mems"}

@@ -20,8 +20,8 @@ from pinfold.node.processgroups.threads import Reach
 from pinfold.node.procfs import Procfs
 
 if TYPE_CHECKING:
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.processgroups.joiner import Joiner
     from pinfold.node.processgroups.origin import Origin

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.membership import Membership
@@ -17,7 +17,7 @@ from pinfold.node.processgroups.threads import ROUNDS, Strictness, confine
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.origin import Origin
     from pinfold.node.procfs import Procfs
 

@@ -20,8 +20,8 @@ from pinfold.node.procfs import PROC
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.subtree import Subtree
 
 CPUS: Final = "cpuset.cpus"

@@ -10,8 +10,8 @@ from pinfold.node.processgroups.names import show
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
 
 NOT_PROMISED: Final = (
     "processes that pinfold has not started or adopted may run on exclusive CPUs",

@@ -15,8 +15,8 @@ from pinfold.node.processgroups import affinity, v1, v2
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.processgroups.joiner import Joiner
     from pinfold.node.processgroups.origin import Origin

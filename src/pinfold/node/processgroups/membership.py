@@ -16,7 +16,7 @@ from pinfold.node.processgroups.names import read_marks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.procfs import Process, Procfs
 
 _CHUNK: Final = 1 << 16

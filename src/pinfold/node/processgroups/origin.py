@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.cgroupfiles import CgroupError, add_unless_gone
 from pinfold.node.grouperrors import GroupError
 

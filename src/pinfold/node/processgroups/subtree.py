@@ -11,7 +11,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.node import cgroupfiles as files
 from pinfold.node.processgroups.errors import GroupInUseError, GroupsHeldError
 from pinfold.node.processgroups.names import EXCLUSIVE, SHARED, checked_name, decode, encode, show

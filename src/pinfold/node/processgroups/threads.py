@@ -12,7 +12,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import GroupError, NoCPUsError
 from pinfold.node.processgroups.errors import AffinityError, BarredError
 from pinfold.node.sysfs import SYSTEM

@@ -29,8 +29,8 @@ from pinfold.node.procfs import PROC
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.processgroups.origin import Origin
 

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import EMPTY
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Step
     from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.node.processgroups.origin import Origin

@@ -18,7 +18,7 @@ from pinfold.runtimes.processes.pids import check_threads, first, of_another, op
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.processes.applier import ProcessApplier
 

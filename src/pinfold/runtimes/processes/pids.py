@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable, Sequence
 
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.machine.cpuset import CPUSet
 
 
 def started(pid: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.podgroups.paths import parse_cgroup_parent, parse_cgroups_path
 from pinfold.node.podgroups.settings import CPUS, MEMS, Quota
 

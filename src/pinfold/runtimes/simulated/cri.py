@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from pinfold.runtimes.criclient import Happening
+    from pinfold.runtimes.cri.client import Happening
     from pinfold.runtimes.simulated.record import SandboxRecord
     from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.processorgroups import GroupAffinity
-from pinfold.formats.kubepods import Phase
+from pinfold.core.machine.processorgroups import GroupAffinity
+from pinfold.formats.pods.runtime import Phase
 from pinfold.proto import cri_pb2 as cri
-from pinfold.runtimes.criclient import Happening
+from pinfold.runtimes.cri.client import Happening
 from pinfold.runtimes.simulated.record import Spec
 
 if TYPE_CHECKING:

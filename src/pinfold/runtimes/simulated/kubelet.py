@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.pods import QoS, peak_cpu_limit
+from pinfold.core.pods.pod import QoS, peak_cpu_limit
 from pinfold.core.reconcile import Limit
-from pinfold.formats.kubepods import (
+from pinfold.formats.pods.runtime import (
     CONTAINER_NAME,
     DEFAULT_PERIOD,
     POD_NAME,
@@ -24,7 +24,7 @@ from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.simulated.record import ContainerRecord, NotInRecord, SandboxRecord, Spec
 
 if TYPE_CHECKING:
-    from pinfold.core.pods import Container, Pod
+    from pinfold.core.pods.pod import Container, Pod
 
 _CLASSES: Final = {QoS.GUARANTEED: "", QoS.BURSTABLE: BURSTABLE, QoS.BEST_EFFORT: BESTEFFORT}
 _KUBEPODS: Final = "kubepods"
@@ -53,7 +53,7 @@ class Kubelet:
     def cgroup_parent(self, pod: Pod) -> str:
         """Return the cgroup of a pod.
 
-        >>> from pinfold.core.pods import Pod, PodUID
+        >>> from pinfold.core.pods.pod import Pod, PodUID
         >>> pod = Pod(PodUID("1a-2b"), "web")
         >>> Kubelet().cgroup_parent(pod)
         '/kubepods/besteffort/pod1a-2b'

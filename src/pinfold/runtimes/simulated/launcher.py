@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
     from signal import Signals
 
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.pods import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Wanted
 
 _REMEMBERED: Final = 100

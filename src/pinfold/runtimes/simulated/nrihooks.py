@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase
+from pinfold.formats.pods.runtime import Phase
 from pinfold.proto import nri_pb2 as nri
 from pinfold.runtimes.simulated.nri import UNKNOWN, ScriptedNRI
 from pinfold.runtimes.simulated.nrimessages import asked_of, container_of, pieces_of, pod_of, spec_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.formats.kubepods import Phase
+from pinfold.formats.pods.runtime import Phase
 from pinfold.proto import nri_pb2 as nri
 from pinfold.runtimes.simulated.record import Spec
 

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.errors import PinfoldError
-from pinfold.formats import nrimux, ttrpc
-from pinfold.formats.nrimux import LONGEST_TO_RUNTIME, Connection, MuxError
-from pinfold.formats.ttrpc import Kind
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import LONGEST_TO_RUNTIME, Connection, MuxError
+from pinfold.formats.wire.ttrpc import Kind
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nrirequests import SERVICE, parse
+from pinfold.runtimes.nri.requests import SERVICE, parse
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

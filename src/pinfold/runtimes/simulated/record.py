@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase
+from pinfold.formats.pods.runtime import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.core.pods import Pod
-    from pinfold.core.processorgroups import GroupAffinity
+    from pinfold.core.machine.processorgroups import GroupAffinity
+    from pinfold.core.pods.pod import Pod
 
 
 _FIRST_PID: Final = 1_000_000_001  # no kernel gives such a number

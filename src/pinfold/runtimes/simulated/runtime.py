@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase
-from pinfold.runtimes.criclient import Happening
+from pinfold.formats.pods.runtime import Phase
+from pinfold.runtimes.cri.client import Happening
 from pinfold.runtimes.simulated.cgroups import NodeGroups
 from pinfold.runtimes.simulated.cri import ScriptedCRI
 from pinfold.runtimes.simulated.kubelet import Kubelet
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from pinfold.core.pods import Pod
-    from pinfold.core.processorgroups import GroupAffinity
+    from pinfold.core.machine.processorgroups import GroupAffinity
+    from pinfold.core.pods.pod import Pod
     from pinfold.node.podgroups.simulated import Simulated
     from pinfold.runtimes.simulated.nri import ScriptedNRI
     from pinfold.runtimes.simulated.record import ContainerRecord, SandboxRecord

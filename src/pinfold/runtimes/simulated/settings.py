@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pinfold.formats.ttrpc import MOST_BODY
+from pinfold.formats.wire.ttrpc import MOST_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

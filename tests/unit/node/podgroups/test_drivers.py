@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import groups as podgroups

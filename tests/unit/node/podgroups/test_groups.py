@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.settings import CPUS, Setting
 from pinfold.node.podgroups.simulated import Simulated

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.podgroups.files import Directories
 from pinfold.node.podgroups.settings import CPUS, Changes, Quota
 from pinfold.node.podgroups.v2 import V2

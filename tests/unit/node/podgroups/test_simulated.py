@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, Quota

@@ -21,8 +21,8 @@ SOURCE = Path(__file__).parents[4] / "src"
 UNPRIVILEGED = """
 import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.core.reconcile import Limit
 from pinfold.node.processgroups.groups import choose

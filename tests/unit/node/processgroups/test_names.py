@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.pods import ContainerRef, PodUID
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.node.processgroups.names import decode, encode, marks, parse, read_marks, show
 
 APP = ContainerRef(PodUID("u1"), "app")

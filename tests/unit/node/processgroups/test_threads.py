@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import EMPTY, CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import GroupError, NoCPUsError
 from pinfold.node.processgroups.errors import BarredError
 from pinfold.node.processgroups.threads import Reach

@@ -6,11 +6,11 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.node.podgroups.settings import CPUS
 from pinfold.node.podgroups.simulated import Simulated
-from pinfold.runtimes.nriplugin import Plugin
+from pinfold.runtimes.nri.plugin import Plugin
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from pinfold.runtimes.nriplugin import Identity
-    from pinfold.runtimes.nrirequests import Handler
+    from pinfold.runtimes.nri.plugin import Identity
+    from pinfold.runtimes.nri.requests import Handler
     from pinfold.runtimes.simulated.record import ContainerRecord, SandboxRecord
 
 GIB = 1 << 30

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.processorgroups import GroupAffinity
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.processorgroups import GroupAffinity
 from pinfold.errors import PinfoldError, RuntimeUnavailable
-from pinfold.formats.kubepods import Phase, build_pod
+from pinfold.formats.pods.runtime import Phase, build_pod
 from pinfold.grpc.client import Channel
 from pinfold.grpc.errors import CallError, Code, Unimplemented
 from pinfold.proto import cri_pb2 as cri
-from pinfold.runtimes.criclient import CRIClient, Happening, Version
+from pinfold.runtimes.cri.client import CRIClient, Happening, Version
 from pinfold.runtimes.simulated.settings import RUNTIMES, RuntimeSettings
 from tests.unit.runtimes.nrirecorder import WITHIN, Quiet, adjustment, update
 from tests.unit.runtimes.simulated.scripts import NOW, PATIENT, Node, burstable, guaranteed, play

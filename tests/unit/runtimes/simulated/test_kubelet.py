@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pinfold.core.pods import Amounts, Container, Pod, PodUID, Resources
-from pinfold.formats.kubepods import RuntimeContainer, RuntimePod, build_pod
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod, build_pod
 from pinfold.node.podgroups.paths import parse_cgroup_parent, parse_cgroups_path
 from pinfold.runtimes.simulated.kubelet import CgroupDriver, Kubelet
 from pinfold.runtimes.simulated.record import NotInRecord, Spec

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.formats import ttrpc
-from pinfold.formats.nrimux import Connection, format_frames
-from pinfold.formats.ttrpc import Kind, format_message
+from pinfold.formats.wire import ttrpc
+from pinfold.formats.wire.nrimux import Connection, format_frames
+from pinfold.formats.wire.ttrpc import Kind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nriplugin import Identity, Plugin, serve
+from pinfold.runtimes.nri.plugin import Identity, Plugin, serve
 from pinfold.runtimes.simulated.nripeer import RUNTIME_SERVICE, PluginError, PluginGone
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.unit.runtimes.nrirecorder import Quiet, adjustment, update

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubepods import Phase
+from pinfold.formats.pods.runtime import Phase
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.proto import nri_pb2 as nri
 from pinfold.runtimes.simulated.nripeer import PluginError

@@ -1,0 +1,1 @@
+"""What `pinfold plan` and `pinfold fleet` need beside the verb itself: inputs, arguments, progress."""

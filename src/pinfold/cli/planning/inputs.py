@@ -1,0 +1,203 @@
+"""What `pinfold plan` is about: machines, settings, pods and what is there already, read and checked."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.cli.machine import machine_name, read_machine
+from pinfold.cli.planning.arguments import BadQuestion, as_serve
+from pinfold.cli.planning.live import Live, read_live
+from pinfold.cli.planning.pods import Filed, make_scenario
+from pinfold.core.policies.options import POD_LEVEL
+from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
+from pinfold.formats.kubelet.checkpoint import parse_checkpoint
+from pinfold.formats.kubelet.flags import parse_key_values
+from pinfold.formats.pods.manifest import parse_pods
+from pinfold.planning.compare import Variant, name_of
+from pinfold.planning.plan import EMPTY_NODE, Running
+from pinfold.planning.whatif import Scenario
+from pinfold.settings.settings import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from pinfold.core.config import Config
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Pod, PodUID
+    from pinfold.core.state import State
+
+_MAX_FILE: Final = 64 << 20
+_LOST: Final = "cannot keep its CPUs under these settings; it comes again, before all others"
+
+
+class Inputs(NamedTuple):
+    """All that a plan depends on."""
+
+    variants: tuple[Variant, ...]
+    """At least one; several are compared."""
+    pods: tuple[Pod, ...]
+    running: Running
+    warnings: tuple[str, ...]
+
+
+def read_inputs(args: argparse.Namespace) -> Inputs:
+    """Return what the flags ask for, or raise what is wrong with them."""
+    live = read_live(args) if args.live else None
+    warnings: list[str] = []
+    given = as_serve(args)
+    if live is not None:
+        _fill_in(args, given, live, warnings)
+    machines = _machines(args, live, given.view)
+    configs = [_config(given, topology, warnings) for _, topology in machines]
+    variants = _variants(args, machines, configs)
+    # Of a live node, what it has is kept only on its own machine; elsewhere its pods come anew, before all others.
+    kept = live if live is not None and machines[0][1] is live.topology else None
+    state, lost = _state(args, kept, configs[0], variants)
+    there = _there(live, kept, state, lost)
+    scenario = make_scenario(args, there, _pods(args.pods, warnings))
+    again = {pod.uid: pod for pod in there.arriving if pod.uid in lost}
+    warnings += (f"pod {_shown(pod)} {_LOST}" for pod in scenario.arriving if again.get(pod.uid) == pod)
+    running = Running(state, scenario.running, scenario.gone) if state is not None else EMPTY_NODE
+    return Inputs(variants, scenario.arriving, running, tuple(dict.fromkeys(warnings)))
+
+
+def _there(live: Live | None, kept: Live | None, state: State | None, lost: Collection[PodUID]) -> Scenario:
+    """Return who is there: those who stay where they are, and those who have to come again, before all others."""
+    pods = live.pods if live is not None else ()
+    known = {pod.uid for pod in pods}
+    again = known if kept is None else lost
+    others = tuple(uid for uid in (state.assignments if state else ()) if uid not in known)
+    return Scenario(
+        arriving=tuple(pod for pod in pods if pod.uid in again),
+        running=tuple(pod for pod in pods if pod.uid not in again),
+        gone=tuple(lost),
+        others=others,
+    )
+
+
+def _machines(args: argparse.Namespace, live: Live | None, view: str | None) -> list[tuple[str, Topology]]:
+    """Return the machines by name: those that are named, that of the daemon, or this one."""
+    if live is not None and not (args.preset or args.file or args.sysroot):
+        return [("", live.topology)]
+    found = []
+    for preset in args.preset or [None]:
+        one = argparse.Namespace(preset=preset, file=args.file, sysroot=args.sysroot, view=view)
+        found.append((machine_name(one), read_machine(one)))
+    return found
+
+
+def _fill_in(args: argparse.Namespace, given: argparse.Namespace, live: Live, warnings: list[str]) -> None:
+    """Take the daemon's settings where no flag says otherwise; reserved CPUs mean something on its machine only."""
+    told = {"policy": live.policy, **(live.settings or {})}
+    if given.config_file is not None:  # which says everything but whose decisions are asked for
+        told = {name: text for name, text in told.items() if name == "view"}
+    elif not (args.preset or args.file or args.sysroot or given.kube_reserved or given.system_reserved):
+        told["reserved_cpus"] = live.reserved
+    for name, text in told.items():
+        if getattr(given, name, "") is None and text:
+            setattr(given, name, text)
+    says_options = given.policy_options is not None or args.options or given.config_file is not None
+    if live.settings is None and not says_options and live.policy != "none":
+        warnings.append("the daemon does not tell its options; none are taken, unless --policy-options says so")
+
+
+def _config(given: argparse.Namespace, topology: Topology, warnings: list[str]) -> Config:
+    settings = read_settings(given, topology, environment={}, uid=0)
+    warnings += settings.warnings
+    return settings.config
+
+
+def _variants(
+    args: argparse.Namespace, machines: Sequence[tuple[str, Topology]], configs: Sequence[Config]
+) -> tuple[Variant, ...]:
+    """Return every machine with every set of options."""
+    found = []
+    for (name, topology), config in zip(machines, configs, strict=True):
+        for tried in _option_sets(args.options, config, topology):
+            parts = [name if len(machines) > 1 or not args.options else "", name_of(tried) if args.options else ""]
+            found.append(Variant(": ".join(filter(None, parts)), topology, tried))
+    return tuple(found)
+
+
+def _option_sets(texts: Sequence[str], config: Config, topology: Topology) -> list[Config]:
+    if not texts:
+        return [config]
+    found = []
+    for text in texts:
+        pairs = ",".join(part if "=" in part or not part.strip() else f"{part}=true" for part in text.split(","))
+        try:
+            tried = replace(config, options=parse_key_values(pairs))
+            tried.build(topology)
+        except ParseError as error:
+            raise error.within("--options") from None
+        except ConfigError as error:
+            problems = [Problem(f"--options {excerpt(text)}: {said}", advice) for said, advice in error.problems]
+            raise ConfigError(*problems) from None
+        found.append(tried)
+    return found
+
+
+def _state(
+    args: argparse.Namespace, live: Live | None, config: Config, variants: Sequence[Variant]
+) -> tuple[State | None, Collection[PodUID]]:
+    """Return the State that is there already, None of an empty node; and whose CPUs a daemon could not keep."""
+    if args.state is None and live is None:
+        return None, ()
+    where, text = ("the daemon", live.checkpoint) if live is not None else (args.state, read_text(args.state))
+    try:
+        state = parse_checkpoint(text, policy=config.policy, pod_level=POD_LEVEL.is_on(config.gates))
+        return _fitted(state, variants[0], live) if len(variants) == 1 else (state, ())
+    except (ParseError, StateError) as error:
+        raise BadQuestion(f"{where}: {error}") from error
+
+
+def _fitted(state: State, variant: Variant, live: Live | None) -> tuple[State, Collection[PodUID]]:
+    """Return the State if it fits the node; one of a daemon is made to: who cannot keep their CPUs comes again."""
+    policy = variant.config.build(variant.topology).policy
+    try:
+        policy.start(state)
+    except StateError:
+        if live is None:
+            raise
+        kept = policy.keep(state)
+        return kept.state, dict.fromkeys(ref.pod for ref in kept.lost)
+    return state, ()
+
+
+def _pods(names: Sequence[str], warnings: list[str]) -> list[Filed]:
+    pods: list[Filed] = []
+    seen: dict[PodUID, str] = {}
+    for name in names:
+        shown = "stdin" if name == "-" else name
+        documents = parse_pods(read_text(name), source=shown)
+        warnings += (f"ignored: {note}" for note in documents.ignored)
+        for pod in documents.pods:
+            if pod.uid in seen:
+                raise BadQuestion(f"{shown}: pod {_shown(pod)} is in {seen[pod.uid]} too")
+        seen |= {pod.uid: shown for pod in documents.pods}
+        pods += (Filed(shown, pod) for pod in documents.pods)
+    return pods
+
+
+def _shown(pod: Pod) -> str:
+    return excerpt(f"{pod.namespace}/{pod.name}")
+
+
+def read_text(name: str) -> str:
+    """Return the text of a file, or of stdin for "-"."""
+    shown = "stdin" if name == "-" else name
+    if name == "-":
+        data = sys.stdin.buffer.read(_MAX_FILE + 1)
+    else:
+        with Path(name).open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+    if len(data) > _MAX_FILE:
+        raise ParseError(f"is larger than {_MAX_FILE >> 20} MiB", where=shown)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ParseError(f"is not text (byte {error.start + 1} is not UTF-8)", where=shown) from None

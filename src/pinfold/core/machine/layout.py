@@ -1,0 +1,264 @@
+"""Layout: how the groups of one machine nest, for pictures; and the machine in one line.
+
+Knows nothing of characters, pixels or colours. Nesting is chosen for each machine so that groups are drawn whole: an
+uncore cache that spans NUMA nodes is outside of them, a NUMA node that spans sockets is outside of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import permutations
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import CPUInfo, Topology
+
+_Key = TypeVar("_Key", bound="Hashable")
+
+
+class Kind(StrEnum):
+    """A kind of group that is drawn as a box; the value is what people call it."""
+
+    SOCKET = "Socket"
+    NUMA = "NUMA"
+    UNCORE = "L3"
+
+
+_FIELDS: Final[Mapping[Kind, int]] = {Kind.SOCKET: 2, Kind.NUMA: 3, Kind.UNCORE: 4}
+"""Where a row of the Topology says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A group that a box stands for; without an id, CPUs of which the machine does not say their group.
+
+    >>> print(Name(Kind.NUMA, 3), Name(Kind.UNCORE, None), Name(Kind.UNCORE, 0, whole=False), sep=" ; ")
+    NUMA 3 ; L3 unknown ; L3 0 (part)
+    """
+
+    kind: Kind
+    id: int | None
+    whole: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'unknown' if self.id is None else self.id}{'' if self.whole else ' (part)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One group, or several of different kinds with the very same CPUs; holds boxes, or cores when it is innermost."""
+
+    names: tuple[Name, ...]
+    cores: tuple[tuple[int, ...], ...]
+    """The CPUs of each core in the box, whether or not it holds boxes."""
+    boxes: tuple[Box, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What to write on the box."""
+        return " · ".join(map(str, self.names)) or "Machine"
+
+    @property
+    def kind(self) -> Kind:
+        """The outermost kind of group that the box stands for."""
+        return self.names[0].kind if self.names else Kind.SOCKET
+
+    def data(self) -> dict[str, object]:
+        """Return the box as JSON-ready data; the cores stand in the innermost boxes."""
+        boxes = [box.data() for box in self.boxes]
+        cores = [] if boxes else [list(core) for core in self.cores]
+        return {"label": self.label, "kind": self.kind.name.lower(), "boxes": boxes, "cores": cores}
+
+    def leaves(self) -> Iterator[Box]:
+        """Return the innermost boxes."""
+        return (leaf for box in self.boxes for leaf in box.leaves()) if self.boxes else iter((self,))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All boxes of a machine, level by level: every outermost box has the same kinds of boxes in it."""
+
+    levels: tuple[tuple[Kind, ...], ...]
+    boxes: tuple[Box, ...]
+
+    def at(self, depth: int) -> Sequence[Box]:
+        """Return all boxes *depth* levels below the outermost ones."""
+        boxes = self.boxes
+        for _ in range(depth):
+            boxes = tuple(inner for box in boxes for inner in box.boxes)
+        return boxes
+
+
+def layout(topology: Topology, *, merge: bool = True) -> Layout:
+    """Return how the groups of *topology* nest; kinds of which the machine says nothing have no boxes.
+
+    With *merge*, one box stands for several kinds of groups where they are the same CPUs throughout the machine.
+
+    >>> from pinfold.core.machine.presets import preset
+    >>> layout(preset("sockets:1,l3:1,numa:2,cores:2")).levels
+    ((<Kind.SOCKET: 'Socket'>, <Kind.UNCORE: 'L3'>), (<Kind.NUMA: 'NUMA'>,))
+    """
+    rows = topology.cpus
+    kinds = [kind for kind in Kind if any(row[_FIELDS[kind]] is not None for row in rows)]
+    order = min(permutations(kinds), key=lambda kinds: _pieces(rows, kinds))
+    levels = _levels(rows, order) if merge else tuple((kind,) for kind in order)
+    whole = {kind: Counter(row[_FIELDS[kind]] for row in rows) for kind in kinds}
+    return Layout(levels or ((),), _boxes(rows, levels or ((),), whole))
+
+
+def layout_data(topology: Topology) -> dict[str, object]:
+    """Return all that a picture of *topology* shows, as JSON-ready data: its boxes, and what is in none of them.
+
+    >>> from pinfold.core.machine.presets import preset
+    >>> layout_data(preset("cores:1,threads:2"))["boxes"]
+    [{'label': 'Socket 0 · NUMA 0 · L3 0', 'kind': 'socket', 'boxes': [], 'cores': [[0, 1]]}]
+    """
+    drawn = layout(topology)
+    return {
+        "summary": summary(topology),
+        "depth": len(drawn.levels),
+        "threads": topology.threads_per_core,
+        "boxes": [box.data() for box in drawn.boxes],
+        "offline": str(topology.offline),
+        "memory_only": list(topology.memory_only),
+    }
+
+
+def summary(topology: Topology) -> str:
+    """Return the machine in one line.
+
+    >>> from pinfold.core.machine.presets import preset
+    >>> print(summary(preset("epyc-9654-2s-nps4")))
+    2 sockets · 8 NUMA nodes · 24 L3 · 192 cores · 384 CPUs, SMT2
+    """
+    rows = topology.cpus
+    known = [_count({row[i] for row in rows}, one, many) for one, many, i in _COUNTED]
+    if topology.memory_only:
+        nodes = {row.numa for row in rows} | set(topology.memory_only)
+        known[1] = f"{_count(nodes, 'NUMA node', 'NUMA nodes')} ({len(topology.memory_only)} memory-only)"
+    cpus = [_plural(len(rows), "CPU", "CPUs"), *_threads(topology)]
+    cpus += [f"{len(cpus)} {word}" for cpus, word in _states(topology) if cpus]
+    return " · ".join([*known, ", ".join(cpus)])
+
+
+class Remark(NamedTuple):
+    """A line about the machine, and what it is about."""
+
+    about: Literal["isolated", "offline", "memory", "cores"]
+    text: str
+
+
+def remarks(topology: Topology) -> list[Remark]:
+    """Return what the boxes of *topology* do not show, a line each; nothing for most machines.
+
+    >>> from pinfold.core.machine.presets import preset
+    >>> [remark.text for remark in remarks(preset("gb200"))]
+    ['NUMA nodes without CPUs: 2-33']
+    """
+    found: list[Remark] = []
+    if topology.isolated:
+        found.append(Remark("isolated", f"Isolated: {topology.isolated}"))
+    if topology.offline:
+        found.append(Remark("offline", f"Offline: {topology.offline} (where they are is not known)"))
+    if topology.memory_only:
+        found.append(Remark("memory", f"NUMA nodes without CPUs: {_ranges(topology.memory_only)}"))
+    if any(row.core is None for row in topology.cpus):
+        found.append(Remark("cores", "Where the core is unknown, a CPU is drawn as a core of its own"))
+    return found
+
+
+_COUNTED: Final = (("socket", "sockets", 2), ("NUMA node", "NUMA nodes", 3), ("L3", "L3", 4), ("core", "cores", 1))
+
+
+def _count(labels: set[int | None], one: str, many: str) -> str:
+    number = len(labels - {None})
+    if not number:
+        return f"{many} unknown"
+    return _plural(number, one, many) + (" + unknown" if None in labels else "")
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return ascending *numbers* as a list; not by mask, because ids of NUMA nodes can be huge."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _threads(topology: Topology) -> list[str]:
+    """Return how many CPUs the cores have, as one part of the summary; nothing where the machine does not say."""
+    sizes = [core.mask.bit_count() for core in topology.cores]
+    if any(row.core is None for row in topology.cpus) or not sizes:
+        return []
+    low, high = min(sizes), max(sizes)
+    return ["no SMT" if high == 1 else f"SMT{high}" if low == high else f"SMT{low}-{high}"]
+
+
+def _states(topology: Topology) -> tuple[tuple[CPUSet, str], ...]:
+    return (topology.offline, "offline"), (topology.isolated, "isolated")
+
+
+def _pieces(rows: Sequence[CPUInfo], order: Sequence[Kind]) -> int:
+    """Return how many boxes this order of nesting needs; a group that is cut by an outer one counts twice."""
+    labels = [[row[_FIELDS[kind]] for kind in order] for row in rows]
+    return sum(
+        len({tuple(label[:depth]) for label in labels if label[depth - 1] is not None})
+        for depth in range(1, len(order) + 1)
+    )
+
+
+def _levels(rows: Sequence[CPUInfo], order: Sequence[Kind]) -> tuple[tuple[Kind, ...], ...]:
+    """Return *order* with kinds put together whose groups are the same CPUs throughout."""
+    levels: list[tuple[Kind, ...]] = []
+    for kind in order:
+        if levels and _same_groups(rows, _FIELDS[levels[-1][-1]], _FIELDS[kind]):
+            levels[-1] += (kind,)
+        else:
+            levels.append((kind,))
+    return tuple(levels)
+
+
+def _same_groups(rows: Sequence[CPUInfo], a: int, b: int) -> bool:
+    both = {(row[a], row[b]) for row in rows}
+    return len(both) == len({row[a] for row in rows}) == len({row[b] for row in rows})
+
+
+def _boxes(
+    rows: Sequence[CPUInfo], levels: Sequence[Sequence[Kind]], whole: Mapping[Kind, Mapping[int | None, int]]
+) -> tuple[Box, ...]:
+    if not levels:
+        return ()
+    kinds, *inner = levels
+    boxes = []
+    for labels, members in _by(rows, lambda row: tuple(row[_FIELDS[kind]] for kind in kinds)).items():
+        names = tuple(
+            Name(kind, label, label is None or whole[kind][label] == len(members))
+            for kind, label in zip(kinds, labels, strict=True)
+        )
+        boxes.append((labels, Box(names, _cores(members), _boxes(members, inner, whole))))
+    boxes.sort(key=lambda pair: [(label is None, label or 0) for label in pair[0]])
+    return tuple(box for _, box in boxes)
+
+
+def _cores(rows: Iterable[CPUInfo]) -> tuple[tuple[int, ...], ...]:
+    cores = _by(rows, lambda row: (row.core is None, row.cpu if row.core is None else row.core))
+    return tuple(tuple(row.cpu for row in core) for core in cores.values())
+
+
+def _by(rows: Iterable[CPUInfo], key: Callable[[CPUInfo], _Key]) -> dict[_Key, list[CPUInfo]]:
+    groups: dict[_Key, list[CPUInfo]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups

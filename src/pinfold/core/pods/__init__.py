@@ -1,0 +1,1 @@
+"""Pods as the CPU Manager sees them: QoS class, whole CPUs, effective requests, amounts. Parses no YAML."""

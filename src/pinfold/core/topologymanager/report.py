@@ -1,0 +1,198 @@
+"""MergeReport: how a merged hint came about, as data: whose fault it is, who gave what, what was passed over.
+
+Made only when somebody asks, by looking at the merged hint from behind; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.topologymanager.cpu import CPUHints
+from pinfold.core.topologymanager.hint import Hint
+from pinfold.core.topologymanager.masks import LISTED_NODES
+from pinfold.core.topologymanager.merge import common_masks, count_goal, gather, preferred_masks, ranking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pinfold.core.topologymanager.closeness import Closeness
+    from pinfold.core.topologymanager.hint import Hints
+    from pinfold.core.topologymanager.merge import Providers, Resources
+
+    _Named = Sequence[tuple[str, Hints | None]]
+
+SHOWN: Final = 5
+"""So many hints are named where there may be hundreds."""
+
+
+class MergeReason(StrEnum):
+    """Why the merged hint is preferred, or not."""
+
+    NOT_ASKED = "the policy looks at no hints"
+    NO_PREFERENCE = "no resource has a preference"
+    AGREED = "every resource prefers these NUMA nodes"
+    UNSATISFIABLE = "a resource cannot be had at all"
+    NONE_PREFERRED = "a resource has no NUMA nodes that it prefers"
+    DISAGREED = "the resources prefer different NUMA nodes"
+
+
+class Contribution(NamedTuple):
+    """What one resource gave."""
+
+    resource: str
+    hint: Hint | None
+    """Its hint that led to the result; None where the result comes from no choice of hints."""
+    preferred: tuple[Hint, ...]
+    """The first few hints that it prefers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """The merged hint and how it came about."""
+
+    admit: bool
+    hint: Hint
+    reason: MergeReason
+    at_fault: tuple[str, ...] = ()
+    """The resources because of which nothing is preferred."""
+    contributions: tuple[Contribution, ...] = ()
+    passed_over: tuple[Hint, ...] = ()
+    """The next best results, the best first."""
+
+
+class Question(NamedTuple):
+    """What hints are merged for."""
+
+    everything: int
+    closeness: Closeness | None
+    single: bool
+    """Whether only single nodes count."""
+
+
+def report(providers: Providers, question: Question, hint: Hint, *, admit: bool) -> MergeReport:
+    """Return how *hint* came about."""
+    named = [(name, hints) for provider in providers if provider for name, hints in provider.items()]
+    reason, at_fault = _reason(named, hint, single=question.single)
+    chosen = _chosen([hints for _, hints in named], question, hint)
+    contributions = [
+        Contribution(name, choice, tuple(islice(_preferred(hints, single=question.single), SHOWN)))
+        for (name, hints), choice in zip(named, chosen, strict=True)
+    ]
+    results = _preferred_results if hint.preferred else _other_results
+    ranked = results(gather([{name: hints} for name, hints in named]), question)
+    others = [Hint(mask, hint.preferred) for mask in ranked if mask != hint.affinity]
+    return MergeReport(admit, hint, reason, at_fault, tuple(contributions), tuple(others[:SHOWN]))
+
+
+def _reason(named: _Named, hint: Hint, *, single: bool) -> tuple[MergeReason, tuple[str, ...]]:
+    """Return the reason and the resources at fault."""
+    asked = [(name, hints) for name, hints in named if hints is not None]
+    if hint.preferred:
+        return (MergeReason.AGREED if asked else MergeReason.NO_PREFERENCE), ()
+    if missing := [name for name, hints in asked if not hints]:
+        return MergeReason.UNSATISFIABLE, tuple(missing)
+    if lacking := [name for name, hints in asked if next(_preferred(hints, single=single), None) is None]:
+        return MergeReason.NONE_PREFERRED, tuple(lacking)
+    return MergeReason.DISAGREED, tuple(name for name, hints in asked if not hints.any_preferred)
+
+
+def _preferred(hints: Hints | None, *, single: bool) -> Iterator[Hint]:
+    """Yield the hints that a resource prefers; only one where it has CPUHints over very many nodes."""
+    every: Iterable[Hint] = hints or ()
+    if isinstance(hints, CPUHints) and len(hints.nodes) > LISTED_NODES:
+        mask = hints.singles & -hints.singles if single else hints.lowest_preferred()
+        every = [Hint(mask, preferred=True)] if mask else ()
+    for hint in every:
+        if hint.preferred and (not single or hint.affinity is None or hint.affinity.bit_count() == 1):
+            yield hint
+
+
+def _chosen(resources: Sequence[Hints | None], question: Question, hint: Hint) -> Sequence[Hint | None]:
+    """Return a hint of each resource so that together they give *hint*; all None if it is what is left without any."""
+    nothing = [None] * len(resources)
+    if hint.preferred:
+        return [_agreeing(hints, question.everything, hint) for hints in resources]
+    if question.single or hint.affinity is None:
+        return nothing
+    return _trail(resources, question.everything, hint.affinity) or nothing
+
+
+def _agreeing(hints: Hints | None, everything: int, hint: Hint) -> Hint | None:
+    if hints is None or (hint.affinity is None and hints.any_preferred):
+        return Hint(None, preferred=True)
+    target = everything if hint.affinity is None else hint.affinity
+    if hints.prefers(target):
+        return Hint(target, preferred=True)
+    same = (own for own in hints if own.preferred and own.affinity is not None and own.affinity & everything == target)
+    return Hint(None, preferred=True) if hints.any_preferred else next(same, None)
+
+
+def _trail(resources: Sequence[Hints | None], everything: int, target: int) -> list[Hint] | None:
+    """Return one hint of each resource, so that *target* is what all have in common; None if there is no such way."""
+    reached: dict[int, dict[int, Hint]] = {everything: {}}
+    # CPUHints come last: they are asked for what the others leave.
+    for place in sorted(range(len(resources)), key=lambda place: isinstance(resources[place], CPUHints)):
+        ways: dict[int, dict[int, Hint]] = {}
+        for have, chosen in reached.items():
+            for cut, hint in _ways_on(resources[place], have, target):
+                if have & cut not in ways:
+                    ways[have & cut] = {**chosen, place: hint}
+        reached = ways
+    chosen = reached.get(target, {})
+    return [chosen[place] for place in range(len(resources))] if target in reached else None
+
+
+def _ways_on(hints: Hints | None, have: int, target: int) -> Iterator[tuple[int, Hint]]:
+    """Yield what hints of one resource cut *have* to, as long as that holds *target*."""
+    if not hints:
+        yield have, Hint(None, preferred=hints is None)
+    elif isinstance(hints, CPUHints):
+        if hints.leaves(target, have & hints.everything):
+            mask = target if hints.holds(target) else target | hints.everything & ~have
+            yield mask, Hint(mask, hints.prefers(mask))
+    else:
+        for hint in hints:
+            if hint.affinity is None or not target & ~hint.affinity:
+                yield (have if hint.affinity is None else hint.affinity), hint
+
+
+def _preferred_results(resources: Resources, question: Question) -> list[int]:
+    """Return the masks that all prefer, the best first; if CPUHints over very many nodes decide alone, none."""
+    rank, cpus, everything = ranking(question.closeness), resources.cpus, question.everything
+    picky = [hints for hints in resources.lists if not hints.any_preferred]
+    if cpus is not None and not picky:
+        few = len(cpus.nodes) <= LISTED_NODES
+        masks = {mask for mask, preferred in cpus if preferred and mask is not None} if few else set()
+    elif cpus is not None:
+        masks = set(filter(cpus.prefers, preferred_masks(resources.lists, everything)))
+    else:
+        masks = {mask & everything for mask in preferred_masks(resources.lists, everything)}
+    wanted = {1} if question.single else range(1, everything.bit_count() + 1)
+    return sorted((mask for mask in masks if mask.bit_count() in wanted), key=rank)
+
+
+def _other_results(resources: Resources, question: Question) -> list[int]:
+    """Return the masks that the resources have in common, the best first; few of them where CPUs have many nodes."""
+    if question.single:
+        return []
+    rank, cpus, goal = ranking(question.closeness), resources.cpus, count_goal(resources)
+    masks = common_masks(resources.lists, question.everything)
+    if cpus is not None:
+        areas = {mask & cpus.everything for mask in masks}
+        if len(cpus.nodes) > LISTED_NODES:
+            masks = {cpus.lowest(min(goal, area.bit_count()), area) for area in areas}
+        else:
+            masks = {mask for area in areas for mask in _parts(area) if cpus.leaves(mask, area)}
+    masks.discard(0)
+    return sorted(masks, key=lambda mask: (mask.bit_count() > goal, abs(goal - mask.bit_count()), rank(mask)))
+
+
+def _parts(mask: int) -> Iterator[int]:
+    """Yield every mask of nodes of *mask*, the empty one excepted."""
+    part = mask
+    while part:
+        yield part
+        part = part - 1 & mask

@@ -1,0 +1,119 @@
+"""The parts of a daemon, put together for each runtime; `serve` keeps them going."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.events.about import PodName
+from pinfold.core.events.daemon import NotKept, StateNotUsable
+from pinfold.core.reconcile import Limit
+from pinfold.manager.manager import Manager, Rules
+from pinfold.manager.node import Node
+from pinfold.manager.sources.kept import KeptWorkloads
+from pinfold.manager.sources.resumption import Resumption
+from pinfold.manager.sources.supervisor import Supervisor
+from pinfold.manager.sources.workbook import Workbook
+from pinfold.manager.store import StateStore
+from pinfold.manager.telling.telling import Telling
+from pinfold.node.processgroups.groups import choose
+from pinfold.runtimes.processes.applier import ProcessApplier
+from pinfold.runtimes.processes.launcher import ProcessLauncher
+from pinfold.runtimes.roster import Roster
+from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pinfold.core.admission import Admitter
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Container, PodUID
+    from pinfold.manager.loop import Source
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.runtimes.base import Applier, Launcher
+    from pinfold.settings.settings import Settings
+
+
+_PATIENCE: Final = 1.5
+"""Seconds: a container runtime waits 2 for an answer over NRI, and then goes on without."""
+
+
+class Parts(NamedTuple):
+    """What a daemon is made of."""
+
+    node: Node
+    sources: Sequence[Source]
+    """What tells the node of containers, each for ever."""
+    supervisor: Supervisor | None = None
+    """Where commands can be run."""
+    clean_up: Callable[[], None] = lambda: None
+    """Leaves nothing behind when all workloads have ended."""
+
+
+class Basis(NamedTuple):
+    """What every runtime needs to be put together."""
+
+    chosen: Settings
+    topology: Topology
+    admitter: Admitter
+    bus: Bus
+
+
+def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
+    """Return where the State is kept."""
+    patience = _PATIENCE if chosen.runtime == "nri" else None
+    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, patience)
+
+
+def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
+    """Return the Manager with what an earlier daemon has left: its State, and the containers that run."""
+    store = store_of(basis.chosen, basis.admitter)
+    loaded = store.load(running)
+    if loaded.problem is not None:
+        aside = None if loaded.aside is None else str(loaded.aside)
+        basis.bus.tell(StateNotUsable(loaded.problem, aside))
+    for ref, cpus in loaded.lost.items():
+        basis.bus.tell(NotKept(PodName.of_uid(ref.pod), ref.name, cpus))
+    rules = Rules(basis.admitter, basis.topology, store)
+    return Manager(rules, loaded.state, applier, roster, Telling(basis.bus))
+
+
+def host_parts(basis: Basis) -> Parts:
+    """Return the parts of a daemon for plain processes, or for simulated ones."""
+    chosen = basis.chosen
+    applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
+    running: dict[PodUID, dict[str, CPUSet]] = {}
+    for ref, cpus in applier.find().items():
+        running.setdefault(ref.pod, {})[ref.name] = cpus
+    roster = Roster()
+    roster.limits = partial(limit_of, chosen)
+    manager = loaded_manager(basis, applier, roster, running)
+    applier.prepare(manager.wanted.shared)
+    manager.start()
+    node = Node(manager, roster, basis.bus)
+    node.link = ("connected", applier.kind)
+    kept = KeptWorkloads(chosen.state_dir)
+    supervisor = Supervisor(
+        node, launcher, Workbook(roster, launcher, kept, basis.bus, chosen.state_dir / "logs"), basis.bus
+    )
+    Resumption(supervisor, node, basis.bus).resume(*kept.load())
+    return Parts(node, [supervisor.follow], supervisor, clean_up)
+
+
+def limit_of(chosen: Settings, container: Container) -> Limit:
+    """Return the weight and quota that a container has in the shared pool."""
+    amounts = container.resources
+    return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if chosen.cfs_quota else None, chosen.cfs_period)
+
+
+def _simulated() -> tuple[SimulatedApplier, Launcher, Callable[[], None]]:
+    applier = SimulatedApplier()
+    return applier, SimulatedLauncher(applier), lambda: None
+
+
+def _processes(chosen: Settings) -> tuple[ProcessApplier, Launcher, Callable[[], None]]:
+    groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
+    groups.hold()
+    applier = ProcessApplier(groups, chosen.state_dir)
+    return applier, ProcessLauncher(applier), groups.remove_all

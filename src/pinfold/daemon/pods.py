@@ -1,0 +1,171 @@
+"""The parts of a daemon on a Kubernetes node, over NRI or CRI; imported only there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.admission import Scope
+from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
+from pinfold.daemon.parts import Basis, Parts, loaded_manager
+from pinfold.errors import ConfigError, Problem
+from pinfold.manager.node import Node
+from pinfold.manager.store import FILE
+from pinfold.node.kubeletstate import find_kubelet
+from pinfold.node.podgroups import groups as podgroups
+from pinfold.node.podgroups import systemd
+from pinfold.node.podsource import KnownPods, pod_source
+from pinfold.node.statefile import write_atomically
+from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.roster import Roster
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from pinfold.core.pods.pod import Pod
+    from pinfold.formats.pods.runtime import RuntimePod
+    from pinfold.manager.loop import Source
+    from pinfold.manager.sources.cri import CRISource
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.node.podsource import PodSource, Reading
+
+_CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
+_ASK_EVERY: Final = 2.0
+
+
+def kube_parts(basis: Basis) -> Parts:
+    """Return the parts of a daemon whose containers come from a container runtime."""
+    chosen = basis.chosen
+    known = _Known(chosen.kubernetes.pods_from, basis.bus)
+    read_only = _meet_kubelet(basis)
+    told = systemd.Systemd() if systemd.runs() else None
+    groups = podgroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
+    nri = chosen.runtime == "nri"
+    roster = Roster(known.find)
+    places = PodPlaces(groups, roster, asked_first=nri)
+    applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
+    manager = loaded_manager(basis, applier, roster, {})
+    applier.gives_quotas = chosen.cfs_quota
+    if not read_only:
+        manager.start()
+    node = Node(manager, roster, basis.bus, read_only=read_only)
+    _warn_of_parts(basis)
+    sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]
+    return Parts(node, sources)
+
+
+def _warn_of_parts(basis: Basis) -> None:
+    """Tell that pods which only the runtime tells of are decided container by container, where that matters."""
+    if basis.admitter.scope is Scope.POD and basis.chosen.kubernetes.pods_from is None:
+        basis.bus.tell(
+            Weaker("scope pod: a pod that only the container runtime tells of is decided one container at a time")
+        )
+
+
+def _meet_kubelet(basis: Basis) -> bool:
+    """See whether a kubelet gives CPUs away itself, and take over if that was asked for; whether to only watch."""
+    settings = basis.chosen.kubernetes
+    kubelet = find_kubelet(settings.kubelet_dir)
+    if kubelet is None:
+        return False
+    if not settings.take_over:
+        why = f"a kubelet with policy {kubelet.policy} manages CPUs here ({kubelet.path}); --take-over takes over"
+        basis.bus.tell(ReadOnly(why))
+        return True
+    if kubelet.state is None:
+        advice = "mend or remove the file, or start without --take-over"
+        raise ConfigError(Problem(f"--take-over: {kubelet.path}: {kubelet.problem}", advice))
+    own = basis.chosen.state_dir / FILE
+    # The kubelet's is the truth until we have taken over, and again if it has gone on since.
+    if not own.exists() or own.stat().st_mtime_ns < kubelet.path.stat().st_mtime_ns:
+        write_atomically(own, kubelet.path.read_bytes())
+        basis.bus.tell(TakenOver(str(kubelet.path), kubelet.state.exclusive))
+    return False
+
+
+def _kubepods(cgroup_root: str | None) -> str | None:
+    """Return the group of all pods below the kubelet's cgroup root, as either cgroup driver names it."""
+    if cgroup_root is None:
+        return None
+    root = cgroup_root.strip("/")
+    below = f"/{root}/kubepods" if root else "/kubepods"
+    slices = "-".join([*root.split("/"), "kubepods.slice"]).lstrip("-")
+    return slices if systemd.runs() and not Path(f"/sys/fs/cgroup{below}").exists() else below
+
+
+def _over_nri(basis: Basis, node: Node) -> list[Source]:
+    from pinfold.manager.sources.nri import NRISource  # noqa: PLC0415 - protobuf is not for everyone
+    from pinfold.runtimes.nri import plugin as nriplugin  # noqa: PLC0415
+
+    bus, settings = basis.bus, basis.chosen.kubernetes
+
+    def failed(method: str, error: Exception) -> None:
+        bus.tell(NRIFailed(method, f"{type(error).__name__}: {error}"))
+
+    launch = nriplugin.launched(os.environ)
+    identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
+    # containerd 1.7 tells a plugin that it starts itself nothing of what runs already.
+    is_told_all = launch is None
+    source = NRISource(node, bus, is_told_all=is_told_all)
+    plugin = nriplugin.Plugin(source, identity, source.linked, failed)
+    sources: list[Source] = []
+    if settings.cri_socket is not None:
+        sources.append(_cri(basis, node, settings.cri_socket, is_told_all=is_told_all).audit)
+    if launch is not None:
+        return [lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin)), *sources]
+    return [lambda: nriplugin.serve(settings.nri_socket, plugin), *sources]
+
+
+async def _until_it_ends(connection: Awaitable[None]) -> None:
+    """Serve the runtime that has started us, and end with it: it starts another one."""
+    try:
+        await connection
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _over_cri(basis: Basis, node: Node) -> list[Source]:
+    path = basis.chosen.kubernetes.cri_socket or next((name for name in _CRI_SOCKETS if Path(name).exists()), None)
+    if path is None:
+        said = f"--runtime cri: there is no {' and no '.join(_CRI_SOCKETS)}"
+        raise ConfigError(Problem(said, "name the runtime's socket with --cri-socket"))
+    return [_cri(basis, node, path).follow]
+
+
+def _cri(basis: Basis, node: Node, path: str, *, is_told_all: bool = True) -> CRISource:
+    from pinfold.manager.sources.cri import CRISource  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.runtimes.cri.client import CRIClient  # noqa: PLC0415
+
+    return CRISource(node, CRIClient(path), basis.bus, is_told_all=is_told_all)
+
+
+class _Known:
+    """What somebody else says of pods, asked now and then."""
+
+    def __init__(self, where: str | None, bus: Bus) -> None:
+        self._source: PodSource | None = pod_source(where) if where is not None else None
+        self._pods = KnownPods()
+        self._bus = bus
+        self._told: tuple[str, ...] = ()
+        if self._source is not None:
+            self._take(self._source.read())
+
+    def find(self, pod: RuntimePod) -> Pod | None:
+        """Return what is known of a pod."""
+        return self._pods.find(pod)
+
+    async def ask(self) -> None:
+        """Ask again and again, in another thread."""
+        while self._source is not None:
+            await asyncio.sleep(_ASK_EVERY)
+            self._take(await asyncio.to_thread(self._source.read))
+
+    def _take(self, reading: Reading) -> None:
+        self._pods = reading.pods
+        if reading.problems != self._told:
+            self._told = reading.problems
+            for problem in reading.problems:
+                self._bus.tell(PodsNotRead(problem))

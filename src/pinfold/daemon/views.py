@@ -1,0 +1,169 @@
+"""What others see of a daemon, put together: journal, counters, the read-only API over TCP, PodResources."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.events.about import Audience
+from pinfold.core.events.daemon import HistoryLost, Warned
+from pinfold.daemon.listeners import bind_unix
+from pinfold.errors import ConfigError, Problem
+from pinfold.node.journal.files import DIRECTORY, Archive
+from pinfold.node.journal.journal import Journal
+from pinfold.serve.api import API
+from pinfold.serve.http.gate import LOOPBACK, HTTPGate
+from pinfold.serve.http.limits import REMOTE
+from pinfold.serve.http.server import HTTPServer
+from pinfold.serve.metrics.counters import Counters
+from pinfold.serve.metrics.metrics import Metrics
+from pinfold.serve.page import Page
+from pinfold.settings.addresses import Address
+from pinfold.settings.table import RuntimeName
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pinfold.core.admission import Admitter
+    from pinfold.daemon.parts import Basis
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.serve.api import Views
+    from pinfold.settings import settings
+    from pinfold.settings.settings import Settings
+
+    Report = Callable[[str, Exception], None]
+
+
+_SYNC_AFTER: Final = 1.0
+
+
+class Record(NamedTuple):
+    """Where what happens is kept and counted."""
+
+    archive: Archive
+    counters: Counters
+
+    def drops(self) -> int:
+        """Return how many entries the journal could not keep since the start."""
+        return self.archive.lost if isinstance(self.archive, Journal) else 0
+
+    def close(self) -> None:
+        """Keep no more."""
+        if isinstance(self.archive, Journal):
+            self.archive.close()
+
+    async def sync(self, bus: Bus) -> None:
+        """Have the disk keep what happened, a second later at most, for ever; nothing waits for it."""
+        while isinstance(self.archive, Journal):
+            await bus.news()
+            await asyncio.sleep(_SYNC_AFTER)
+            await asyncio.to_thread(self.archive.sync)
+
+
+def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> Record:
+    """Return the journal and the counters, which from now on hear of everything."""
+    counters = Counters(admitter, now=time.perf_counter(), links=links(chosen))
+    archive: Archive = Archive(chosen.state_dir / DIRECTORY)
+    if chosen.views.journal_bytes:
+        journal = Journal(
+            chosen.state_dir / DIRECTORY,
+            clock=time.time,
+            tell=lambda why: bus.tell(HistoryLost(why)),
+            max_bytes=chosen.views.journal_bytes,
+            max_age=chosen.views.journal_seconds,
+        )
+        bus.number = journal.last
+        bus.keep(journal.append, Audience.JOURNAL)
+        archive = journal
+    bus.subscribe(counters.hear)
+    return Record(archive, counters)
+
+
+class Opened(NamedTuple):
+    """What is served, where, and how to end that."""
+
+    pages: Address | None
+    """Where the page is."""
+    ends: tuple[Callable[[], Awaitable[None]], ...]
+
+    async def close(self) -> None:
+        """Serve no more."""
+        for end in self.ends:
+            await end()
+
+
+async def open_views(basis: Basis, views: Views, record: Record, report: Report) -> Opened:
+    """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
+    ends: list[Callable[[], Awaitable[None]]] = []
+    pages = None
+    listener = _listener(basis)
+    if listener is not None:
+        metrics = Metrics(views.look, record.counters, prefix=basis.chosen.views.metrics_prefix)
+        host, port = listener.getsockname()[:2]
+        pages = Address(host, port)
+        gate = _gate(basis.chosen.views, pages)
+        server = HTTPServer(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
+        await server.start(listener)
+        ends.append(server.close)
+    if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
+        ends.append(await _open_pod_resources(basis, views, report))
+    return Opened(pages, tuple(ends))
+
+
+def _gate(views: settings.Views, pages: Address) -> HTTPGate:
+    """Return a gate that knows the address as it was given and as it is, and whatever else may be asked for."""
+    hosts = LOOPBACK | {pages.name} | views.hosts
+    if views.listen is not None:
+        hosts |= {views.listen.name}
+    if pages.is_loopback:
+        return HTTPGate(hosts)
+    return HTTPGate(hosts | {socket.gethostname().lower()}, addresses=True)
+
+
+def _listener(basis: Basis) -> socket.socket | None:
+    views = basis.chosen.views
+    if views.listen is None:
+        return None
+    family = socket.AF_INET6 if ":" in views.listen.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(views.listen)
+    except (OSError, UnicodeError) as error:
+        listener.close()
+        why = getattr(error, "strerror", None) or str(error)
+        if views.listen_is_default and getattr(error, "errno", 0) == errno.EADDRINUSE:
+            basis.bus.tell(Warned(f"no page and no metrics: {views.listen}: {why}"))
+            return None
+        raise ConfigError(Problem(f"--listen {views.listen}: {why}", "name another address, or none")) from error
+    listener.listen()
+    return listener
+
+
+def links(chosen: Settings) -> frozenset[str]:
+    """Return in which states of the connection a runtime can be reached: over NRI when it has told what runs.
+
+    One that starts us itself may tell nothing of that (containerd 1.7 does not).
+    """
+    if chosen.runtime is not RuntimeName.NRI:
+        return frozenset({"connected"})
+    return frozenset({"synchronized", "registered"} if "NRI_PLUGIN_SOCKET" in os.environ else {"synchronized"})
+
+
+async def _open_pod_resources(basis: Basis, views: Views, report: Report) -> Callable[[], Awaitable[None]]:
+    from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.serve.podresources import PodResources, limited  # noqa: PLC0415
+
+    bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
+    server = GRPCServer(limited(PodResources(views.look).methods), report=report)
+    await server.start(bound.listener)
+
+    async def end() -> None:
+        await server.close()
+        bound.remove()
+
+    return end

@@ -1,0 +1,1 @@
+"""Fleet files: types of nodes and workloads. No I/O."""

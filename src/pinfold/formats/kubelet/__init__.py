@@ -1,0 +1,1 @@
+"""The kubelet's own files: its configuration and flags, and the checkpoint with its checksums. No I/O."""

@@ -1,0 +1,268 @@
+"""A KubeletConfiguration file → KubeletConfig.
+
+Reads what is about CPUs and leaves a kubelet's other fields alone. Knows nothing of the machine: whether the reserved
+CPUs are there, and the options fit each other, is for `Config.build` to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pinfold.core.admission import Scope
+from pinfold.core.config import POLICIES, Config
+from pinfold.core.policies.options import OPTION_GATES, POD_LEVEL, RESIZE
+from pinfold.core.topologymanager.options import TopologyPolicy
+from pinfold.errors import ParseError
+from pinfold.formats.documents import Document, Number, parse_documents
+from pinfold.formats.fields import Field, Problems, shown
+from pinfold.formats.kubelet.flags import (
+    check_gate,
+    check_option,
+    check_reservable,
+    check_topology_option,
+    parse_amount,
+    parse_cfs_period,
+    parse_choice,
+    parse_cpus,
+    parse_duration,
+    parse_key_values,
+    parse_nanoseconds,
+    parse_reconcile_period,
+    reservation,
+    spell_out_gates,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pinfold.core.pods.quantity import Quantity
+    from pinfold.errors import Problem
+
+__all__ = ["KubeletConfig", "parse_duration", "parse_key_values", "parse_kubelet_config"]
+
+KIND: Final = "KubeletConfiguration"
+VERSION: Final = "kubelet.config.k8s.io/v1beta1"
+RECONCILE_PERIOD: Final = 10.0
+CFS_PERIOD: Final = 100_000
+FIELDS: Final = (
+    "cpuManagerPolicy",
+    "cpuManagerPolicyOptions",
+    "cpuManagerReconcilePeriod",
+    "reservedSystemCPUs",
+    "kubeReserved",
+    "systemReserved",
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    "topologyManagerPolicyOptions",
+    "cpuCFSQuota",
+    "cpuCFSQuotaPeriod",
+    "featureGates",
+)
+GATES: Final = tuple(gate.name for gate in (*OPTION_GATES.values(), POD_LEVEL, RESIZE))
+# Names that a kubelet knows, that are none of ours, and that could be mistaken for one of ours misspelt.
+_OTHER_FIELDS: Final = ("systemReservedCgroup", "kubeReservedCgroup", "draManagerReconcilePeriod")
+_OTHER_GATES: Final = (
+    "CPUManagerPolicyOptions",
+    "InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingExclusiveMemory",
+    "PodLevelResources",
+)
+_ALIKE: Final = 0.8
+_MOST_NAMES: Final = 1000
+_LONGEST_NAME: Final = 64
+_DURATION: Final = 'a duration such as "10s", "1m30s" or "500ms"'
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfig:
+    """What a kubelet is told about CPUs; where nothing is said, the kubelet's defaults."""
+
+    config: Config = field(default_factory=Config)
+    reconcile_period: float = RECONCILE_PERIOD
+    """In seconds."""
+    cfs_quota: bool = True
+    cfs_period: int = CFS_PERIOD
+    """In microseconds."""
+    kube_reserved: Quantity | None = None
+    system_reserved: Quantity | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """As they were written; in `config` AllAlpha and AllBeta are spelled out."""
+    said: frozenset[str] = frozenset()
+    """The fields that the file sets."""
+    warnings: tuple[str, ...] = ()
+
+
+def parse_kubelet_config(text: str, *, source: str = "") -> KubeletConfig:
+    r"""Return what the KubeletConfiguration in *text*, YAML or JSON, says; *source* names the file in errors.
+
+    >>> head = f"kind: {KIND}\napiVersion: {VERSION}\n"
+    >>> parse_kubelet_config(head + "cpuManagerPolicy: static\nkubeReserved: {cpu: 500m}").config.reserved.count
+    1
+    >>> parse_kubelet_config(head + "cpuManagerReconcilePeriod: 10", source="kubelet.yaml")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    pinfold.formats.fields.DocumentError: kubelet.yaml: cpuManagerReconcilePeriod: 10 where a duration such as "10s"...
+    """
+    problems = Problems()
+    root = _find_root(text, source, problems)
+    _check_is(root, "kind", KIND)
+    _check_is(root, "apiVersion", VERSION)
+    problems.check()
+    found = _read(root)
+    problems.check()
+    return found
+
+
+def _find_root(text: str, source: str, problems: Problems) -> Field:
+    """Return the one KubeletConfiguration in *text*; other kinds may stand beside it, as in a file for kubeadm."""
+    documents = [document for document in parse_documents(text, source=source) if document.value is not None]
+    ours = [document for document in documents if _kind(document) == KIND]
+    if len(documents) > 1 and len(ours) != 1:
+        raise ParseError(f"{len(ours)} documents of kind {KIND}; one is expected", where=source)
+    number, value = (ours or documents or [Document(1, None)])[0]
+    place = f"document {number}" if len(documents) > 1 else ""
+    root = Field(value, problems, ": ".join(filter(None, (source, place))))
+    if not isinstance(value, dict):
+        root.expected(f"a {KIND}")
+        problems.check()
+    return root
+
+
+def _kind(document: Document) -> object:
+    return document.value.get("kind") if isinstance(document.value, dict) else None
+
+
+def _check_is(root: Field, key: str, expected: str) -> None:
+    if root.child(key).value != expected:
+        root.child(key).expected(expected)
+
+
+def _read(root: Field) -> KubeletConfig:
+    kube, system = _read_reserved(root, "kubeReserved"), _read_reserved(root, "systemReserved")
+    gates = _read_gates(root)
+    return KubeletConfig(
+        config=Config(
+            policy=_read_choice(root.child("cpuManagerPolicy"), POLICIES, "none"),
+            options=_read_options(root.mapping("cpuManagerPolicyOptions"), check_option),
+            reserved=reservation(_read_text(root.child("reservedSystemCPUs"), parse_cpus, None), kube, system),
+            topology_policy=_read_choice(root.child("topologyManagerPolicy"), TopologyPolicy, "none"),
+            topology_options=_read_options(root.mapping("topologyManagerPolicyOptions"), check_topology_option),
+            topology_scope=_read_choice(root.child("topologyManagerScope"), Scope, "container"),
+            gates=spell_out_gates(gates),
+        ),
+        reconcile_period=_read_duration(root.child("cpuManagerReconcilePeriod"), _period, RECONCILE_PERIOD),
+        cfs_quota=_read_bool(root.child("cpuCFSQuota"), default=True),
+        cfs_period=_read_duration(root.child("cpuCFSQuotaPeriod"), parse_cfs_period, CFS_PERIOD),
+        kube_reserved=kube,
+        system_reserved=system,
+        gates=gates,
+        said=frozenset(name for name in FIELDS if root.child(name).value is not None),
+        warnings=(*_misspelt(root, FIELDS, _OTHER_FIELDS), *_misspelt(root.child("featureGates"), GATES, _OTHER_GATES)),
+    )
+
+
+def _read_choice(field: Field, allowed: Iterable[str], default: str) -> str:
+    if field.value is None or field.value == "":
+        return default
+    names = [str(name) for name in allowed]
+    if not isinstance(field.value, str):
+        field.refuse(f"{shown(field.value)} is unknown; allowed: {', '.join(names)}")
+        return default
+    return _parse(field, lambda text: parse_choice(text, names), default)
+
+
+def _read_duration(field: Field, parse: Callable[[str], _Value], default: _Value) -> _Value:
+    if field.value is None:
+        return default
+    if not isinstance(field.value, str):
+        field.expected(_DURATION)
+        return default
+    return _parse(field, parse, default)
+
+
+def _period(text: str) -> float:
+    """Return the reconcile period; a kubelet takes 0 in its file for not said."""
+    return parse_reconcile_period(text) if parse_nanoseconds(text) else RECONCILE_PERIOD
+
+
+def _read_bool(field: Field, *, default: bool) -> bool:
+    if isinstance(field.value, bool):
+        return field.value
+    if field.value is not None:
+        field.expected("true or false without quotes")
+    return default
+
+
+def _read_options(mapping: Field, check: Callable[[str, str], list[Problem]]) -> dict[str, str]:
+    options = {}
+    for name in mapping.names:
+        field = mapping.child(name)
+        options[name] = text = _as_text(field)
+        for problem in check(name, text) if isinstance(field.value, str) else ():
+            field.refuse(str(problem))
+    return options
+
+
+def _read_reserved(root: Field, key: str) -> Quantity | None:
+    mapping = root.mapping(key)
+    for name in mapping.names:
+        _check_name(mapping.child(name), check_reservable)
+    return _read_text(mapping.child("cpu"), parse_amount, None)
+
+
+def _read_gates(root: Field) -> dict[str, bool]:
+    mapping = root.mapping("featureGates")
+    for name in mapping.names:
+        _check_name(mapping.child(name), check_gate)
+        if mapping.child(name).value is None:
+            mapping.child(name).expected("true or false without quotes")
+    return {name: _read_bool(mapping.child(name), default=False) for name in mapping.names}
+
+
+def _check_name(field: Field, check: Callable[[str], object]) -> None:
+    try:
+        check(str(field.key))
+    except ParseError as error:
+        field.refuse(str(error))
+
+
+def _read_text(field: Field, parse: Callable[[str], _Value], default: _Value) -> _Value:
+    if field.value is None:
+        return default
+    _as_text(field)
+    return _parse(field, parse, default) if isinstance(field.value, str) else default
+
+
+def _as_text(field: Field) -> str:
+    """Return the text of *field*; a kubelet, unlike YAML, tells 1 from "1" and true from "true"."""
+    if not isinstance(field.value, Number | bool):
+        return field.as_text()
+    written = shown(field.value)
+    field.refuse(f'{written} is not text, and a kubelet takes nothing else here; write it in quotes: "{written}"')
+    return ""
+
+
+def _parse(field: Field, parse: Callable[[str], _Value], default: _Value) -> _Value:
+    try:
+        return parse(str(field.value))
+    except ParseError as error:
+        field.refuse(str(error))
+        return default
+
+
+def _misspelt(mapping: Field, ours: Sequence[str], others: Sequence[str]) -> Iterator[str]:
+    """Return a warning for each name in *mapping* that looks like one of ours, but is not."""
+    known = {_plain(name): name for name in (*ours, *others)}
+    names = [name for name in mapping.names[:_MOST_NAMES] if len(name) <= _LONGEST_NAME]
+    for name in names:
+        close = get_close_matches(_plain(name), known, n=1, cutoff=_ALIKE)
+        meant = known[close[0]] if close else name
+        if meant != name and meant in ours:
+            yield f"{mapping.child(name).where}: unknown and ignored; was {meant} meant?"
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()

@@ -1,0 +1,211 @@
+"""What `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE` prints ↔ Topology.
+
+Knows both ways in which lscpu writes caches: one column each, after an empty one (older), or all in a column such as
+0:0:0:0 (newer). What lscpu does not tell is left out: isolated CPUs, distances, NUMA nodes without CPUs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.machine.cpuset import MAX_CPU
+from pinfold.core.machine.topology import Facts, Topology
+from pinfold.errors import ParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TypeVar
+
+    _Key = TypeVar("_Key", int, tuple[int | None, int])
+
+_MAX_TEXT: Final = 1 << 23
+_MAX_ID: Final = 2**31 - 1
+_COLUMNS: Final = ("cpu", "core", "socket", "node")
+# Without its header the default output of lscpu can still be told by the number of cells.
+_CACHE_COLUMNS: Final = (*_COLUMNS, "", "l1d", "l1i", "l2", "l3")
+_CACHE_LIST: Final = (*_COLUMNS, "l1d:l1i:l2:l3")
+# Levels 1 and 2 belong to cores; a cache of instructions alone says nothing of where data is near.
+_CACHE: Final = re.compile(r"l[1-9]")
+_UNCORE: Final = re.compile(r"l([3-9])d?")
+_UNKNOWN: Final = ("", "-")
+
+
+class _Row(NamedTuple):
+    cpu: int
+    core: int | None
+    socket: int | None
+    node: int | None
+    uncore: int | None
+    online: bool | None
+
+
+def parse_lscpu(text: str) -> Topology:
+    r"""Return the machine that lscpu describes.
+
+    CPUs that are offline are known by their Online column, or, without it, by having no core where others have one.
+
+    >>> machine = parse_lscpu("# CPU,Core,Socket,Node,L1d:L1i:L2:L3\n0,0,0,0,0:0:0:8\n1,0,0,0,0:0:0:8\n")
+    >>> machine.cpus[1]
+    CPUInfo(cpu=1, core=0, socket=0, numa=0, uncore=8)
+    >>> parse_lscpu("0,0,0,0\n0,1,0,0\n")
+    Traceback (most recent call last):
+    pinfold.errors.ParseError: line 2: CPU 0 is listed twice at column 1 of "0,1,0,0"
+    """
+    if len(text) > _MAX_TEXT:
+        raise ParseError(f"lscpu output of {len(text):,} characters; {_MAX_TEXT:,} are allowed")
+    rows = _rows(text)
+    if not rows:
+        raise ParseError("no CPUs found; expected what lscpu -p=CPU,CORE,SOCKET,NODE,CACHE prints")
+    offline = _offline(rows)
+    online = [row for row in rows if row.cpu not in offline]
+    if not online:
+        raise ParseError("every CPU is offline")
+    return Topology.from_groups(
+        Facts(
+            online=sum(1 << row.cpu for row in online),
+            # -y prints core numbers that start again in every socket, so the socket is part of a core's name.
+            cores=list(_masks(((row.socket, row.core), row.cpu) for row in online if row.core is not None).values()),
+            sockets=_masks((row.socket, row.cpu) for row in online if row.socket is not None),
+            numa_nodes=_masks((row.node, row.cpu) for row in online if row.node is not None),
+            uncore_caches=_masks((row.uncore, row.cpu) for row in online if row.uncore is not None),
+            offline=sum(1 << cpu for cpu in offline),
+        )
+    )
+
+
+def format_lscpu(topology: Topology) -> str:
+    """Return the machine as lscpu would print it, with the uncore cache as L3; sockets keep their real ids.
+
+    >>> from pinfold.core.machine.presets import preset
+    >>> print(format_lscpu(preset("cores:2,threads:2")), end="")
+    # CPU,Core,Socket,Node,,L3
+    0,0,0,0,,0
+    1,1,0,0,,0
+    2,0,0,0,,0
+    3,1,0,0,,0
+    """
+    header, tail = "# CPU,Core,Socket,Node", ""
+    caches = any(row.uncore is not None for row in topology.cpus)
+    if caches:
+        header += ",,L3"
+    with_core = sum(row.core is not None for row in topology.cpus)
+    if 0 < with_core < len(topology.cpus):  # a reader would take those without a core for offline
+        header, tail = f"{header},Online", ",Y"
+    numbers = {core: i for i, core in enumerate(sorted({row.core for row in topology.cpus if row.core is not None}))}
+    lines = [header]
+    for row in topology.cpus:
+        core = None if row.core is None else numbers[row.core]
+        cells = [row.cpu, core, row.socket, row.numa, *((None, row.uncore) if caches else ())]
+        lines.append(",".join("" if cell is None else str(cell) for cell in cells) + tail)
+    return "\n".join(lines) + "\n"
+
+
+class _Header(NamedTuple):
+    """Names of the columns, lower-cased ("" does not matter); how many caches, and where they end; the uncore cache."""
+
+    names: Sequence[str]
+    caches: int
+    end: int
+    uncore: str
+
+    def cells(self, line: str, where: str) -> dict[str, tuple[str, int]]:
+        """Return the cells of a row by column name, each with its place in the line."""
+        placed = list(_split(line, ",", 0))
+        missing = len(self.names) - len(placed)
+        if 0 < missing < self.caches:
+            # lscpu leaves out caches that a CPU does not have; of an offline CPU, all but one empty cell.
+            placed[self.end - missing : self.end - missing] = [("", 0)] * missing
+        if len(placed) != len(self.names):
+            raise ParseError(f"expected {len(self.names)} cells, found {len(placed)}", text=line, where=where)
+        found: dict[str, tuple[str, int]] = {}
+        for name, (cell, at) in zip(self.names, placed, strict=True):
+            parts = _split(cell, ":", at) if ":" in name else [(cell, at)]
+            found.update(zip(name.split(":"), parts, strict=False))
+        return found
+
+
+def _header(names: Sequence[str]) -> _Header:
+    caches = [i for i, name in enumerate(names) if _CACHE.match(name)]
+    uncore = [name for column in names for name in column.split(":") if _UNCORE.fullmatch(name)]
+    return _Header(names, len(caches), max(caches, default=-1) + 1, min(uncore, default=""))
+
+
+def _rows(text: str) -> list[_Row]:
+    header: _Header | None = None
+    rows: list[_Row] = []
+    seen: set[int] = set()
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        where = f"line {number}"
+        if line.startswith("#"):
+            header = _parse_header(line) or header
+        elif line:
+            header = header or _guess_header(line)
+            row = _parse_row(header, line, where)
+            if row.cpu in seen:
+                raise ParseError(f"CPU {row.cpu} is listed twice", text=line, where=where)
+            seen.add(row.cpu)
+            rows.append(row)
+    return rows
+
+
+def _parse_header(line: str) -> _Header | None:
+    """Return the columns if the comment names them; the first comments are prose, in the user's language."""
+    names = [name.strip().lower() for name in line.lstrip("#").split(",")]
+    return _header(names) if "cpu" in names else None
+
+
+def _guess_header(line: str) -> _Header:
+    cells = line.split(",")
+    if len(cells) == len(_CACHE_COLUMNS) and not cells[len(_COLUMNS)]:
+        return _header(_CACHE_COLUMNS)
+    if len(cells) == len(_CACHE_LIST) and cells[-1].count(":") == _CACHE_LIST[-1].count(":"):
+        return _header(_CACHE_LIST)
+    return _header([*_COLUMNS, *[""] * (len(cells) - len(_COLUMNS))])
+
+
+def _parse_row(header: _Header, line: str, where: str) -> _Row:
+    cells = header.cells(line, where)
+
+    def number(name: str, highest: int = _MAX_ID) -> int | None:
+        cell, at = cells.get(name, ("", 0))
+        if cell in _UNKNOWN:
+            return None
+        if not (cell.isascii() and cell.isdigit()) or len(cell) > len(str(highest)) or int(cell) > highest:
+            raise ParseError(f"expected a number from 0 to {highest}", text=line, at=at, where=where)
+        return int(cell)
+
+    cpu = number("cpu", MAX_CPU)
+    if cpu is None:
+        raise ParseError("a row without a CPU", text=line, where=where)
+    uncore = number(header.uncore) if header.uncore else None
+    said = cells.get("online", ("", 0))[0].lower()
+    online = None if said in _UNKNOWN else said not in {"n", "no"}
+    return _Row(cpu, number("core"), number("socket"), number("node"), uncore, online)
+
+
+def _offline(rows: Sequence[_Row]) -> set[int]:
+    some_have_cores = any(row.core is not None for row in rows)
+
+    def is_offline(row: _Row) -> bool:
+        if row.online is not None:
+            return not row.online
+        # lscpu can know the socket of an offline CPU, but nothing inside it.
+        return some_have_cores and row.core is row.node is row.uncore is None
+
+    return {row.cpu for row in rows if is_offline(row)}
+
+
+def _masks(pairs: Iterator[tuple[_Key, int]]) -> dict[_Key, int]:
+    masks: dict[_Key, int] = {}
+    for key, cpu in pairs:
+        masks[key] = masks.get(key, 0) | 1 << cpu
+    return masks
+
+
+def _split(text: str, separator: str, at: int) -> Iterator[tuple[str, int]]:
+    """Yield the parts of *text*, stripped, each with its place if *text* stands at *at*."""
+    for part in text.split(separator):
+        yield part.strip(), at
+        at += len(part) + len(separator)

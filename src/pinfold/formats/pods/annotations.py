@@ -1,0 +1,134 @@
+"""What a pod says about its CPUs in annotations under `pinfold.dev/`.
+
+| annotation | value | says |
+|---|---|---|
+| `pinfold.dev/cpus.CONTAINER` | a whole number, or `shared` | so many exclusive CPUs, or never any |
+| `pinfold.dev/exclude` | `true`, `false` | leave the pod alone |
+| `pinfold.dev/local-memory` | `true`, `false` | exclusive containers have memory of the nodes of their CPUs |
+| `pinfold.dev/movable` | `true`, `false` | whether its exclusive CPUs may change while it runs (default true) |
+| `pinfold.dev/init.CONTAINER` | `true`, `false` | the container is an init container |
+| `pinfold.dev/sidecar.CONTAINER` | `true`, `false` | it is an init container that keeps running |
+
+Whether a pod may have what it asks for is checked by whoever knows the pod.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.machine.cpuset import MAX_CPU
+from pinfold.errors import excerpt
+from pinfold.formats.fields import Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PREFIX: Final = "pinfold.dev/"
+SHARED: Final = 0
+"""The number of exclusive CPUs of a container that never has any."""
+
+_CONTAINER_FORM: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_NUMBER_FORM: Final = re.compile(r"[1-9][0-9]{0,6}")
+_SWITCHES: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a pod wants to be different from what its resources say."""
+
+    cpus: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Exclusive CPUs by container; SHARED: never any."""
+    exclude: bool = False
+    movable: bool = True
+    local_memory: bool = False
+    init: frozenset[str] = frozenset()
+    sidecars: frozenset[str] = frozenset()
+
+
+NO_OVERRIDES: Final = Overrides()
+
+
+def parse_annotations(annotations: Mapping[str, str], *, source: str = "") -> Overrides:
+    """Return what the annotations of a pod ask for; *source* names the pod in errors. Those of others are left alone.
+
+    >>> asked = parse_annotations({"pinfold.dev/cpus.app": "2", "pinfold.dev/cpus.log": "shared", "team": "a"})
+    >>> asked.cpus["app"], asked.cpus["log"] == SHARED, asked.movable
+    (2, True, True)
+    >>> parse_annotations({"pinfold.dev/movable": "no"}, source="pod web")
+    Traceback (most recent call last):
+    pinfold.formats.fields.DocumentError: pod web: annotation "pinfold.dev/movable": "no" is neither true nor false
+    """
+    ours = {key.removeprefix(PREFIX): key for key in sorted(annotations) if key.startswith(PREFIX)}
+    if not ours:
+        return NO_OVERRIDES
+    reader = _Reader(source)
+    for name, key in ours.items():
+        reader.read(name, key, annotations[key])
+    reader.problems.check()
+    chosen = {kind: frozenset(names) for kind, names in reader.marked.items()}
+    return Overrides(reader.cpus, **reader.switches, init=chosen["init"], sidecars=chosen["sidecar"])
+
+
+class _Reader:
+    """Collects what the annotations of one pod say, and what is wrong with them."""
+
+    def __init__(self, source: str) -> None:
+        self.problems = Problems()
+        self.cpus: dict[str, int] = {}
+        self.switches: dict[str, bool] = {}
+        self.marked: dict[str, set[str]] = {"init": set(), "sidecar": set()}
+        self._source = source
+
+    def read(self, name: str, key: str, value: str) -> None:
+        kind, dot, container = name.partition(".")
+        if not dot and kind in _ALONE:
+            self.switches[kind.replace("-", "_")] = self.switch(key, value)
+        elif name in _FOR_THE_RUNTIME:
+            self.switch(key, value)
+        elif dot and kind in _BY_CONTAINER:
+            if _CONTAINER_FORM.fullmatch(container):
+                _BY_CONTAINER[kind](self, container, key, value)
+            else:
+                self.refuse(key, f"{excerpt(container)} is no name of a container")
+        else:
+            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER)]
+            self.refuse(key, f"unknown; these are known under {PREFIX}: {', '.join(every)}")
+
+    def read_cpus(self, container: str, key: str, value: str) -> None:
+        if value == "shared":
+            self.cpus[container] = SHARED
+        elif _NUMBER_FORM.fullmatch(value) and int(value) <= MAX_CPU + 1:
+            self.cpus[container] = int(value)
+        else:
+            self.refuse(key, f"{excerpt(value)} is neither a whole number from 1 to {MAX_CPU + 1} nor shared")
+
+    def read_init(self, container: str, key: str, value: str) -> None:
+        self.mark("init", container, key, value)
+
+    def read_sidecar(self, container: str, key: str, value: str) -> None:
+        self.mark("sidecar", container, key, value)
+
+    def mark(self, kind: str, container: str, key: str, value: str) -> None:
+        if self.switch(key, value):
+            self.marked[kind].add(container)
+
+    def switch(self, key: str, value: str) -> bool:
+        if value not in _SWITCHES:
+            self.refuse(key, f"{excerpt(value)} is neither true nor false")
+        return _SWITCHES.get(value, False)
+
+    def refuse(self, key: str, problem: str) -> None:
+        where = f"annotation {excerpt(key)}"
+        self.problems.add(problem, f"{self._source}: {where}" if self._source else where)
+
+
+_ALONE: Final = ("exclude", "local-memory", "movable")
+_FOR_THE_RUNTIME: Final = ("tolerate-missing",)
+"""What pods tell a container runtime that insists on this plugin; nothing to us."""
+_BY_CONTAINER: Final[Mapping[str, Callable[[_Reader, str, str, str], None]]] = {
+    "cpus": _Reader.read_cpus,
+    "init": _Reader.read_init,
+    "sidecar": _Reader.read_sidecar,
+}

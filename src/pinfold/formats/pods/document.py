@@ -1,0 +1,62 @@
+"""A Pod as the Kubernetes document that `podyaml` reads back: how pods are kept on disk and sent over the socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pinfold.core.pods.pod import Amounts, Container, Pod, Resources
+
+
+def pod_document(pod: Pod) -> dict[str, object]:
+    """Return the pod as a JSON-ready Kubernetes document.
+
+    >>> from pinfold.core.pods.pod import Container, Pod, PodUID
+    >>> pod_document(Pod(PodUID("1"), "web", containers=(Container("app", command=("sleep", "1")),)))["spec"]
+    {'restartPolicy': 'Always', 'containers': [{'name': 'app', 'command': ['sleep', '1']}]}
+    """
+    metadata: dict[str, object] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    if pod.annotations:
+        metadata["annotations"] = dict(pod.annotations)
+    if pod.labels:
+        metadata["labels"] = dict(pod.labels)
+    spec: dict[str, object] = {"restartPolicy": pod.restart_policy}
+    if pod.init:
+        spec["initContainers"] = [_container(container) for container in pod.init]
+    spec["containers"] = [_container(container) for container in pod.containers]
+    if overhead := _amounts(pod.overhead):
+        spec["overhead"] = overhead
+    if pod.resources is not None:
+        spec["resources"] = _resources(pod.resources)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _container(container: Container) -> dict[str, object]:
+    document: dict[str, object] = {"name": container.name}
+    if container.resources.is_set:
+        document["resources"] = _resources(container.resources)
+    if container.sidecar:
+        document["restartPolicy"] = "Always"
+    if container.command:
+        document["command"] = list(container.command)
+    if container.args:
+        document["args"] = list(container.args)
+    if container.env:
+        document["env"] = [{"name": name, "value": value} for name, value in container.env]
+    if container.working_dir:
+        document["workingDir"] = container.working_dir
+    return document
+
+
+def _resources(resources: Resources) -> dict[str, object]:
+    both = {"requests": _amounts(resources.requests), "limits": _amounts(resources.limits)}
+    return {name: amounts for name, amounts in both.items() if amounts}
+
+
+def _amounts(amounts: Amounts) -> dict[str, str]:
+    document = {}
+    if amounts.cpu is not None:
+        document["cpu"] = f"{amounts.cpu}m"
+    if amounts.memory is not None:
+        document["memory"] = str(amounts.memory)
+    return document

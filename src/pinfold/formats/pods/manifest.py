@@ -1,0 +1,104 @@
+"""Pods from Kubernetes YAML or JSON: each pod by itself, with a UID, also those of a workload with a pod template.
+
+Which objects make pods and how many is known by `podobjects`; what is in a pod is read by `podspec`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final, NamedTuple
+from uuid import UUID, uuid5
+
+from pinfold.core.pods.pod import Pod, PodUID
+from pinfold.errors import excerpt
+from pinfold.formats.fields import Field
+from pinfold.formats.pods.objects import POD, PodKind, PodObject, PodObjects, read_template
+from pinfold.formats.pods.spec import read_pod
+
+MAX_PODS: Final = 10_000
+
+_UID_FORM: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_UID_SPACE: Final = UUID("5f0a5f3c-3b8e-5d43-9a52-70696e666f6c")
+_Owner = tuple[str, str, str]  # kind, namespace, name
+
+
+class PodDocuments(NamedTuple):
+    """The pods of a text, in order, and a note on each object that was left out."""
+
+    pods: tuple[Pod, ...]
+    ignored: tuple[str, ...]
+
+
+def parse_pods(text: str, *, source: str = "") -> PodDocuments:
+    """Return the pods written in *text*; *source* names the file in errors.
+
+    A workload gives as many pods as it has replicas, named NAME-0, NAME-1 and so on.
+
+    >>> web = "{kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, resources: {limits: {cpu: %s}}}]}}"
+    >>> parse_pods(web % "500m").pods[0].containers[0].resources.requests.cpu
+    500
+    >>> parse_pods(web % "-1", source="pods.yaml")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    pinfold.formats.fields.DocumentError: pods.yaml: document 1: spec.containers[0].resources.limits.cpu: "-1" is neg...
+    """
+    reader = _Reader()
+    for found in reader.objects.read(text, source):
+        reader.read(found)
+    reader.objects.problems.check()
+    return PodDocuments(tuple(reader.pods), tuple(reader.objects.ignored))
+
+
+class _Reader:
+    """Collects the pods of the objects of one text."""
+
+    def __init__(self) -> None:
+        self.objects = PodObjects()
+        self.pods: list[Pod] = []
+        self.owners: dict[PodUID, _Owner] = {}
+
+    def read(self, found: PodObject) -> None:
+        row = found.pod_kind()
+        if row is None:
+            self.objects.ignore(found, "is no kind with pods")
+        elif row is not POD:
+            self.read_workload(found, row)
+        elif phase := found.phase_at_end():
+            self.objects.ignore(found, f"has ended ({phase})")
+        else:
+            self.read_pod(found)
+
+    def read_pod(self, found: PodObject) -> None:
+        name, namespace = self.objects.read_names(found)
+        self.check_room(1, found.field)
+        uid = found.field.mapping("metadata").child("uid")
+        if uid.value is None:
+            uid.value = str(uuid5(_UID_SPACE, f"{namespace}/{name}"))
+        elif not _UID_FORM.fullmatch(uid.as_text("a UID")) and isinstance(uid.value, str):
+            uid.refuse(f'{excerpt(uid.value)} is no UID; at most 128 letters, digits, "-", "." and "_"')
+        self.add(read_pod(found.field, name, namespace), uid, (found.kind, namespace, name))
+
+    def read_workload(self, found: PodObject, row: PodKind) -> None:
+        name, namespace = self.objects.read_names(found)
+        template = read_template(found.field, row)
+        if template is None:
+            return
+        self.check_room(template.replicas, template.counted)
+        pod = template.read(name, namespace)
+        for index in range(template.replicas):
+            made = str(uuid5(_UID_SPACE, f"{found.kind}/{namespace}/{name}-{index}"))
+            uid = Field(made, self.objects.problems, "uid", found.field)
+            self.add(replace(pod, name=f"{name}-{index}"), uid, (found.kind, namespace, name))
+
+    def add(self, pod: Pod, field: Field, owner: _Owner) -> None:
+        """Add *pod* of the object *owner* with the UID at *field*, which no other object may have."""
+        uid = PodUID(str(field.value))
+        if self.owners.setdefault(uid, owner) != owner:
+            field.refuse(f"{excerpt(uid)} is the UID of two pods")
+        self.pods.append(replace(pod, uid=uid))
+
+    def check_room(self, count: int, field: Field) -> None:
+        """Stop at once when *count* more pods are too many."""
+        if len(self.pods) + count > MAX_PODS:
+            field.refuse(f"more than {MAX_PODS:,} pods in all; split the text or ask for fewer")
+            self.objects.problems.check()

@@ -1,0 +1,141 @@
+"""The objects of a text of Kubernetes YAML or JSON that make pods: lists opened, names, templates, how many.
+
+Knows which kinds make pods, and what is wrong with an object as such. What is in a pod is read by `podspec`; what
+becomes of the objects is for `podyaml`, which makes each pod, and `fleetpods`, which keeps them together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.errors import excerpt
+from pinfold.formats.documents import parse_documents
+from pinfold.formats.fields import Field, Problems, bare
+from pinfold.formats.pods.spec import read_label, read_pod, read_subdomain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pinfold.core.pods.pod import Pod
+
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class PodKind(NamedTuple):
+    """A kind that makes pods: its API groups, the way to its template, the field beside it that says how many."""
+
+    groups: tuple[str, ...]
+    way: tuple[str, ...] = ("spec",)
+    number: str = "replicas"
+
+
+POD: Final = PodKind(("",), (), "")
+_KINDS: Final = {
+    "Pod": POD,
+    "Deployment": PodKind(("apps", "extensions")),
+    "StatefulSet": PodKind(("apps",)),
+    "ReplicaSet": PodKind(("apps", "extensions")),
+    "ReplicationController": PodKind(("",)),
+    "DaemonSet": PodKind(("apps", "extensions"), number=""),
+    "Job": PodKind(("batch",), number="parallelism"),
+    "CronJob": PodKind(("batch",), ("spec", "jobTemplate", "spec"), number="parallelism"),
+}
+
+
+class PodObject(NamedTuple):
+    """An object of a text, whatever its kind."""
+
+    kind: str
+    field: Field
+
+    @property
+    def title(self) -> str:
+        """Where it is and what it is called, for notes."""
+        metadata = self.field.child("metadata")
+        names = (metadata.child("namespace").value, metadata.child("name").value)
+        shown = "/".join(bare(name) for name in names if isinstance(name, str))
+        return f"{self.field.where}: {bare(self.kind)} {shown}".rstrip()
+
+    def pod_kind(self) -> PodKind | None:
+        """Return what is known of its kind; None if that makes no pods, or is another group's of the same name."""
+        version = self.field.text("apiVersion")
+        row = _KINDS.get(self.kind)
+        return None if row is None or (version and version.rpartition("/")[0] not in row.groups) else row
+
+    def phase_at_end(self) -> str:
+        """Return the phase of a pod that has ended; nothing if it has not."""
+        phase = self.field.mapping("status").text("phase")
+        return phase if phase in _ENDED else ""
+
+
+class PodTemplate(NamedTuple):
+    """What the pods of a workload are made from, and how many of them there are."""
+
+    holder: Field
+    replicas: int
+    counted: Field
+    """The field that says how many; the object itself if none does."""
+
+    def read(self, name: str, namespace: str) -> Pod:
+        """Return the pod that is described; what is wrong with it is noted."""
+        return read_pod(self.holder.mapping("template"), name, namespace)
+
+
+class PodObjects:
+    """The objects of one text, and what was found wrong in them or left out on the way."""
+
+    def __init__(self) -> None:
+        self.problems = Problems()
+        self.ignored: list[str] = []
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def read(self, text: str, source: str) -> Iterator[PodObject]:
+        """Yield the objects in order, those of lists one by one; *source* names the file in errors."""
+        for number, value in parse_documents(text, source=source):
+            if value is not None:
+                yield from _opened(Field(value, self.problems, ": ".join(filter(None, (source, f"document {number}")))))
+
+    def ignore(self, found: PodObject, why: str) -> None:
+        """Note that an object is left out."""
+        self.ignored.append(f"{found.title} {why}")
+
+    def read_names(self, found: PodObject) -> tuple[str, str]:
+        """Return the name and namespace of an object, which may come once only."""
+        metadata = found.field.mapping("metadata")
+        name, namespace = read_subdomain(metadata.child("name")), "default"
+        if metadata.child("namespace").value is not None:
+            namespace = read_label(metadata.child("namespace"))
+        if name and (found.kind, namespace, name) in self._seen:
+            metadata.child("name").refuse(f"{found.kind} {excerpt(f'{namespace}/{name}')} was there before")
+        self._seen.add((found.kind, namespace, name))
+        return name, namespace
+
+
+def read_template(field: Field, row: PodKind) -> PodTemplate | None:
+    """Return the template of a workload, None if it has none; of a Job, the pods that run at once are counted."""
+    holder = field
+    for step in row.way:
+        holder = holder.mapping(step)
+    if holder.child("template").value is None:
+        holder.child("template").expected("a pod template")
+        return None
+    count = holder.whole(row.number, default=1) if row.number else 1
+    if row.number == "parallelism":
+        count = min(count, holder.whole("completions", default=count))
+    return PodTemplate(holder, count, holder.child(row.number) if row.number else field)
+
+
+def _opened(document: Field) -> Iterator[PodObject]:
+    waiting = [(document, "")]
+    while waiting:
+        field, kind = waiting.pop()
+        if not isinstance(field.value, dict):
+            field.expected("a Kubernetes object with kind, metadata and spec")
+            continue
+        kind = field.text("kind", kind)
+        if not kind:
+            field.child("kind").refuse("missing; a kind such as Pod or Deployment is expected")
+        elif kind == "List" or (kind.endswith("List") and "items" in field.value):
+            waiting += [(item, kind.removesuffix("List")) for item in reversed(field.items("items"))]
+        else:
+            yield PodObject(kind, field)

@@ -1,0 +1,1 @@
+"""What tells a Node of containers: NRI, CRI, and the supervisor of plain processes."""

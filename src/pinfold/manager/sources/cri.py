@@ -1,0 +1,226 @@
+"""CRISource: follows the containers of a runtime over CRI, where there is no NRI: by its events, and by asking.
+
+CRI tells of a container when it is there already, so it may run before it has its CPUs: for how long is measured. The
+others are moved off first, then it gets its CPUs, and the runtime is told, so that its own record has them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.events.daemon import NotRecorded
+from pinfold.errors import PinfoldError
+from pinfold.formats.pods.runtime import Phase, is_workload
+from pinfold.grpc.errors import Unimplemented
+from pinfold.manager.node import age
+from pinfold.runtimes.roster import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
+    from pinfold.manager.node import Node
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.runtimes.cri.client import CRIClient
+
+_POLL: Final = 0.2
+_POLL_BESIDE_EVENTS: Final = 5.0
+_AUDIT: Final = 5.0
+_SOON: Final = 0.5
+_FIRST_DELAY: Final = 0.1
+_LONGEST_DELAY: Final = 5.0
+_TRIES: Final = 5
+_AT_ONCE: Final = 16
+_NO_QUOTA: Final = -1
+
+
+class CRISource:
+    """Keeps a node in step with what its runtime says."""
+
+    def __init__(self, node: Node, client: CRIClient, bus: Bus, *, is_told_all: bool = True) -> None:
+        """*is_told_all*: beside NRI, whether that tells of everything that runs as soon as it is connected."""
+        self._node = node
+        self._client = client
+        self._bus = bus
+        self._is_told_all = is_told_all
+        self._something = asyncio.Event()
+        self._every = _POLL
+        self._first = True
+        self._missing: set[str] = set()
+        """What the last look has missed; NRI may know of pods and containers that were not listed yet."""
+        self._asking: dict[str, asyncio.Task[RuntimeContainer | None]] = {}
+        self._updates: set[asyncio.Task[None]] = set()
+        self._few = asyncio.Semaphore(_AT_ONCE)
+
+    async def follow(self) -> None:
+        """Follow the runtime for ever; it may go away and come back."""
+        delay = _FIRST_DELAY
+        while True:
+            events = asyncio.create_task(self._listen())
+            try:
+                version = await self._client.version()
+                self._node.linked("connected", f"{version.name} {version.version}")
+                delay = _FIRST_DELAY
+                await self._look_again_and_again()
+            except PinfoldError as error:
+                self._node.linked("closed", str(error))
+            finally:
+                events.cancel()
+                await asyncio.gather(events, return_exceptions=True)
+            self._first = True
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+
+    async def audit(self) -> None:
+        """Beside NRI: look now and then for containers that nobody has told of; a runtime may forget to."""
+        while True:
+            await asyncio.sleep(_AUDIT)
+            # A runtime that has started us may never tell of what runs already.
+            begin = not self._is_told_all and not self._node.roster.is_complete
+            self._first = begin
+            with suppress(PinfoldError):
+                if self._node.link[0] == ("registered" if begin else "synchronized"):
+                    await self.look(patiently=True)
+
+    async def _listen(self) -> None:
+        """Look at once when the runtime says that something has happened; poll where it does not say."""
+        try:
+            async with self._client.events() as events:
+                async for _ in events:
+                    self._every = _POLL_BESIDE_EVENTS
+                    self._something.set()
+        except Unimplemented:
+            self._every = _POLL
+            return
+        except PinfoldError:
+            pass
+        self._every = _POLL
+        self._something.set()
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            self._something.clear()
+            await self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    await self._something.wait()
+
+    async def look(self, *, patiently: bool = False) -> None:
+        """Ask what there is, and take note of what is new and of what is gone; *patiently*: if it was missed twice."""
+        pods, listed = await asyncio.gather(self._client.pods(), self._client.containers())
+        containers = [container for container in listed if is_workload(container)]
+        fresh = [container for container in containers if self._is_news(container)]
+        told = await self._ask_all(fresh, None if self._first else _SOON)
+        if self._first:
+            self._first = False
+            self._begin(pods, told)
+            return
+        self._forget_gone(pods, containers, patiently=patiently)
+        for pod in pods:
+            if pod.ready and pod.id not in self._node.roster.pods:
+                self._node.roster.know_pod(pod)
+        listed_still = {container.id for container in containers}
+        for container in told:
+            if container.id in listed_still:
+                self._record(container)
+
+    async def _ask_all(self, fresh: Iterable[RuntimeContainer], within: float | None) -> list[RuntimeContainer]:
+        """Return what the runtime says of containers; one that it is slow to tell of holds up no other."""
+        for container in fresh:
+            if container.id not in self._asking:
+                self._asking[container.id] = asyncio.create_task(self._ask(container))
+        if self._asking:
+            await asyncio.wait(self._asking.values(), timeout=within)
+        done = [container_id for container_id, asking in self._asking.items() if asking.done()]
+        found = [self._asking.pop(container_id).result() for container_id in done]
+        return [container for container in found if container is not None]
+
+    def _is_news(self, container: RuntimeContainer) -> bool:
+        known = self._node.roster.containers.get(container.id)
+        return self._first or known is None or known.phase is not container.phase
+
+    async def _ask(self, container: RuntimeContainer) -> RuntimeContainer | None:
+        """Return all that there is to know of a container; None if the runtime does not say: it is asked again."""
+        if container.phase not in LIVE:
+            return container
+        async with self._few:
+            try:
+                return (await self._client.status(container.id))._replace(pod=container.pod)
+            except PinfoldError:
+                return None
+
+    def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
+        """Agree with everything that is there, all at once."""
+        ready = [pod for pod in pods if pod.ready]
+        for container in self._node.resync(ready, containers):
+            self._update(container)
+
+    def _forget_gone(
+        self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer], *, patiently: bool
+    ) -> None:
+        roster = self._node.roster
+        there = {pod.id for pod in pods if pod.ready} | {container.id for container in containers}
+        missing = {*roster.pods, *roster.containers} - there
+        gone, self._missing = missing & self._missing if patiently else missing, missing
+        for pod_id in [pod_id for pod_id in roster.pods if pod_id in gone]:
+            self._node.gone(pod_id)
+        for container_id in [found for found in roster.containers if found in gone]:
+            self._node.removed(container_id)
+
+    def _record(self, container: RuntimeContainer) -> None:
+        if container.phase not in LIVE:
+            self._node.stopped(container)
+            return
+        known = container.id in self._node.roster.containers
+        if known and container.id in self._node.unpinned:
+            self._node.roster.know(container)
+            return
+        try:
+            before = self._was_right(container) if known else False
+            cpus = self._node.arrive(container)
+            self._node.verify(container)
+        except PinfoldError as error:
+            self._node.unpinned.wait(container, error, self._node.since[container.id])
+            return
+        if cpus is not None and not before:
+            self._measure(container)
+            self._update(container)
+
+    def _was_right(self, container: RuntimeContainer) -> bool:
+        """Whether a container that has started has kept what it was given when it was only created."""
+        ref = self._node.roster.ref(container.id)
+        wanted = None if ref is None else self._node.manager.wanted.cpus_of(ref)
+        return ref is not None and self._node.manager.applier.allowed(ref) == str(wanted)
+
+    def _measure(self, container: RuntimeContainer) -> None:
+        ref = self._node.roster.ref(container.id)
+        if ref is not None and container.phase is Phase.RUNNING:
+            self._node.unpinned.ran(ref, age(container))
+
+    def _update(self, container: RuntimeContainer) -> None:
+        """Have the runtime know the CPUs, without waiting for it."""
+        ref = self._node.roster.ref(container.id)
+        cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
+        if cpus is not None:
+            task = asyncio.create_task(self._tell(container, cpus))
+            self._updates.add(task)
+            task.add_done_callback(self._updates.discard)
+
+    async def _tell(self, container: RuntimeContainer, cpus: CPUSet) -> None:
+        delay = _FIRST_DELAY
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                await self._client.update(container.id, cpus=cpus, quota=_NO_QUOTA)
+            except PinfoldError as error:
+                if not tries_left:
+                    self._bus.tell(NotRecorded(container=container.name, why=str(error)))
+                    return
+            else:
+                with suppress(PinfoldError):
+                    self._node.verify(self._node.roster.containers.get(container.id, container))
+                return
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)

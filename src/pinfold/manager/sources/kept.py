@@ -1,0 +1,114 @@
+"""The workloads of a plain host on disk, so that the next daemon finds them again: pods, main processes, what is done.
+
+A row that cannot be read does not concern the others; the file that has it is kept aside.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.errors import PinfoldError
+from pinfold.formats.pods.document import pod_document
+from pinfold.formats.pods.manifest import parse_pods
+from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.processgroups.origin import Origin
+from pinfold.node.procfs import Procfs
+from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
+from pinfold.runtimes.base import Main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pinfold.core.pods.pod import Pod
+
+FILE: Final = "workloads.json"
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, PinfoldError)
+
+
+class KeptWorkload(NamedTuple):
+    """A workload as it is written down."""
+
+    kind: WorkloadKind
+    pod: Pod
+    mains: Mapping[str, Main] = {}
+    """The main processes that run, by container."""
+    done: Mapping[str, int | None] = {}
+    """The exit codes of containers that will not be started again."""
+    origins: Mapping[str, Origin] = {}
+    """Where processes that are only lent come from, by container."""
+
+
+class KeptWorkloads:
+    """The file in one state directory."""
+
+    def __init__(self, directory: Path, boot: str | None = None) -> None:
+        """Keep it in *directory*; *boot* names this run of the machine: a process number means nothing in another."""
+        self._path = directory / FILE
+        self._boot = Procfs(Path("/proc")).boot() if boot is None else boot
+
+    def save(self, workloads: Iterable[KeptWorkload]) -> None:
+        """Write all of them down, durably, or raise."""
+        rows = [
+            {
+                "kind": kept.kind,
+                "pod": pod_document(kept.pod),
+                "mains": {name: list(main) for name, main in kept.mains.items()},
+                "done": dict(kept.done),
+                "origins": {name: _origin_data(origin) for name, origin in kept.origins.items()},
+            }
+            for kept in workloads
+        ]
+        write_atomically(self._path, json.dumps({"boot": self._boot, "workloads": rows}).encode())
+
+    def load(self) -> tuple[list[KeptWorkload], str | None]:
+        """Return what an earlier daemon has written down, and what could not be read of it."""
+        try:
+            text = read_state_file(self._path)
+            found = json.loads(text) if text is not None else {"workloads": []}
+            read = [_row(row) for row in found["workloads"]]
+            is_of_now = found.get("boot", self._boot) == self._boot
+        except _UNREADABLE as error:
+            return [], self._problem(error)
+        problems = [row for row in read if not isinstance(row, KeptWorkload)]
+        rows = [row if is_of_now else row._replace(mains={}) for row in read if isinstance(row, KeptWorkload)]
+        return rows, self._problem(problems[0]) if problems else None
+
+    def _problem(self, error: Exception) -> str:
+        aside = keep_aside(self._path)
+        return f"{type(error).__name__}: {error}; the file is kept as {aside.name if aside else 'it is'}"
+
+
+def _row(row: Mapping[str, object]) -> KeptWorkload | Exception:
+    try:
+        return _parse(row)
+    except _UNREADABLE as error:
+        return error
+
+
+def _parse(row: Mapping[str, object]) -> KeptWorkload:
+    mains, done, origins = row["mains"], row.get("done", {}), row.get("origins", {})
+    if not isinstance(mains, dict) or not isinstance(done, dict) or not isinstance(origins, dict):
+        raise TypeError("mains, done and origins are objects")
+    return KeptWorkload(
+        WorkloadKind(str(row["kind"])),
+        parse_pods(json.dumps(row["pod"])).pods[0],
+        {name: Main(int(pid), int(started)) for name, (pid, started) in mains.items()},
+        {name: None if code is None else int(code) for name, code in done.items()},
+        {name: _origin(data) for name, data in origins.items()},
+    )
+
+
+def _origin_data(origin: Origin) -> dict[str, object]:
+    threads = {str(thread): str(cpus) for thread, cpus in origin.threads.items()}
+    return {"groups": list(origin.groups), "cpus": str(origin.cpus), "threads": threads}
+
+
+def _origin(data: Mapping[str, object]) -> Origin:
+    groups, threads = data["groups"], data["threads"]
+    if not isinstance(groups, list) or not isinstance(threads, dict):
+        raise TypeError("groups is a list, threads an object")
+    allowed = {int(thread): CPUSet.parse(str(cpus)) for thread, cpus in threads.items()}
+    return Origin(tuple(map(str, groups)), CPUSet.parse(str(data["cpus"])), allowed)

@@ -1,0 +1,188 @@
+"""Supervisor: the source of a host without Kubernetes. It starts, watches and ends plain processes.
+
+Every request of a client comes in here, one after the other. Whether a pod is let in, and its CPUs, are the Node's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.events.about import PodName
+from pinfold.core.events.running import NeverAttached, Started
+from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.errors import PinfoldError
+from pinfold.formats.pods.runtime import Phase
+from pinfold.manager.sources.workbook import PodExists, UnknownPod
+from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.runtimes.base import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pinfold.core.admission import Admission
+    from pinfold.core.events import Event
+    from pinfold.manager.node import Node
+    from pinfold.manager.sources.workbook import Workbook
+    from pinfold.manager.sources.workloads import Workload
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.runtimes.base import Launcher
+
+_ATTACH_WITHIN: Final = 30.0
+_MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does not matter here
+
+
+class Supervisor:
+    """The workloads of a machine, and what clients ask for."""
+
+    def __init__(self, node: Node, launcher: Launcher, workbook: Workbook, bus: Bus) -> None:
+        self.launcher = launcher
+        self.workbook = workbook
+        self._node = node
+        self._bus = bus
+        self._tasks: dict[PodUID, asyncio.Task[None]] = {}
+        self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
+
+    # -- what clients ask for
+
+    def check(self, pods: Iterable[Pod]) -> None:
+        """Raise if any of these could never be run here."""
+        for pod in pods:
+            for container in pod.all_containers:
+                if not container.command:
+                    raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
+
+    def submit(self, pod: Pod) -> Admission:
+        """Admit a pod and start its containers; it is written down before the first of them runs. Or raise why not."""
+        self.check([pod])
+        workload = self.workbook.new(pod, WorkloadKind.POD)
+        admission = self._admit(workload)
+        self.begin(workload)
+        return admission
+
+    def reserve(self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN) -> tuple[Pod, Admission]:
+        """Admit a pod for a process that the client starts and must attach soon."""
+        amounts = Amounts(cpu * 1000, _MEMORY) if isinstance(cpu, int) else cpu
+        limits = amounts if isinstance(cpu, int) else Amounts()
+        uid = PodUID(f"{kind}-{name}")
+        pod = Pod(uid, name, containers=(Container("main", Resources(amounts, limits)),), restart_policy="Never")
+        workload = self.workbook.new(pod, kind)
+        admission = self._admit(workload)
+        loop = asyncio.get_running_loop()
+        self._deadlines[uid] = loop.call_later(_ATTACH_WITHIN, self._give_up, workload)
+        return pod, admission
+
+    def attach(self, uid: PodUID, pid: int) -> None:
+        """Put a process into the container that was reserved for it; when this returns it may run."""
+        workload = self.workbook.workloads.get(uid)
+        if workload is None or workload.kind is WorkloadKind.POD:
+            raise UnknownPod(f"nothing is reserved under {uid}")
+        if uid not in self._deadlines:
+            raise PodExists(f"pod {workload.pod.name} has its process already")
+        try:
+            self._check_free(pid)
+            self.launcher.attach(workload.refs()[0], pid, lent=workload.kind is WorkloadKind.ADOPTED)
+        except Exception:  # any error: no process may be left on CPUs that are never given back
+            self._finish(workload)
+            raise
+        self._deadlines.pop(uid).cancel()
+        workload.now("main", Phase.RUNNING, pid)
+        self._bus.tell(Started(PodName.of(workload.pod), "main", pid))
+        self.workbook.save()
+
+    def _check_free(self, pid: int) -> None:
+        if any(main.pid == pid for main in self.launcher.mains.values()):
+            raise ApplyError(f"process {pid} is the main process of another container")
+
+    async def delete(self, name: str, namespace: str = "default") -> list[int]:
+        """End a pod and give its CPUs back; return the processes that go on, because they were only lent."""
+        return await self._end(self.workbook.find(name, namespace))
+
+    async def end_all(self) -> None:
+        """End all workloads, side by side."""
+        events = asyncio.create_task(self.follow())
+        await asyncio.gather(*map(self._end, list(self.workbook.workloads.values())), return_exceptions=True)
+        events.cancel()
+        self._node.settle()
+
+    # -- what happens by itself
+
+    async def leave(self) -> None:
+        """Watch no more; processes go on."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def follow(self) -> None:
+        """Record what ends by itself, for ever."""
+        async for ended in self.launcher.events():
+            workload = self.workbook.workloads.get(ended.container.pod)
+            if workload is None:
+                continue
+            workload.ended(ended.container, ended.code)
+            if workload.kind is not WorkloadKind.POD and not self._runs(workload):
+                self._finish(workload)
+
+    def _runs(self, workload: Workload) -> bool:
+        return any(ref in self.launcher.mains for ref in workload.refs())
+
+    def _give_up(self, workload: Workload) -> None:
+        self._bus.tell(NeverAttached(PodName.of(workload.pod)))
+        self._finish(workload)
+
+    # -- beginning and ending
+
+    def _admit(self, workload: Workload) -> Admission:
+        """Let a pod in and write it down; or raise, and keep nothing of it."""
+        self._node.settle()
+        self.workbook.check_new(workload.pod)
+        if self._node.is_leaving(workload.pod.uid):
+            raise PodExists(f"an earlier pod {workload.pod.name} has not ended yet; try again in a moment")
+        self.workbook.take(workload)
+        try:
+            admission = self._node.admit(workload.pod.uid)
+            self.workbook.write()
+        except PinfoldError:
+            self._finish(workload)
+            raise
+        return admission
+
+    def begin(self, workload: Workload) -> None:
+        """Run a pod's containers, in the background."""
+        self._tasks[workload.pod.uid] = asyncio.create_task(self._run(workload))
+
+    async def _run(self, workload: Workload) -> None:
+        def tell(event: Event) -> None:
+            self._bus.tell(event)
+            self.workbook.save()
+
+        await workload.run(tell)
+        with suppress(PinfoldError):  # then its CPUs are taken back later, and that is told
+            await workload.end()
+        self._tasks.pop(workload.pod.uid, None)
+        self._finish(workload)
+
+    async def _end(self, workload: Workload) -> list[int]:
+        """End a workload, or give it back if it is only lent; return the main processes that go on."""
+        task = self._tasks.pop(workload.pod.uid, None)
+        if task is not None:
+            task.cancel()
+        lent = [main.pid for ref, main in self.launcher.mains.items() if ref.pod == workload.pod.uid]
+        try:
+            if workload.kind is not WorkloadKind.ADOPTED:
+                lent = []
+                await workload.end()
+        finally:
+            self._finish(workload)
+        return lent
+
+    def _finish(self, workload: Workload) -> None:
+        """Give the CPUs back: first no process is left on them, then the shared pool grows."""
+        deadline = self._deadlines.pop(workload.pod.uid, None)
+        if deadline is not None:
+            deadline.cancel()
+        if self.workbook.workloads.pop(workload.pod.uid, None) is None:
+            return  # it has ended by itself meanwhile
+        self._node.gone(workload.pod.uid)
+        self.workbook.save()

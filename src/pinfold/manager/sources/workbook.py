@@ -1,0 +1,88 @@
+"""Workbook: the workloads of a host without Kubernetes, in memory, on the Roster and on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.daemon import NotSaved
+from pinfold.errors import PinfoldError
+from pinfold.manager.sources.kept import KeptWorkload
+from pinfold.manager.sources.workloads import Workload, WorkloadKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.core.pods.pod import Pod, PodUID
+    from pinfold.manager.sources.kept import KeptWorkloads
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.runtimes.base import Launcher
+    from pinfold.runtimes.roster import Roster
+
+
+class UnknownPod(PinfoldError):  # noqa: N818 - the fact
+    """There is no such pod."""
+
+
+class PodExists(PinfoldError):  # noqa: N818 - the fact
+    """There is such a pod already."""
+
+
+class Workbook:
+    """Which workloads there are; what they do is told to the Roster, and kept for the next daemon."""
+
+    def __init__(self, roster: Roster, launcher: Launcher, kept: KeptWorkloads, bus: Bus, logs: Path) -> None:
+        """Keep what containers print in the directory *logs*."""
+        self.workloads: dict[PodUID, Workload] = {}
+        self._roster = roster
+        self._launcher = launcher
+        self._kept = kept
+        self._bus = bus
+        self._logs = logs
+
+    def new(self, pod: Pod, kind: WorkloadKind) -> Workload:
+        """Return a workload that is not here yet."""
+        return Workload(pod, kind, self._launcher, self._logs)
+
+    def take(self, workload: Workload) -> None:
+        """Have a workload here, and what its containers do on the Roster."""
+        self.workloads[workload.pod.uid] = workload
+        self._roster.know_pod(workload.told())
+        workload.changed = self._roster.know
+        workload.tell_all()
+
+    def drop(self, workload: Workload) -> None:
+        """Forget a workload of which nothing runs."""
+        del self.workloads[workload.pod.uid]
+        self._roster.forget_pod(workload.pod.uid)
+
+    def find(self, name: str, namespace: str) -> Workload:
+        """Return the workload of that name, or raise."""
+        for workload in self.workloads.values():
+            if (workload.pod.name, workload.pod.namespace) == (name, namespace):
+                return workload
+        raise UnknownPod(f"there is no pod {name} in namespace {namespace}")
+
+    def check_new(self, pod: Pod) -> None:
+        """Raise if there is a pod of this name or UID already."""
+        for workload in self.workloads.values():
+            if (workload.pod.name, workload.pod.namespace) == (pod.name, pod.namespace):
+                raise PodExists(f"there is a pod {pod.name} already; delete it first, or choose another name")
+            if workload.pod.uid == pod.uid:
+                raise PodExists(f"pod {workload.pod.name} has the uid {pod.uid} already; delete it first")
+
+    def write(self) -> None:
+        """Write all workloads down, durably, or raise."""
+        self._kept.save(map(self._as_kept, self.workloads.values()))
+
+    def save(self) -> None:
+        """Write all workloads down; if that fails now, the next change does it."""
+        try:
+            self.write()
+        except PinfoldError as error:
+            self._bus.tell(NotSaved(str(error)))
+
+    def _as_kept(self, workload: Workload) -> KeptWorkload:
+        mains, lent = self._launcher.mains, self._launcher.lent
+        running = {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
+        origins = {ref.name: lent[ref] for ref in workload.refs() if ref in lent}
+        return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)

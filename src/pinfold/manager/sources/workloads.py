@@ -1,0 +1,196 @@
+"""Workloads: the pods of a host without Kubernetes, started in order, restarted as their policy says, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from pinfold.core.events.about import PodName
+from pinfold.core.events.running import CannotStart as CannotStartEvent
+from pinfold.core.events.running import Ended, Started
+from pinfold.errors import PinfoldError
+from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
+from pinfold.runtimes.base import CannotStart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pinfold.core.events import Event
+    from pinfold.core.pods.pod import Container, ContainerRef, Pod
+    from pinfold.runtimes.base import Launcher
+
+_GRACE: Final = 5.0
+_FIRST_DELAY: Final = 1.0
+_LONGEST_DELAY: Final = 60.0
+_LONGEST_NAME: Final = 200
+_NOT_STARTED: Final = 126
+_GOOD_RUN: Final = 600.0
+"""After so many seconds a container counts as one that works, as with the kubelet."""
+
+
+class WorkloadKind(StrEnum):
+    """Who started a workload, and so who ends it."""
+
+    POD = "pod"
+    RUN = "run"
+    ADOPTED = "adopted"
+    FOUND = "found"
+    """It ran when the daemon started, and only its group is known."""
+
+
+class Workload:
+    """One pod and its processes; what its containers do is told to *changed*, as values."""
+
+    def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, logs: Path) -> None:
+        self.pod = pod
+        self.kind = kind
+        self.done: dict[str, int | None] = {}
+        """The exit codes of the containers that will not be started again."""
+        self.changed: Callable[[RuntimeContainer], None] = lambda _container: None
+        self._logs = logs
+        self._launcher = launcher
+        self._containers = {
+            container.name: RuntimeContainer(
+                f"{pod.uid}/{container.name}", pod.uid, container.name, Phase.WAITING, since=time.time()
+            )
+            for container in pod.all_containers
+        }
+        self._ends: dict[str, asyncio.Future[int | None]] = {}
+
+    def told(self) -> RuntimePod:
+        """Return the pod as the Roster has it."""
+        return RuntimePod(self.pod.uid, self.pod.uid, self.pod.name, self.pod.namespace, spec=self.pod, kind=self.kind)
+
+    def refs(self) -> list[ContainerRef]:
+        """Return the identities of all containers."""
+        return [self.pod.ref(container) for container in self.pod.all_containers]
+
+    def tell_all(self) -> None:
+        """Tell what every container does."""
+        for container in self._containers.values():
+            self.changed(container)
+
+    def now(self, name: str, phase: Phase, pid: int = 0, code: int | None = None) -> None:
+        """Record what a container does from now on."""
+        before = self._containers[name]
+        code = before.code if code is None else code
+        self._containers[name] = before._replace(phase=phase, pid=pid, code=code, since=time.time())
+        self.changed(self._containers[name])
+
+    def ended(self, ref: ContainerRef, code: int | None) -> None:
+        """Record that a container's main process has ended."""
+        self.now(ref.name, Phase.ENDED, code=code)
+        future = self._ends.pop(ref.name, None)
+        if future is not None and not future.done():
+            future.set_result(code)
+
+    def is_done(self, name: str, code: int | None) -> None:
+        """Record that a container has ended for good, before a restart of the daemon."""
+        self.done[name] = code
+        self.now(name, Phase.ENDED, code=code)
+
+    async def run(self, tell: Callable[[Event], None]) -> None:
+        """Run init containers one after the other, then all others; return when the pod is done."""
+        sidecars: list[asyncio.Task[int | None]] = []
+        try:
+            for container in self.pod.init:
+                if container.sidecar:
+                    begun = asyncio.Event()
+                    sidecars.append(asyncio.create_task(self._supervise(container, "Always", tell, begun)))
+                    await begun.wait()
+                elif not await self._succeeds(container, tell):
+                    return
+            await asyncio.gather(*(self._supervise(c, self.pod.restart_policy, tell) for c in self.pod.containers))
+        finally:
+            for task in sidecars:
+                task.cancel()
+            await asyncio.gather(*sidecars, return_exceptions=True)
+
+    async def _succeeds(self, container: Container, tell: Callable[[Event], None]) -> bool:
+        """Run an init container, again and again unless the pod is never restarted; return whether it succeeded."""
+        again = "Never" if self.pod.restart_policy == "Never" else "OnFailure"
+        return await self._supervise(container, again, tell) == 0
+
+    async def _supervise(
+        self, container: Container, policy: str, tell: Callable[[Event], None], begun: asyncio.Event | None = None
+    ) -> int | None:
+        name = container.name
+        delay, clock = _FIRST_DELAY, asyncio.get_running_loop().time
+        while name not in self.done:
+            start = clock()
+            event = await self._once(container, tell, begun)
+            code = self._containers[name].code
+            if policy == "Never" or (policy == "OnFailure" and code == 0):
+                self.done[name] = code
+            tell(event)
+            if name not in self.done:
+                self.now(name, Phase.BACKING_OFF)
+                if clock() - start >= _GOOD_RUN:
+                    delay = _FIRST_DELAY
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
+                self._count_restart(name)
+        return self.done[name]
+
+    def _count_restart(self, name: str) -> None:
+        before = self._containers[name]
+        self._containers[name] = before._replace(attempt=before.attempt + 1)
+
+    async def _once(
+        self, container: Container, tell: Callable[[Event], None], begun: asyncio.Event | None
+    ) -> Ended | CannotStartEvent:
+        """Run the container to its end, and return what to tell of it."""
+        future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._ends[container.name] = future
+        try:
+            pid = self._spawn_unless_running(container, tell)
+        except PinfoldError as error:
+            code = error.code if isinstance(error, CannotStart) else _NOT_STARTED
+            self.now(container.name, Phase.CANNOT_START, code=code)
+            return CannotStartEvent(PodName.of(self.pod), container.name, str(error))
+        finally:
+            if begun is not None:
+                begun.set()
+        self.now(container.name, Phase.RUNNING, pid)
+        return Ended(PodName.of(self.pod), container.name, await future)
+
+    def _spawn_unless_running(self, container: Container, tell: Callable[[Event], None]) -> int:
+        ref = self.pod.ref(container)
+        main = self._launcher.mains.get(ref)
+        if main is not None:  # since before we started
+            return main.pid
+        log = self._logs / _log_name(self.pod, container)
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as out:
+                command = [*container.command, *container.args]
+                environment = {**os.environ, **dict(container.env)}
+                pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
+        except OSError as error:
+            raise CannotStart(str(log), error) from error
+        tell(Started(PodName.of(self.pod), container.name, pid))
+        return pid
+
+    async def end(self) -> None:
+        """End all processes: first with SIGTERM, then with SIGKILL."""
+        running = [ref for ref in self.refs() if ref in self._launcher.mains]
+        for ref in running:
+            self._launcher.signal(ref, signal.SIGTERM)
+        for grace, number in ((_GRACE, signal.SIGKILL), (_GRACE, None)):
+            if not await self._launcher.gone(running, grace) and number is not None:
+                for ref in running:
+                    self._launcher.signal(ref, number)
+
+
+def _log_name(pod: Pod, container: Container) -> str:
+    """Return a file name for what a container prints; a long one ends in a number that no other has."""
+    name = f"{pod.namespace}_{pod.name}_{container.name}"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}-{crc32(name.encode()):08x}"
+    return f"{name}.log"

@@ -1,0 +1,1 @@
+"""What happens, told to all who subscribe: the bus, the log, the events about decisions."""

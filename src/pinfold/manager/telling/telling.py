@@ -1,0 +1,200 @@
+"""Telling: the events about decisions, with the names of pods and the reasons; made after the answer has gone out.
+
+A State has only UIDs, so this also remembers what pods are called for as long as they are here.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.admission import WHOLE
+from pinfold.core.advice import advise
+from pinfold.core.alignment import Ruler
+from pinfold.core.events.about import PodName
+from pinfold.core.events.daemon import NotKept
+from pinfold.core.events.decisions import Admitted, Assigned, Gone, Refused, Released, StateChanged
+from pinfold.core.events.measures import Judged
+from pinfold.core.events.repairs import Drifted, NotRepaired
+from pinfold.core.explanation import alignment_counts
+from pinfold.core.trace import Trace
+from pinfold.formats.pods.document import pod_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pinfold.core.advice import Advice
+    from pinfold.core.events import Event
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.outcome import Outcome
+    from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
+    from pinfold.core.policies.base import Policy
+    from pinfold.core.reconcile import Drift
+    from pinfold.core.recover import Recovered
+    from pinfold.core.state import State
+    from pinfold.manager.telling.bus import Bus
+
+_ADVICE_SECONDS: Final = 0.002
+"""The advice is part of a refusal's message, so the container runtime waits for it."""
+
+
+class Telling:
+    """Tells a bus what a Manager decides and finds."""
+
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.perf_counter) -> None:
+        """*clock* measures durations, in seconds."""
+        self.clock = clock
+        self._bus = bus
+        self._names: dict[PodUID, PodName] = {}
+        self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
+
+    def tell(self, event: Event) -> None:
+        """Tell an event that needs no working out."""
+        self._bus.tell(event)
+
+    # -- names
+
+    def know(self, pods: Iterable[Pod]) -> list[PodUID]:
+        """Remember what pods are called; return those whose names are new."""
+        new = {pod.uid: PodName.of(pod) for pod in pods if self._names.get(pod.uid) != PodName.of(pod)}
+        self._names.update(new)
+        return list(new)
+
+    def name(self, pod: PodUID) -> PodName:
+        """Return what a pod is called: by its UID if its name is not known."""
+        return self._names.get(pod) or PodName.of_uid(pod)
+
+    def _shown(self) -> dict[PodUID, str]:
+        return {uid: f"{name.namespace}/{name.name}" for uid, name in self._names.items()}
+
+    # -- decisions
+
+    def advise(self, outcome: Outcome, topology: Topology) -> Advice:
+        """Return what would help a refused pod, as far as can be found out in two milliseconds."""
+        until = self.clock() + _ADVICE_SECONDS
+        ruler = self._ruler(topology, outcome.admitter.policy)
+        return advise(ruler, outcome, self._shown(), lambda: self.clock() < until)
+
+    def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
+        """Tell what became of a pod that asked at *start*; not *ok*: it was let in, and that could not be applied."""
+        pod, before, admission = outcome.pod, outcome.before, outcome.admission
+        self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=self.clock() - start, ok=ok))
+
+    def refused(self, outcome: Outcome, advice: Advice) -> None:
+        """Tell of a pod that was refused."""
+        self._bus.tell(partial(_refused, outcome, advice))
+
+    def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
+        """Tell of a pod that was let in, and of its containers that have other CPUs of their own than before."""
+        pod, ruler = outcome.pod, self._ruler(topology, outcome.admitter.policy)
+        self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
+        changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
+        traces: dict[str, Trace] = {}
+        for container, cpus in changed:
+            self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
+
+    def not_kept(self, recovered: Recovered) -> None:
+        """Tell of the containers that could not keep their CPUs, and why they got no others."""
+        for ref, cpus in recovered.lost.items():
+            why = str(recovered.refusals.get(ref.pod, ""))
+            self._bus.tell(NotKept(self.name(ref.pod), ref.name, cpus, why))
+
+    def reassigned(self, recovered: Recovered) -> None:
+        """Tell of the containers that have got other CPUs in the place of those they could not keep."""
+        for ref in recovered.lost:
+            cpus = recovered.state.cpus(*ref)
+            if cpus is not None:
+                self._bus.tell(Assigned(self.name(ref.pod), ref.name, cpus))
+
+    def released(self, refs: Iterable[ContainerRef], before: State, after: State) -> None:
+        """Tell of containers whose CPUs are shared again, and of pods that have left with them."""
+        refs = list(refs)
+        for ref in refs:
+            if before.cpus(*ref) is not None:
+                self._bus.tell(Released(self.name(ref.pod), ref.name))
+        for pod in dict.fromkeys(ref.pod for ref in refs):
+            if pod in self._names and pod not in after.assignments:
+                self._bus.tell(Gone(self._names.pop(pod)))
+
+    def state(self, state: State, policy: Policy, topology: Topology, applied: tuple[int, float] | None = None) -> None:
+        """Tell the whole State; *applied*: how many groups were read back, and how many milliseconds it took."""
+        exclusive = dict(state.flat())
+        names = self._shown()
+        verified, milliseconds = applied or (None, None)
+        self._bus.tell(
+            lambda: StateChanged(
+                shared=state.shared or topology.online,
+                reserved=policy.reserved,
+                offline=topology.offline,
+                exclusive={f"{names.get(ref.pod, ref.pod)}/{ref.name}": cpus for ref, cpus in exclusive.items()},
+                verified=verified,
+                milliseconds=milliseconds,
+            )
+        )
+
+    # -- repairs
+
+    def drifted(self, difference: Drift) -> None:
+        """Tell of a difference between what should be and what is."""
+        pod, container, pool = self._about(difference)
+        found, wanted = difference.found, difference.wanted
+        self._bus.tell(Drifted(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
+
+    def not_repaired(self, difference: Drift) -> None:
+        """Tell of a difference that could not be put right."""
+        pod, container, pool = self._about(difference)
+        found, wanted = difference.found, difference.wanted
+        self._bus.tell(NotRepaired(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
+
+    def _about(self, difference: Drift) -> tuple[PodName | None, str, str]:
+        ref = difference.container
+        return (None, "", "shared") if ref is None else (self.name(ref.pod), ref.name, "")
+
+    def _ruler(self, topology: Topology, policy: Policy) -> Ruler:
+        if self._ruled is None or self._ruled[0] is not topology or self._ruled[1] != policy.allocatable:
+            self._ruled = topology, policy.allocatable, Ruler(topology, policy.allocatable or None)
+        return self._ruled[2]
+
+
+def _admitted(pod: Pod, only: tuple[str, ...]) -> Admitted:
+    return Admitted(PodName.of(pod), _document(pod), only)
+
+
+def _assigned(outcome: Outcome, traces: dict[str, Trace], ruler: Ruler, container: str, cpus: CPUSet) -> Assigned:
+    """Return the event of a container that has CPUs; *traces* are worked out by the first one of a pod."""
+    if not traces:
+        traces.update(outcome.traces())
+    data = (traces.get(container) or traces.get(WHOLE) or Trace()).data()
+    alignment = alignment_counts(ruler.measure(cpus))
+    return Assigned(PodName.of(outcome.pod), container, cpus, data["steps"], data["defects"], alignment)
+
+
+def _refused(outcome: Outcome, advice: Advice) -> Refused:
+    refusal, container = outcome.refusal, outcome.admission.container or WHOLE
+    assert refusal is not None  # noqa: S101 - for mypy: only refused pods come here
+    data = outcome.traces()[container].data()
+    return Refused(
+        pod=PodName.of(outcome.pod),
+        container=container,
+        reason=refusal.reason,
+        message=refusal.message,
+        need=advice.need,
+        room=advice.room,
+        fixes=advice.fixes,
+        steps=data["steps"],
+        defects=data["defects"],
+        document=_document(outcome.pod),
+    )
+
+
+def _document(pod: Pod) -> Mapping[str, object]:
+    """Return all that a plan needs to let the pod in elsewhere; commands and labels may hold secrets."""
+    init, containers = (tuple(map(_without_command, some)) for some in (pod.init, pod.containers))
+    return pod_document(replace(pod, init=init, containers=containers, annotations={}, labels={}))
+
+
+def _without_command(container: Container) -> Container:
+    return replace(container, command=(), args=(), env=(), working_dir="")

@@ -1,0 +1,1 @@
+"""The journal on disk: written, kept within bounds, and asked what was when."""

@@ -1,0 +1,277 @@
+"""The journal on disk: every entry appended with one write, in files of bounded size, number and age.
+
+An entry is not forced to the disk by itself: what a daemon has written outlives it, only a power failure can take the
+last seconds away. The State's own file is what a restart relies on. Nothing that goes wrong here stops the daemon: it
+is counted, and told once in a while.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.entries import STATE
+from pinfold.errors import PinfoldError
+from pinfold.formats.journal.record import Packer, UnusableEntry, format_base
+from pinfold.node.journal.files import MAX_SEGMENT, SLACK, Archive, Segment, find_segments, read_segment, segment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pinfold.core.entries import Entry
+
+MAX_BYTES: Final = 64 << 20
+MAX_AGE: Final = 30 * 86400.0
+_PARTS: Final = 64
+_MOST_SEGMENTS: Final = 1024
+_LEAP: Final = 8
+"""The part of the greatest age by which the clock may be ahead of what is known, and for which it then has to go on."""
+_TOLD_EVERY: Final = 3600.0
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class _Open:
+    """The file that is being written."""
+
+    __slots__ = ("began", "fd", "head", "latest", "packer", "segment", "size")
+
+    def __init__(self, segment: Segment, fd: int, packer: Packer, head: bytes = b"") -> None:
+        self.segment = segment
+        self.fd = fd
+        self.packer = packer
+        self.head = head
+        """What has to stand before the first entry."""
+        self.size = 0
+        self.began = float(segment.second)
+        self.latest = self.began
+
+
+class Journal(Archive):
+    """Keeps entries, and gives them back. One process writes; anyone reads."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Callable[[], float],
+        tell: Callable[[str], None],
+        max_bytes: int = MAX_BYTES,
+        max_age: float = MAX_AGE,
+    ) -> None:
+        """Go on with what is there; *tell* hears, seldom, why entries are lost."""
+        super().__init__(directory)
+        self.last = 0
+        """The number of the last entry; the next one needs a higher one."""
+        self.lost = 0
+        """How many entries could not be kept since this was opened."""
+        self.damaged = 0
+        """How many lines of the newest file could not be read when this was opened."""
+        self._clock = clock
+        self._tell = tell
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._sizes: dict[Segment, int] = {}
+        self.bytes = 0
+        """How much room it takes."""
+        self._state: Entry | None = None
+        self._open: _Open | None = None
+        self._told: float | None = None
+        self._unsynced = False
+        try:
+            self._go_on()
+        except (OSError, PinfoldError) as error:
+            self._say(f"{directory}: the journal cannot be opened: {_cause(error)}")
+
+    def append(self, entry: Entry) -> None:
+        """Keep an entry; if that cannot be, it is counted as lost."""
+        try:
+            self._append(entry)
+        except (OSError, PinfoldError) as error:
+            self.lost += 1
+            self._forget_states()
+            self._say(f"{self.directory}: entry {entry.number} is not kept: {_cause(error)}")
+        self.last = max(self.last, entry.number)
+        if entry.what == STATE:  # also if it is lost: the next file begins with it
+            self._state = entry
+
+    def sync(self) -> None:
+        """Have the disk keep what was written so far; takes as long as the disk does, and may be called in a thread."""
+        current = self._open
+        if current is not None and self._unsynced:
+            self._unsynced = False
+            with suppress(OSError):
+                os.fdatasync(current.fd)
+
+    def close(self) -> None:
+        """Keep no more."""
+        self.sync()
+        self._leave()
+
+    # -- opening
+
+    def _go_on(self) -> None:
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        found = find_segments(self.directory)
+        for segment in found:
+            with suppress(FileNotFoundError):
+                self._sizes[segment] = segment.path.lstat().st_size
+        for segment in reversed(found):
+            if self._take_up(segment):
+                break
+        self._count()
+        self._drop_old()
+
+    def _take_up(self, segment: Segment) -> bool:
+        """Go on after what a file has; whether it tells the last State, so that no earlier one is needed."""
+        parsed = read_segment(segment.path)
+        entries = parsed.entries
+        self.last = max(self.last, segment.number - 1 + parsed.damaged, entries[-1].number if entries else 0)
+        self._state = parsed.last_state
+        # Without entries it has the number of the next file, and the State it begins with begins that too.
+        if not parsed.whole or not (entries or parsed.damaged):
+            self._drop(segment)
+        elif self._open is None and self._sizes[segment] <= MAX_SEGMENT:
+            self.damaged = parsed.damaged
+            self._open = _Open(segment, os.open(segment.path, _FLAGS), Packer())
+            # What was half written is cut off.
+            os.ftruncate(self._open.fd, parsed.whole)
+            self._open.size = self._sizes[segment] = parsed.whole
+            self._open.latest = max((entry.time for entry in entries), default=self._open.began)
+        return self._state is not None
+
+    # -- writing
+
+    def _append(self, entry: Entry) -> None:
+        if entry.number <= self.last:
+            raise UnusableEntry(f"its number is not above {self.last}")
+        current = self._place_for(entry)
+        data = current.head + current.packer.pack(entry)
+        if current.size and current.size + len(data) > min(self._max_bytes // _PARTS, MAX_SEGMENT):
+            current = self._begin(entry, back=False)
+            data = current.head + current.packer.pack(entry)
+        self._make_room(len(data), current.segment)
+        self._write(current, data)
+        current.head = b""
+        current.latest = max(current.latest, entry.time)
+        self._unsynced = True
+
+    def _place_for(self, entry: Entry) -> _Open:
+        """Return the file for an entry: another one if the clock was set back, after some time, or if it is gone."""
+        current = self._open
+        if current is None:
+            return self._begin(entry, back=True)  # for all that is known
+        back = entry.time < current.latest - SLACK
+        is_old = current.size and entry.time - current.began > self._max_age / _PARTS
+        if back or is_old or not os.fstat(current.fd).st_nlink:
+            return self._begin(entry, back=back)
+        return current
+
+    def _begin(self, entry: Entry, *, back: bool) -> _Open:
+        self._leave()
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        segment = segment_of(self.directory, entry, back=back)
+        fd = os.open(segment.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        self._sizes = {known: size for known, size in self._sizes.items() if known.path.exists()} | {segment: 0}
+        self._count()
+        self._open = _Open(segment, fd, Packer(self._state), _head(self._state))
+        self._drop_old()
+        return self._open
+
+    def _write(self, current: _Open, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(current.fd, rest) :]
+        except OSError:
+            self._cut(current)
+            raise
+        current.size += len(data)
+        self._sizes[current.segment] = current.size
+        self.bytes += len(data)
+
+    def _cut(self, current: _Open) -> None:
+        """Take back what was half written; if not even that can be done, the next entry starts another file."""
+        try:
+            os.ftruncate(current.fd, current.size)
+        except OSError:
+            self._leave()
+
+    def _leave(self) -> None:
+        current, self._open = self._open, None
+        if current is not None:
+            with suppress(OSError):
+                os.close(current.fd)
+            if not current.size:
+                self._drop(current.segment)
+
+    # -- bounds
+
+    def _make_room(self, size: int, current: Segment) -> None:
+        """Drop whole files, the oldest first, until there is room for so many bytes."""
+        while self.bytes + size > self._max_bytes or len(self._sizes) > _MOST_SEGMENTS:
+            oldest = min(self._sizes)
+            if oldest == current:
+                raise OSError(errno.EFBIG, f"it has {size:,} bytes, and all entries may have {self._max_bytes:,}")
+            self._drop(oldest)
+
+    def _drop_old(self) -> None:
+        """Drop the files in which everything is too old: the next one begins too early already.
+
+        What a wrong clock has told does not count: neither what is yet to come, nor what is older than those before.
+        """
+        kept = sorted(self._sizes)
+        now = self._believed([float(segment.second) for segment in kept])
+        right = [(index, segment.second) for index, segment in enumerate(kept) if segment.second <= now]
+        late = list(takewhile(lambda found: found[1] + 1 < now - self._max_age, right))
+        for segment in kept[: late[-1][0] if late else 0]:
+            self._drop(segment)
+
+    def _believed(self, begun: list[float]) -> float:
+        """Return what time it is; of a clock that has leapt, the time before, until it has gone on from there.
+
+        A machine that starts with a wrong clock gets the right one before long. One that was off for a month does not,
+        and what has become too old meanwhile goes somewhat later.
+        """
+        now, leap = self._clock(), self._max_age / _LEAP
+        times = [time for time in begun if time <= now] + [now]
+        for earlier, later in reversed(list(pairwise(times))):
+            if now - later >= leap:
+                break
+            if later - earlier > leap:
+                return earlier
+        return now
+
+    def _drop(self, segment: Segment) -> None:
+        with suppress(FileNotFoundError):
+            segment.path.unlink()
+        self.bytes -= self._sizes.pop(segment, 0)
+
+    def _count(self) -> None:
+        self.bytes = sum(self._sizes.values())
+
+    # -- what goes wrong
+
+    def _forget_states(self) -> None:
+        """Write the next State whole: a reader may not have the one before."""
+        if self._open is not None:
+            self._open.packer = Packer()
+
+    def _say(self, problem: str) -> None:
+        now = self._clock()
+        if self._told is None or not 0 <= now - self._told < _TOLD_EVERY:
+            self._told = now  # first: telling may append
+            self._tell(problem)
+
+
+def _head(state: Entry | None) -> bytes:
+    with suppress(UnusableEntry):  # a State that is too long for a line
+        return b"" if state is None else format_base(state)
+    return b""
+
+
+def _cause(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

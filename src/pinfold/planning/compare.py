@@ -1,0 +1,145 @@
+"""The same pods under several settings or on several machines, and which of them serves the pods best.
+
+Best is: the fewest pods refused, then the fewest containers spread over more groups than they need, then the least
+fragmented rest; among equals the one that asks for least change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.config import check_machine
+from pinfold.core.policies.options import OPTION_GATES, OPTIONS, parse_options
+from pinfold.core.topologymanager.options import TopologyPolicy
+from pinfold.errors import ConfigError, StateError
+from pinfold.planning.plan import EMPTY_NODE, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pinfold.core.config import Config
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Pod
+    from pinfold.planning.plan import Plan, Running
+
+# Fragmentation is compared in whole percents: less is noise.
+_PERCENT: Final = 100
+
+
+class Variant(NamedTuple):
+    """A node to try: what to call it, its machine, and its settings."""
+
+    label: str
+    topology: Topology
+    config: Config
+
+
+class Score(NamedTuple):
+    """How well a plan serves its pods; less is better, and earlier fields count more."""
+
+    refused: int
+    misaligned: int
+    fragmentation: int
+    """In percent."""
+
+
+class Compared(NamedTuple):
+    """A variant and its plan; None and why, if the variant cannot start from the State that was given."""
+
+    variant: Variant
+    plan: Plan | None
+    problem: str = ""
+
+    @property
+    def score(self) -> Score:
+        """How well it serves; a variant without a plan serves nobody."""
+        if self.plan is None:
+            return _WORST
+        return Score(
+            len(self.plan.refused), len(self.plan.misaligned), round(self.plan.leftover.fragmentation * _PERCENT)
+        )
+
+
+_WORST: Final = Score(1 << 30, 1 << 30, _PERCENT)
+
+
+def compare(variants: Iterable[Variant], pods: Sequence[Pod], running: Running = EMPTY_NODE) -> Iterator[Compared]:
+    """Yield what becomes of *pods* under each of the variants, in order."""
+    for variant in variants:
+        try:
+            yield Compared(variant, make_plan(pods, variant.topology, variant.config, running))
+        except StateError as error:
+            yield Compared(variant, None, str(error))
+
+
+def combinations(config: Config, topology: Topology) -> list[Variant]:
+    """Return every valid combination of options and Topology Manager policies on a machine, that of *config* first.
+
+    The gates of alpha and beta options are opened for it. The rest of *config* stays: policy, reserved CPUs, scope.
+    """
+    gates = {**config.gates, **{gate.name: True for gate in OPTION_GATES.values()}}
+    found = [Variant(name_of(config), topology, config)]
+    for values in product((False, True), repeat=len(OPTIONS)):
+        chosen = {name: "true" for name, on in zip(OPTIONS, values, strict=True) if on}
+        options, problems = parse_options(chosen, gates)
+        for policy in TopologyPolicy:
+            if problems or check_machine(options, policy, topology):
+                continue
+            tried = replace(config, options=chosen, topology_policy=str(policy), gates=gates)
+            if _differs(tried, config) and _builds(tried, topology):
+                found.append(Variant(name_of(tried), topology, tried))
+    return found
+
+
+def _differs(tried: Config, config: Config) -> bool:
+    return (_on(tried), tried.topology_policy) != (_on(config), config.topology_policy)
+
+
+def _builds(config: Config, topology: Topology) -> bool:
+    """Whether the machine has nothing against it, such as more NUMA nodes than a kubelet's Topology Manager takes."""
+    try:
+        config.build(topology)
+    except ConfigError:
+        return False
+    return True
+
+
+def _on(config: Config) -> frozenset[str]:
+    return frozenset(name for name, value in parse_options(config.options, _OPEN)[0]._asdict().items() if value)
+
+
+_OPEN: Final = {gate.name: True for gate in OPTION_GATES.values()}
+
+
+def name_of(config: Config) -> str:
+    """Return the settings of a variant in short.
+
+    >>> from pinfold.core.config import Config
+    >>> name_of(Config("static", {"full-pcpus-only": "true"}, topology_policy="restricted")), name_of(Config("static"))
+    ('full-pcpus-only, restricted', 'no options')
+    """
+    on = _on(config)
+    options = ", ".join(name for name, option in OPTIONS.items() if option.field in on) or "no options"
+    return options if config.topology_policy == "none" else f"{options}, {config.topology_policy}"
+
+
+def needed_gates(config: Config) -> tuple[str, ...]:
+    """Return the feature gates that the options of *config* need, and that are not open by default."""
+    on = _on(config)
+    gates = {
+        OPTION_GATES[option.maturity]
+        for option in OPTIONS.values()
+        if option.field in on and option.maturity in OPTION_GATES
+    }
+    return tuple(sorted(gate.name for gate in gates if not gate.default))
+
+
+def ranked(compared: Iterable[Compared], config: Config) -> list[Compared]:
+    """Return the best first; among equals the one that is nearest to *config*, then the one that was tried first."""
+    return sorted(compared, key=lambda row: (row.score, _distance(row.variant.config, config)))
+
+
+def _distance(config: Config, other: Config) -> int:
+    return len(_on(config) ^ _on(other)) + (config.topology_policy != other.topology_policy)

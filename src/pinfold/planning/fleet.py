@@ -1,0 +1,260 @@
+"""A fleet: what would thousands of nodes do with these pods? Node types x counts, workloads x replicas.
+
+The fleet is dealt into shards, each as large as the part of a cluster that the default scheduler looks at for one pod.
+Pods are dealt likewise; those that a shard has no room for go on to the next. The shards depend on the fleet alone, not
+on who works through them, so that the outcome is the same on one core and on a hundred machines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.planning.scheduling import Dice, Scheduler
+from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Usage, Waiting, run_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pinfold.planning.shard import ShardResult
+
+    Work = Callable[[Sequence[ShardTask]], Iterable[ShardResult]]
+
+RETRIES: Final = 3
+_LEAST_SAMPLE: Final = 100
+
+
+class Fleet(NamedTuple):
+    """Nodes, and the pods that want onto them."""
+
+    types: tuple[NodeType, ...]
+    workloads: tuple[FleetWorkload, ...]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return sum(kind.count for kind in self.types)
+
+    @property
+    def pods(self) -> int:
+        """How many pods there are."""
+        return sum(workload.replicas for workload in self.workloads)
+
+    @property
+    def containers(self) -> int:
+        """How many containers the pods have."""
+        return sum(workload.replicas * len(workload.pod.all_containers) for workload in self.workloads)
+
+
+class Scenario(NamedTuple):
+    """How to try it."""
+
+    schedulers: tuple[Scheduler, ...] = (Scheduler.BLIND, Scheduler.AWARE)
+    seed: int = 0
+    retries: int = RETRIES
+    """How often the controller replaces a pod that a node has refused."""
+
+
+class TypeOutcome(NamedTuple):
+    """What became of the nodes of a type."""
+
+    name: str
+    nodes: int
+    allocatable: int
+    """In milli CPUs, of all nodes together."""
+    usage: Usage
+    refusals: Mapping[str, int]
+    """How often a node of the type refused a pod, by the kubelet's reason."""
+
+
+class WorkloadOutcome(NamedTuple):
+    """What became of the pods of a workload."""
+
+    name: str
+    replicas: int
+    placed: int
+    refused: int
+    """Pods whose last replacement was refused as well."""
+    unschedulable: int
+    """Pods for which the scheduler found no node."""
+    refusals: Mapping[str, int]
+    """How often nodes refused a pod of it, by the kubelet's reason."""
+
+
+class FleetOutcome(NamedTuple):
+    """What became of the fleet under one scheduler."""
+
+    scheduler: Scheduler
+    shards: int
+    types: tuple[TypeOutcome, ...]
+    workloads: tuple[WorkloadOutcome, ...]
+    saved: int
+    """Pods that were refused, and placed in the end."""
+
+    @property
+    def placed(self) -> int:
+        """Pods that got in."""
+        return sum(workload.placed for workload in self.workloads)
+
+    @property
+    def refused(self) -> int:
+        """Pods that were refused in the end."""
+        return sum(workload.refused for workload in self.workloads)
+
+    @property
+    def unschedulable(self) -> int:
+        """Pods without a node."""
+        return sum(workload.unschedulable for workload in self.workloads)
+
+    @property
+    def refusals(self) -> int:
+        """How often a node refused a pod."""
+        return sum(sum(kind.refusals.values()) for kind in self.types)
+
+    @property
+    def retries(self) -> int:
+        """How often a refused pod was replaced."""
+        return self.refusals - self.refused
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pods got in."""
+        return not self.refused and not self.unschedulable
+
+
+def plan_fleet(fleet: Fleet, scenario: Scenario = Scenario(), work: Work | None = None) -> tuple[FleetOutcome, ...]:  # noqa: B008 - a value that cannot change
+    """Return the outcome under each scheduler; *work* gets lists of tasks and returns their results in order.
+
+    >>> from pinfold.core.config import Config, Reservation
+    >>> from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+    >>> from pinfold.core.machine.presets import preset
+    >>> config = Config("static", reserved=Reservation(milli=2000), topology_policy="single-numa-node")
+    >>> six = Amounts(cpu=6000, memory=1 << 30)
+    >>> pod = Pod(PodUID(""), "db", containers=(Container("app", Resources(six, six)),))
+    >>> machine = preset("sockets:2,cores:8")
+    >>> fleet = Fleet((NodeType("small", 5, machine, config),), (FleetWorkload("db", pod, replicas=10),))
+    >>> for outcome in plan_fleet(fleet):
+    ...     print(outcome.scheduler, outcome.placed, outcome.refused, outcome.unschedulable)
+    blind 10 0 0
+    aware 10 0 0
+    """
+    work = work or _work_here
+    runs = [_Run(fleet, scenario, scheduler) for scheduler in scenario.schedulers]
+    while rounds := [(run, shard, task) for run in runs for shard, task in run.tasks()]:
+        for (run, shard, _), result in zip(rounds, work([task for _, _, task in rounds]), strict=True):
+            run.take(shard, result)
+    return tuple(run.outcome() for run in runs)
+
+
+def _work_here(tasks: Sequence[ShardTask]) -> Iterator[ShardResult]:
+    return map(run_shard, tasks)
+
+
+def count_shards(nodes: int) -> int:
+    """Return into how many shards a fleet of so many nodes is dealt.
+
+    The default scheduler stops looking when it has found so many nodes that could take a pod: from 50 % of a cluster of
+    100 nodes down to 5 % of a large one, at least 100. A shard has that many nodes.
+
+    >>> [count_shards(nodes) for nodes in (1, 100, 300, 1000, 5000, 20_000)]
+    [1, 1, 2, 2, 10, 20]
+    """
+    sample = max(_LEAST_SAMPLE, nodes * max(5, 50 - nodes // 125) // 100)
+    return max(1, nodes // sample)
+
+
+class _Run:
+    """The shards under one scheduler, round after round, until nobody waits any more."""
+
+    def __init__(self, fleet: Fleet, scenario: Scenario, scheduler: Scheduler) -> None:
+        self.fleet = fleet
+        self.scenario = scenario
+        self.scheduler = scheduler
+        self.count = count_shards(fleet.nodes)
+        self.pods = tuple(workload.pod for workload in fleet.workloads)
+        types = [number for number, kind in enumerate(fleet.types) for _ in range(kind.count)]
+        self.nodes = [tuple(types[shard :: self.count]) for shard in range(self.count)]
+        self.waiting = _deal(fleet, scenario.seed, self.count)
+        self.round = 0
+        self.latest: dict[int, ShardResult] = {}
+        self.full: set[tuple[int, int]] = set()
+        """Shards that have no room for a workload, both by number."""
+        self.placed: Counter[tuple[int, int, int]] = Counter()
+        self.refusals: Counter[tuple[int, int, str]] = Counter()
+        self.refused: Counter[int] = Counter()
+        self.unschedulable: Counter[int] = Counter()
+
+    def tasks(self) -> list[tuple[int, ShardTask]]:
+        """Return what is to be done in the next round, by shard."""
+        if self.round:
+            self.waiting = self.sent_on()
+        self.round += 1
+        return [(shard, self.task(shard, waiting)) for shard, waiting in enumerate(self.waiting) if waiting]
+
+    def task(self, shard: int, waiting: Sequence[Waiting]) -> ShardTask:
+        return ShardTask(
+            types=self.fleet.types,
+            pods=self.pods,
+            scheduler=self.scheduler,
+            nodes=self.nodes[shard],
+            waiting=waiting,
+            seeds=(self.scenario.seed, shard, self.round),
+            retries=self.scenario.retries,
+            loads=self.latest[shard].loads if shard in self.latest else None,
+        )
+
+    def take(self, shard: int, result: ShardResult) -> None:
+        """Add the result of a shard's task."""
+        self.latest[shard] = result
+        self.placed.update(result.placed)
+        self.refusals.update(result.refusals)
+        self.refused.update(result.refused)
+        self.full.update((shard, waiting.workload) for waiting in result.left)
+
+    def sent_on(self) -> list[list[Waiting]]:
+        """Return who waits where, after each pod without a node has gone to the next shard that may have room."""
+        waiting: list[list[Waiting]] = [[] for _ in range(self.count)]
+        for shard in [shard for shard, waited in enumerate(self.waiting) if waited]:
+            for pod in self.latest[shard].left:
+                others = ((shard + step) % self.count for step in range(1, self.count))
+                following = next((other for other in others if (other, pod.workload) not in self.full), None)
+                if following is None:
+                    self.unschedulable[pod.workload] += 1
+                else:
+                    waiting[following].append(pod)
+        return waiting
+
+    def outcome(self) -> FleetOutcome:
+        saved = sum(count for (_, _, refused), count in self.placed.items() if refused)
+        types = tuple(self.type_outcome(number, kind) for number, kind in enumerate(self.fleet.types))
+        workloads = tuple(self.workload_outcome(number, each) for number, each in enumerate(self.fleet.workloads))
+        return FleetOutcome(self.scheduler, self.count, types, workloads, saved)
+
+    def type_outcome(self, number: int, kind: NodeType) -> TypeOutcome:
+        usage = Usage()
+        for result in self.latest.values():
+            usage = usage.plus(result.usage.get(number, Usage()))
+        refusals: Counter[str] = Counter()
+        for (of, _, reason), count in self.refusals.items():
+            refusals[reason] += count if of == number else 0
+        return TypeOutcome(kind.name, kind.count, kind.count * kind.allocatable, usage, _sorted(refusals))
+
+    def workload_outcome(self, number: int, workload: FleetWorkload) -> WorkloadOutcome:
+        placed = sum(count for (_, of, _), count in self.placed.items() if of == number)
+        refusals: Counter[str] = Counter()
+        for (_, of, reason), count in self.refusals.items():
+            refusals[reason] += count if of == number else 0
+        ended = self.refused[number], self.unschedulable[number]
+        return WorkloadOutcome(workload.name, workload.replicas, placed, *ended, _sorted(refusals))
+
+
+def _deal(fleet: Fleet, seed: int, shards: int) -> list[list[Waiting]]:
+    """Return who waits at which shard, in the order of arrival: any order is as likely as the other."""
+    order = [number for number, workload in enumerate(fleet.workloads) for _ in range(workload.replicas)]
+    Dice(seed).shuffle(order)
+    fresh = [Waiting(number) for number in range(len(fleet.workloads))]
+    return [[fresh[number] for number in order[shard::shards]] for shard in range(shards)]
+
+
+def _sorted(refusals: Mapping[str, int]) -> dict[str, int]:
+    return {reason: refusals[reason] for reason in sorted(refusals) if refusals[reason]}

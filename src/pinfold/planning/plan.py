@@ -1,0 +1,233 @@
+"""Planner: what a node would do with pods that come and go, one after the other.
+
+The same Admitter as the daemon's decides; nothing here chooses a CPU. Traces are taken only when they are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.admission import WHOLE, Admission
+from pinfold.core.alignment import Ruler
+from pinfold.core.allocators.order import Fidelity
+from pinfold.core.outcome import Outcome
+from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.state import State
+from pinfold.core.trace import Recorder, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.alignment import Alignment, Leftover
+    from pinfold.core.config import Config
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import Container, Pod
+    from pinfold.core.trace import Defect
+    from pinfold.errors import AdmissionError
+
+
+class Placement(NamedTuple):
+    """What became of one container."""
+
+    outcome: Outcome
+    container: Container
+    wanted: int
+    """How many exclusive CPUs it asks for; 0: it is content with the shared pool."""
+    cpus: CPUSet | None
+    alignment: Alignment | None
+
+    @property
+    def pod(self) -> Pod:
+        """The pod it is in."""
+        return self.outcome.pod
+
+    @property
+    def refusal(self) -> AdmissionError | None:
+        """Why its pod was refused; None if it was not."""
+        return self.outcome.refusal
+
+    @property
+    def is_culprit(self) -> bool:
+        """Whether it is the container for which its pod was refused, or the pod was refused as a whole."""
+        return self.refusal is not None and self.outcome.admission.container in {None, self.container.name}
+
+    @property
+    def trace(self) -> Trace:
+        """The steps that led here; of a pod that was decided as a whole, its steps."""
+        traces = self.outcome.traces()
+        return traces.get(self.container.name) or traces.get(WHOLE) or Trace()
+
+
+class Walk:
+    """A State on its way: pods are admitted and removed, and the next one sees what they leave behind."""
+
+    __slots__ = ("_admitter", "_refused", "state")
+
+    def __init__(self, admitter: Admitter, state: State) -> None:
+        self._admitter = admitter
+        self._refused: Pod | None = None
+        self.state = state
+        """What can be seen now; a refused pod's first containers hold their CPUs until the next step."""
+
+    def admit(self, pod: Pod, others: Sequence[Resource] = ()) -> Outcome:
+        """Let the next pod in, or not; *others* are the hints of other resources."""
+        before = self.settle()
+        admission = self._admitter.admit(before, pod, others=others)
+        self.state = admission.state
+        if admission.refusal is not None:
+            self._refused = pod
+        return Outcome(pod, before, admission, self._admitter, others=others)
+
+    def remove(self, pod: PodUID) -> None:
+        """Take back what a pod has; one that is not there has nothing."""
+        state = self.settle()
+        for name in state.assignments.get(pod, ()):
+            state = self._admitter.policy.release(state, ContainerRef(pod, name)).state
+        self.state = state
+
+    def settle(self) -> State:
+        """Return the State once stale Assignments of a refused pod are collected."""
+        refused, self._refused = self._refused, None
+        if refused is not None and refused.uid in self.state.assignments:
+            self.remove(refused.uid)
+        return self.state
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What became of pods on a node, in the order in which they came."""
+
+    topology: Topology
+    config: Config
+    admitter: Admitter
+    before: State
+    outcomes: tuple[Outcome, ...]
+    after: State
+
+    @property
+    def reserved(self) -> CPUSet:
+        """The CPUs that are never exclusive."""
+        return self.admitter.policy.reserved
+
+    @cached_property
+    def ruler(self) -> Ruler:
+        """What measures how CPUs lie on this node."""
+        return Ruler(self.topology, self.topology.online - self.reserved)
+
+    @cached_property
+    def placements(self) -> tuple[Placement, ...]:
+        """Every container, in the order in which it was asked about."""
+        return tuple(
+            self._placement(outcome, container) for outcome in self.outcomes for container in outcome.pod.all_containers
+        )
+
+    def _placement(self, outcome: Outcome, container: Container) -> Placement:
+        wanted = self.admitter.policy.request(outcome.pod, container)
+        cpus = outcome.cpus(container)
+        alignment = None if cpus is None else self.ruler.measure(cpus)
+        return Placement(outcome, container, wanted, cpus, alignment)
+
+    @cached_property
+    def names(self) -> Mapping[PodUID, str]:
+        """What to call the pods of this plan."""
+        return {outcome.pod.uid: outcome.pod.name for outcome in self.outcomes}
+
+    @property
+    def refused(self) -> tuple[Outcome, ...]:
+        """The pods that were refused."""
+        return tuple(outcome for outcome in self.outcomes if outcome.refusal is not None)
+
+    @property
+    def misaligned(self) -> tuple[Placement, ...]:
+        """The containers that touch more cores, caches, NUMA nodes or sockets than they would need to."""
+        return tuple(
+            placement
+            for placement in self.placements
+            if placement.alignment is not None and not placement.alignment.is_aligned
+        )
+
+    @cached_property
+    def leftover(self) -> Leftover:
+        """What can still be given afterwards."""
+        return self.ruler.leftover(self.after.shared - self.reserved)
+
+    @cached_property
+    def defects(self) -> tuple[tuple[str, Defect, str], ...]:
+        """What the reference gets wrong on the way: the container, the defect, and how; each once.
+
+        Only fidelity `kubelet` has any. Every decision is taken once more to find them.
+        """
+        if self.admitter.fidelity is not Fidelity.KUBELET:
+            return ()
+        found = [defect for outcome in self.outcomes for defect in outcome.defects]
+        return tuple(dict.fromkeys([*self._reserving(), *found]))
+
+    def _reserving(self) -> list[tuple[str, Defect, str]]:
+        """Return the defects that show when the node chooses the CPUs that it reserves."""
+        recorder = Recorder()
+        self.config.build_policy(self.topology, recorder)
+        return [("reserved CPUs", defect, what) for defect, what in recorder.trace().defects]
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The laws that the State breaks afterwards, in words; only fidelity `kubelet` breaks any."""
+        policy = self.admitter.policy
+        if not policy.allocatable:
+            return ()
+        kept_apart = policy.kept_apart
+        return tuple(map(self._with_names, self.after.check(self.topology.online, kept_apart=kept_apart)))
+
+    def _with_names(self, text: str) -> str:
+        """Return *text* with the names of pods in the place of their UIDs."""
+        words = text.split(" ")
+        pairs = zip(["", *words], words, strict=False)
+        names = self.names
+        return " ".join(names.get(PodUID(word), word) if last in _BEFORE_UIDS else word for last, word in pairs)
+
+
+_BEFORE_UIDS: Final = ("pod", "pods", "and")
+
+
+def start(admitter: Admitter, topology: Topology, state: State | None = None) -> State:
+    """Return the State to begin with: *state* if it fits this node, or that of an empty node."""
+    first = admitter.policy.start(State.new() if state is None else state)
+    return first if first.shared or state is not None else State(topology.online)  # policy none keeps no account
+
+
+class Running(NamedTuple):
+    """What a node has already: its State, the pods that are known to run there, and those that leave first."""
+
+    state: State | None = None
+    """None: nothing at all."""
+    pods: Sequence[Pod] = ()
+    gone: Sequence[PodUID] = ()
+
+
+EMPTY_NODE: Final = Running()
+
+
+def make_plan(pods: Iterable[Pod], topology: Topology, config: Config, running: Running = EMPTY_NODE) -> Plan:
+    """Return what a node would do with *pods*, one after the other.
+
+    >>> from pinfold.core.config import Config, Reservation
+    >>> from pinfold.core.machine.cpuset import CPUSet
+    >>> from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+    >>> from pinfold.core.machine.presets import preset
+    >>> two = Resources(Amounts(2000, 1 << 30), Amounts(2000, 1 << 30))
+    >>> pods = [Pod(PodUID(name), name, containers=(Container("app", two),)) for name in "abc"]
+    >>> plan = make_plan(pods, preset("cores:3,threads:2"), Config("static", reserved=Reservation.of(CPUSet.of(0, 3))))
+    >>> [str(placement.cpus or placement.refusal) for placement in plan.placements]
+    ['1,4', '2,5', 'not enough cpus available to satisfy request: requested=2, available=0']
+    """
+    admitter = config.build(topology)
+    walk = Walk(admitter, start(admitter, topology, running.state))
+    for uid in running.gone:
+        walk.remove(uid)
+    before = walk.state
+    there = [Outcome(pod, before, Admission(before, {}, {}), admitter, was_running=True) for pod in running.pods]
+    outcomes = (*there, *[walk.admit(pod) for pod in pods])
+    return Plan(topology, config, admitter, before, outcomes, walk.settle())

@@ -1,0 +1,294 @@
+"""Where a scheduler puts a pod: by CPU counts alone, or knowing what is free on each NUMA node.
+
+Both compare nodes by the default scheduler's LeastAllocated score on CPU, in whole percents; `aware` adds what the
+scheduler plugin NodeResourceTopologyMatch makes of NodeResourceTopology objects: its filter (single-numa-node only) and
+its score LeastNUMANodes, distances aside. Other resources and plugins are not looked at. Knows nothing of CPU numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import replace
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.pods.pod import QoS, effective_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+
+    from pinfold.core.pods.pod import Container, Pod
+
+BEST_SCORE: Final = 100
+ZONE_COST: Final = BEST_SCORE // 8
+"""What each further NUMA node costs in LeastNUMANodes; 8 is the most that the plugin reckons with."""
+UNSET_REQUEST: Final = 100
+"""The milli CPUs that a container without a request counts as when nodes are compared (not when they are filtered)."""
+
+_MILLI: Final = 1000
+_WORD: Final = (1 << 64) - 1
+
+
+class Scheduler(StrEnum):
+    """Who decides on which node a pod is tried."""
+
+    BLIND = "blind"
+    AWARE = "aware"
+
+
+class Demand(NamedTuple):
+    """What a scheduler sees of a pod, in milli CPUs."""
+
+    request: int
+    """What must be free on the node."""
+    scored: int
+    """What it counts as when nodes are compared."""
+    parts: tuple[int, ...] = ()
+    """What each container of a Guaranteed pod requests, sidecars too; those of other pods may lie anywhere."""
+    init: tuple[int, ...] = ()
+    """What its init containers request, which run one after the other before that."""
+
+    @classmethod
+    def of(cls, pod: Pod) -> Demand:
+        """Return what *pod* demands.
+
+        >>> from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+        >>> two = Amounts(cpu=2000, memory=1 << 30)
+        >>> Demand.of(Pod(PodUID("u1"), "web", containers=(Container("app", Resources(two, two)),)))
+        Demand(request=2000, scored=2000, parts=(2000,), init=())
+        >>> Demand.of(Pod(PodUID("u2"), "idle", containers=(Container("app"),)))
+        Demand(request=0, scored=100, parts=(), init=())
+        """
+        counted = replace(pod, init=tuple(map(_counted, pod.init)), containers=tuple(map(_counted, pod.containers)))
+        request, scored = effective_requests(pod).cpu or 0, effective_requests(counted).cpu or 0
+        if pod.qos is not QoS.GUARANTEED:
+            return cls(request, scored)
+        running = [*(container for container in pod.init if container.sidecar), *pod.containers]
+        return cls(request, scored, _requests(running), _requests(each for each in pod.init if not each.sidecar))
+
+
+def _requests(containers: Iterable[Container]) -> tuple[int, ...]:
+    return tuple(cpu for container in containers if (cpu := container.resources.requests.cpu))
+
+
+def _counted(container: Container) -> Container:
+    resources = container.resources
+    if resources.requests.cpu is not None:
+        return container
+    return replace(container, resources=replace(resources, requests=resources.requests._replace(cpu=UNSET_REQUEST)))
+
+
+class Room(NamedTuple):
+    """What a node of some type offers; the same for all nodes of the type."""
+
+    allocatable: int
+    """In milli CPUs: all CPUs less what is reserved."""
+    most_pods: int
+    single: bool = False
+    """Whether every container, or pod, must lie within one NUMA node."""
+    as_a_whole: bool = False
+    """Whether it is the pod that must, and not each container by itself."""
+
+
+class Load(NamedTuple):
+    """What a node carries; it only ever grows, as pods do not leave."""
+
+    requested: int = 0
+    scored: int = 0
+    pods: int = 0
+    shared: int = 0
+    """The mask of the CPUs that are nobody's own."""
+    zones: tuple[int, ...] = ()
+    """The CPUs on each NUMA node that can still be given away: what NodeResourceTopology says."""
+
+    def used(self, room: Room) -> int:
+        """Return how much of the node is in use as scores see it, in whole percents."""
+        return min(BEST_SCORE, self.scored * BEST_SCORE // room.allocatable) if room.allocatable else BEST_SCORE
+
+
+def has_room(room: Room, load: Load, demand: Demand) -> bool:
+    """Return whether the demand can be counted in: the filter of every scheduler.
+
+    >>> has_room(Room(8000, 110), Load(requested=7000), Demand(1000, 1000))
+    True
+    """
+    return load.requested + demand.request <= room.allocatable and load.pods < room.most_pods
+
+
+def score_zones(room: Room, load: Load, demand: Demand) -> int | None:
+    """Return what is better about a node the fewer NUMA nodes it would be, 0 to 88; None if it must not be there.
+
+    >>> xeon = Room(64_000, 110, single=True)
+    >>> score_zones(xeon, Load(zones=(32, 30)), Demand(31_000, 31_000, (31_000,)))
+    88
+    >>> score_zones(xeon, Load(zones=(30, 30)), Demand(31_000, 31_000, (31_000,))) is None
+    True
+    """
+    if room.as_a_whole:
+        count = zones_needed(load.zones, (demand.request,))
+    else:
+        counts = [zones_needed(load.zones, parts) for parts in (demand.parts, *((part,) for part in demand.init))]
+        count = max(counts) if all(counts) else 0
+    if room.single and count != 1:
+        return None
+    return max(0, BEST_SCORE - count * ZONE_COST) if count else 0
+
+
+def zones_needed(zones: Sequence[int], parts: Iterable[int]) -> int:
+    """Return the most NUMA nodes that any of *parts* needs when each takes as few as it can; 0 if they do not fit.
+
+    >>> zones_needed((4, 6), [4000, 5000]), zones_needed((4, 6), [8000]), zones_needed((4, 6), [11_000])
+    (1, 2, 0)
+    """
+    left = [free * _MILLI for free in zones]
+    most = 0
+    for part in parts:
+        count = _take(left, part)
+        if not count:
+            return 0
+        most = max(most, count)
+    return most
+
+
+def _take(left: MutableSequence[int], part: int) -> int:
+    """Take *part* from as few zones as possible: the lowest one that has it all, or else the largest first."""
+    for zone, free in enumerate(left):
+        if free >= part:
+            left[zone] -= part
+            return 1
+    if sum(left) < part:
+        return 0
+    count = 0
+    for zone in sorted(range(len(left)), key=lambda zone: -left[zone]):
+        count += 1
+        taken = min(part, left[zone])
+        left[zone] -= taken
+        part -= taken
+        if not part:
+            break
+    return count
+
+
+class Dice:
+    """Numbers that look random and depend on the seeds alone: SplitMix64, the same on every machine and Python.
+
+    >>> Dice(1).roll() == Dice(1).roll() != Dice(2).roll()
+    True
+    """
+
+    def __init__(self, *seeds: int) -> None:
+        self._state = 0
+        for seed in seeds:
+            self._state = self.roll() ^ seed & _WORD
+
+    def roll(self) -> int:
+        """Return the next number, of 64 bits."""
+        self._state = state = self._state + 0x9E3779B97F4A7C15 & _WORD
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & _WORD
+        return state ^ state >> 31
+
+    def shuffle(self, values: MutableSequence[int]) -> None:
+        """Put *values* into another order, any as likely as the other."""
+        for last in range(len(values) - 1, 0, -1):
+            other = self.roll() % (last + 1)
+            values[last], values[other] = values[other], values[last]
+
+
+class Entry(NamedTuple):
+    """A node's place in a ranking."""
+
+    used: int
+    node: int
+
+
+EVERYWHERE: Final = -1
+"""The mask of all nodes there can be."""
+
+
+class Ranking:
+    """The nodes of a shard in the order of how much of each is in use, and which of them is best for a demand.
+
+    Nodes only fill up: one that could not take a demand cannot later, and is not asked again. Of nodes that are equally
+    good one is chosen by dice, anew for each pod.
+    """
+
+    def __init__(self, scheduler: Scheduler, rooms: Sequence[Room], loads: Sequence[Load], dice: Dice) -> None:
+        self._aware = scheduler is Scheduler.AWARE
+        self._rooms = rooms
+        self._loads = loads
+        self._dice = dice
+        self._entries = [
+            Entry(load.used(room), node) for node, (room, load) in enumerate(zip(rooms, loads, strict=True))
+        ]
+        self._orders: dict[Room, list[Entry]] = {room: [] for room in rooms}
+        for entry in sorted(self._entries):
+            self._orders[rooms[entry.node]].append(entry)
+        self._failed: dict[Demand, int] = {}
+        """For each demand, the nodes that could not take it, as a mask."""
+
+    def best(self, demand: Demand) -> int | None:
+        """Return the best node for the demand; None if no node can take it."""
+        if self._failed.get(demand) == EVERYWHERE:
+            return None
+        best: tuple[int, int, int] | None = None
+        for room in self._orders:
+            least = 0 if best is None else best[0]
+            found = self._best_of(room, demand, least)
+            if found is not None:
+                best = found if best is None else max(best, found)
+        if best is None:
+            self._failed[demand] = EVERYWHERE
+            return None
+        return best[2]
+
+    def _best_of(self, room: Room, demand: Demand, least: int) -> tuple[int, int, int] | None:
+        """Return the best node of a kind: its score if that is at least *least*, a number for ties, and the node."""
+        most = BEST_SCORE - ZONE_COST if self._aware and demand.parts else 0
+        share = -(-demand.scored * BEST_SCORE // room.allocatable) if room.allocatable else BEST_SCORE
+        failed = self._failed.get(demand, 0)
+        best = None
+        for used, node in self._in_order(room):
+            score = max(0, BEST_SCORE - used - share)
+            if score + most < least:
+                break
+            if failed >> node & 1:
+                continue
+            more = self._look(room, node, demand)
+            if more is None:
+                failed |= 1 << node
+            elif best is None or score + more > best[0]:
+                best = score + more, self._dice.roll(), node
+                least = best[0] + 1
+                if more == most:
+                    break
+        self._failed[demand] = failed
+        return best
+
+    def _in_order(self, room: Room) -> Iterator[Entry]:
+        """Yield the nodes of a kind, emptier ones first; equal ones from any of them on."""
+        order = self._orders[room]
+        start = 0
+        while start < len(order):
+            end = bisect_left(order, Entry(order[start].used + 1, -1), start)
+            turn = start + self._dice.roll() % (end - start)
+            yield from islice(order, turn, end)
+            yield from islice(order, start, turn)
+            start = end
+
+    def _look(self, room: Room, node: int, demand: Demand) -> int | None:
+        load = self._loads[node]
+        if not has_room(room, load, demand):
+            return None
+        return score_zones(room, load, demand) if self._aware and demand.parts else 0
+
+    def filled(self, node: int) -> None:
+        """Put the node where it belongs after a pod has come to it."""
+        room = self._rooms[node]
+        entry = Entry(self._loads[node].used(room), node)
+        if entry != self._entries[node]:
+            order = self._orders[room]
+            del order[bisect_left(order, self._entries[node])]
+            insort(order, entry)
+            self._entries[node] = entry

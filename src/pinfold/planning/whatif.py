@@ -1,0 +1,101 @@
+"""What if: pods left out, with more or fewer replicas, or with other sizes. Lists of pods in, lists of pods out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.advice import resized
+from pinfold.core.pods.pod import PodUID
+from pinfold.errors import PinfoldError, excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pinfold.core.pods.pod import Pod
+
+_NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
+_SHOWN: Final = 5
+
+
+class UnknownPod(PinfoldError):  # noqa: N818 - the fact
+    """A what-if about a pod, or a container in it, that is not there."""
+
+    def __init__(self, what: str, name: str, there: Sequence[str]) -> None:
+        known = ", ".join(there[:_SHOWN]) + (", …" if len(there) > _SHOWN else "")
+        super().__init__(f"no {what} {excerpt(name)}; there {'are ' + known if there else 'is none'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Who is there, who leaves, and who comes, in order."""
+
+    arriving: tuple[Pod, ...]
+    running: tuple[Pod, ...] = ()
+    gone: tuple[PodUID, ...] = ()
+    others: tuple[PodUID, ...] = ()
+    """Pods in the State of which nothing but the UID is known."""
+
+    def without(self, name: str) -> Scenario:
+        """Return the scenario without a pod: it leaves, or never comes. A workload's name means all of its pods."""
+        if name in self.others:
+            return replace(self, gone=(*self.gone, PodUID(name)))
+        leaving = {pod.uid for pod in self._called(name)}
+        return self._changed(lambda pod: () if pod.uid in leaving else (pod,))
+
+    def resize(self, name: str, container: str, cpus: int) -> Scenario:
+        """Return the scenario with so many CPUs for a container; one that runs leaves, and comes again first."""
+        pods = {pod.uid: pod for pod in self._called(name)}
+        names = [own.name for pod in pods.values() for own in pod.all_containers]
+        if container not in names:
+            raise UnknownPod(f"container of pod {excerpt(name)} called", container, sorted(set(names)))
+        return self._changed(lambda pod: (resized(pod, container, cpus),) if pod.uid in pods else (pod,))
+
+    def replicas(self, name: str, count: int) -> Scenario:
+        """Return the scenario with so many pods like *name*: further ones come last, the last ones leave first."""
+        pods = self._called(name)
+        kept = {pod.uid for pod in pods[:count]}
+        fewer = self._changed(lambda pod: (pod,) if pod.uid in kept or pod not in pods else ())
+        taken = {(pod.namespace, pod.name) for pod in (*self.running, *self.arriving)}
+        base = _base(pods[0], name)
+        added: list[Pod] = []
+        number = 0
+        while len(pods) + len(added) < count:
+            copy = f"{base}-{number}"
+            number += 1
+            if (pods[0].namespace, copy) not in taken:
+                added.append(replace(pods[0], name=copy, uid=PodUID(f"{pods[0].uid}+{copy}")))
+        return replace(fewer, arriving=(*fewer.arriving, *added))
+
+    def _called(self, name: str) -> list[Pod]:
+        """Return the pods of that name, NAMESPACE/NAME or UID, or those numbered NAME-0, NAME-1 and so on."""
+        pods = (*self.running, *self.arriving)
+        namespace, _, bare = name.rpartition("/")
+        mine = [pod for pod in pods if not namespace or pod.namespace == namespace]
+        found = [pod for pod in mine if pod.name == bare] or [pod for pod in mine if _base(pod, bare) == bare]
+        found = found or [pod for pod in pods if pod.uid == name]
+        if not found:
+            raise UnknownPod("pod", name, sorted({pod.name for pod in pods} | set(self.others)))
+        return found
+
+    def _changed(self, change: Callable[[Pod], tuple[Pod, ...]]) -> Scenario:
+        """Return the scenario with every pod changed; one that runs and changes has to leave and come again."""
+        running: list[Pod] = []
+        again: list[Pod] = []
+        gone = list(self.gone)
+        for pod in self.running:
+            new = change(pod)
+            if new == (pod,):
+                running.append(pod)
+            else:
+                gone.append(pod.uid)
+                again += new
+        arriving = [new for pod in self.arriving for new in change(pod)]
+        return replace(self, arriving=(*again, *arriving), running=tuple(running), gone=tuple(gone))
+
+
+def _base(pod: Pod, name: str) -> str:
+    """Return the name of the workload that the pod is a numbered replica of; the pod's own if it is none."""
+    match = _NUMBERED.fullmatch(pod.name)
+    return match[1] if match is not None and pod.name != name.rpartition("/")[2] else pod.name

@@ -1,0 +1,104 @@
+"""Why a container has its CPUs, shares or was refused, as text for people. Times are shown as the caller says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pinfold.render.canvas import Canvas, wrap
+from pinfold.render.plan.columns import BOLD, DIM, GREEN, RED, YELLOW, join_parts, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pinfold.render.map import Look
+
+    Data = Mapping[str, Any]  # Any: JSON of the daemon
+    When = Callable[[float], str]
+
+_GROUPS: Final = {"cores": "core", "uncore_caches": "L3", "numa_nodes": "NUMA node", "sockets": "socket"}
+_NO_HELP: Final = "no single change is enough"
+
+
+def format_explanation(found: Data, when: When, look: Look) -> str:
+    """Return an explanation in words, no line longer than the terminal is wide.
+
+    >>> from pinfold.render.map import Look
+    >>> found = {"container": "default/web/app", "cpus": "2-3", "since": 1.0, "steps": ["took core 2: CPUs 2-3"],
+    ...          "alignment": {"cores": 1, "uncore_caches": 1, "numa_nodes": 1, "sockets": 1}}
+    >>> print(format_explanation(found, "{:.1f}".format, Look()))
+    default/web/app has CPUs 2-3 since 1.0
+      on 1 core, 1 L3, 1 NUMA node, 1 socket
+    <BLANKLINE>
+    How they were chosen
+      1. took core 2: CPUs 2-3
+    """
+    parts = [_verdict(found, when, look)]
+    parts.append(_listed(_heading(found), found.get("steps") or (), look, numbered=True))
+    parts.append(_listed("Looked at and passed over", found.get("passed_over") or (), look))
+    return join_parts(parts, look)
+
+
+def _verdict(found: Data, when: When, look: Look) -> Canvas:
+    canvas = Canvas()
+    since = found.get("since")
+    at = "" if since is None else when(since)
+    name, refusal = found.get("container"), found.get("refusal")
+    if refusal:
+        _add(canvas, f"{name} was refused{f' at {at}' if at else ''}: {refusal.get('reason')}", look, RED)
+        _refused(canvas, refusal, look)
+    elif found.get("cpus") is not None:
+        _add(canvas, f"{name} has CPUs {found['cpus']}{f' since {at}' if at else ''}", look, GREEN)
+        for text, style in _lies(found.get("alignment") or {}):
+            _add(canvas, f"  {text}", look, style)
+    else:
+        _add(canvas, f"{name} has no CPUs of its own", look, BOLD)
+        _add(canvas, f"  {found.get('why')}", look)
+    return canvas
+
+
+def _refused(canvas: Canvas, refusal: Data, look: Look) -> None:
+    _add(canvas, f"  {refusal.get('message')}", look)
+    for name in ("need", "room"):
+        if refusal.get(name):
+            _add(canvas, f"  {refusal[name]}", look)
+    fixes = refusal.get("fixes") or ([_NO_HELP] if refusal.get("need") else [])
+    for fix in fixes:
+        _add(canvas, f"  {fix}", look, YELLOW)
+
+
+def _lies(alignment: Data) -> Iterable[tuple[str, str]]:
+    """Yield on how many groups the CPUs are, and of which there are needless ones."""
+    counts = {one: alignment[name] for name, one in _GROUPS.items() if isinstance(alignment.get(name), int)}
+    if counts:
+        yield f"on {', '.join(_counted(count, one) for one, count in counts.items())}", ""
+    fewest = alignment.get("fewest") or {}
+    spread = [
+        f"{_counted(fewest[name], one)} could hold them"
+        for name, one in _GROUPS.items()
+        if isinstance(fewest.get(name), int) and fewest[name] < counts.get(one, 0)
+    ]
+    if spread:
+        yield f"on an empty node {', '.join(spread)}", YELLOW
+    elif fewest:
+        yield "no fewer would do", DIM
+
+
+def _heading(found: Data) -> str:
+    return "What was tried" if found.get("refusal") else "How they were chosen"
+
+
+def _listed(title: str, texts: Iterable[object], look: Look, *, numbered: bool = False) -> Canvas:
+    canvas = Canvas()
+    for number, text in enumerate(texts, 1):
+        if number == 1:
+            _add(canvas, title, look, BOLD)
+        _add(canvas, f"  {number}. {text}" if numbered else f"  - {text}", look)
+    return canvas
+
+
+def _add(canvas: Canvas, text: str, look: Look, style: str = "") -> None:
+    canvas.append(wrap(printable(text), look.width, indent=4), style)
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number} {one}{'' if number == 1 or one == 'L3' else 's'}"

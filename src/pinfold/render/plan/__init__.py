@@ -1,0 +1,1 @@
+"""A plan drawn as a table, a page, a picture or data."""

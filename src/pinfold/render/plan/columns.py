@@ -1,0 +1,118 @@
+"""Rows in columns for the terminal: as wide as it is, long lists broken over lines, long names cut.
+
+Knows nothing of plans. A cell has a text and a style of ANSI numbers; a line of text may stand between rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.render.canvas import Canvas, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pinfold.render.map import Look
+
+_GAP: Final = 2
+_INDENT: Final = 2
+BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
+
+
+class Cell(NamedTuple):
+    """A text in a column."""
+
+    text: str
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """A column: its head, and how far it may shrink when the terminal is narrow; 0: not at all."""
+
+    head: str
+    least: int = 0
+    right: bool = False
+    cut: bool = False
+    """Whether a text that is too long is cut; otherwise it goes on in the next line."""
+
+
+class Line(NamedTuple):
+    """A text across all columns, indented, below the row it belongs to."""
+
+    text: str
+    style: str = ""
+
+
+def format_columns(columns: Sequence[Column], rows: Iterable[Sequence[Cell] | Line], look: Look) -> Canvas:
+    r"""Return the rows under their heads; no line is longer than the terminal is wide, if it can be helped.
+
+    >>> from pinfold.render.map import Look
+    >>> columns = [Column("POD", 5, cut=True), Column("CPUS", 6), Column("L3")]
+    >>> rows = [[Cell("database"), Cell("1,3,5,7,9"), Cell("0")], Line("needs more")]
+    >>> print("\n".join(format_columns(columns, rows, Look(width=17)).lines()))
+    POD    CPUS    L3
+    dat…e  1,3,5,  0
+           7,9
+      needs more
+    """
+    rows = [_printable_row(row) for row in rows]
+    widths = _widths(columns, [row for row in rows if not isinstance(row, Line)], look.width)
+    canvas = Canvas()
+    _write(canvas, columns, widths, [Cell(column.head, DIM) for column in columns], look)
+    for row in rows:
+        if isinstance(row, Line):
+            for text in wrap(" " * _INDENT + row.text, look.width, indent=_INDENT):
+                canvas.write(0, canvas.height, text, row.style)
+        else:
+            _write(canvas, columns, widths, row, look)
+    return canvas
+
+
+def join_parts(parts: Iterable[Canvas], look: Look) -> str:
+    """Return the parts that are not empty, with an empty line between them, in characters that the terminal has."""
+    text = "\n\n".join("\n".join(part.lines(colour=look.colour)) for part in parts if part.height)
+    return text.encode("ascii", "replace").decode("ascii") if look.ascii_only else text
+
+
+def printable(text: str) -> str:
+    """Return *text* fit for a line of output: what could not be seen, or would speak to the terminal, is escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _printable_row(row: Sequence[Cell] | Line) -> Sequence[Cell] | Line:
+    if isinstance(row, Line):
+        return row._replace(text=printable(row.text))
+    return [cell._replace(text=printable(cell.text)) for cell in row]
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:
+    widths = [
+        max([len(column.head), *(len(row[i].text) for row in rows)], default=0) for i, column in enumerate(columns)
+    ]
+    over = sum(widths) + _GAP * (len(widths) - 1) - width
+    while over > 0:
+        # The column that has most to spare gives way first.
+        spare = [own - max(column.least, 1) if column.least else 0 for column, own in zip(columns, widths, strict=True)]
+        widest = max(range(len(widths)), key=spare.__getitem__)
+        if spare[widest] <= 0:
+            break
+        widths[widest] -= 1
+        over -= 1
+    return widths
+
+
+def _write(canvas: Canvas, columns: Sequence[Column], widths: Sequence[int], row: Sequence[Cell], look: Look) -> None:
+    x, y = 0, canvas.height
+    for column, width, cell in zip(columns, widths, row, strict=True):
+        lines = [_cut(cell.text, width, look)] if column.cut else wrap(cell.text, width)
+        for i, text in enumerate(lines):
+            canvas.write(x + (width - len(text) if column.right else 0), y + i, text, cell.style)
+        x += width + _GAP
+
+
+def _cut(text: str, width: int, look: Look) -> str:
+    """Return *text* with its middle cut out: the ends of names tell more than what is between."""
+    if len(text) <= width:
+        return text
+    tail = width // 3
+    return text[: width - 1 - tail] + look.signs.cut + text[len(text) - tail :]

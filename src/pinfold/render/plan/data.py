@@ -1,0 +1,123 @@
+"""A Plan as plain data: what `-o json` and `-o yaml` write."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from pinfold.core.advice import advise
+from pinfold.core.snapshot import pools
+
+if TYPE_CHECKING:
+    from pinfold.core.alignment import Alignment, Leftover
+    from pinfold.planning.plan import Placement, Plan
+
+    Data = dict[str, object]
+
+_MOST_ADVICE: Final = 100
+
+
+def plan_data(plan: Plan, title: str = "") -> Data:
+    """Return the plan, ready for JSON; `placements` has every container, in order."""
+    return {"placements": placements_data(plan), **plan_facts(plan, title)}
+
+
+def plan_facts(plan: Plan, title: str = "") -> Data:
+    """Return all but the placements."""
+    policy = plan.admitter.policy
+    return {
+        "pools": pools(policy, plan.after, plan.topology),
+        "pools_before": pools(policy, plan.before, plan.topology),
+        "summary": summary_data(plan),
+        "leftover": leftover_data(plan.leftover),
+        "node": {"machine": title, **config_data(plan)},
+        "defects": [{"container": who, "defect": str(name), "what": what} for who, name, what in plan.defects],
+        "broken": list(plan.broken),
+    }
+
+
+def placements_data(plan: Plan) -> list[Data]:
+    """Return what became of every container, in order; only the first of many refusals come with advice."""
+    advised = [placement for placement in plan.placements if placement.is_culprit][:_MOST_ADVICE]
+    texts = {(placement.pod.uid, placement.container.name): _advice(plan, placement) for placement in advised}
+    return [
+        _placement(plan, placement) | {"advice": texts.get((placement.pod.uid, placement.container.name))}
+        for placement in plan.placements
+    ]
+
+
+def _placement(plan: Plan, placement: Placement) -> Data:
+    """Return one container; `cpus` are those it runs on, null if its pod was refused."""
+    refusal = placement.refusal
+    cpus = plan.after.shared if placement.cpus is None else placement.cpus
+    return {
+        "namespace": placement.pod.namespace,
+        "pod": placement.pod.name,
+        "container": placement.container.name,
+        "qos": str(placement.pod.qos),
+        "exclusive": placement.cpus is not None,
+        "cpus": str(cpus) if refusal is None else None,
+        "reason": None if refusal is None else refusal.reason,
+        "message": None if refusal is None else refusal.message,
+        "running": placement.outcome.was_running,
+        "wanted": placement.wanted,
+        "refused_container": placement.outcome.admission.container if refusal is not None else None,
+        "alignment": None if placement.alignment is None else alignment_data(placement.alignment),
+    }
+
+
+def _advice(plan: Plan, placement: Placement) -> str | None:
+    return str(advise(plan.ruler, placement.outcome, plan.names)) or None
+
+
+def alignment_data(alignment: Alignment) -> Data:
+    """Return how CPUs lie: the groups of each level, and how few would do."""
+    levels: Data = {
+        level.lower(): {"ids": list(span.ids), "fewest": span.fewest} for level, span in alignment.levels.items()
+    }
+    return {"aligned": alignment.is_aligned, **levels}
+
+
+def leftover_data(left: Leftover) -> Data:
+    """Return what can still be given."""
+    return {
+        "cpus": str(left.cpus),
+        "count": len(left.cpus),
+        "largest": {level.lower(): count for level, count in left.largest.items()},
+        "fragmentation": round(left.fragmentation, 4),
+    }
+
+
+def summary_data(plan: Plan) -> Data:
+    """Return the plan in four numbers."""
+    return {
+        "pods": len(plan.outcomes),
+        "refused": len(plan.refused),
+        "containers": len(plan.placements),
+        "misaligned": len(plan.misaligned),
+    }
+
+
+def config_data(plan: Plan) -> Data:
+    """Return under which settings the plan was made."""
+    config = plan.config
+    return {
+        "policy": config.policy,
+        "options": dict(config.options),
+        "topology_policy": config.topology_policy,
+        "topology_scope": config.topology_scope,
+        "fidelity": str(config.fidelity),
+    }
+
+
+def format_json(data: Data) -> str:
+    """Return *data* as JSON."""
+    return json.dumps(data, indent=2) + "\n"
+
+
+def format_yaml(data: Data) -> str:
+    """Return *data* as YAML."""
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
+    return text

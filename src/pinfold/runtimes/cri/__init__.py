@@ -1,0 +1,1 @@
+"""A client of a container runtime's CRI service."""

@@ -1,0 +1,232 @@
+"""A client of the CRI runtime service (v1): what a container runtime says of pods and containers, and updates of them.
+
+Turns messages into the values of `formats/kubepods`; decides nothing. Imported only where a runtime is really asked: it
+brings h2 and protobuf along.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from pinfold.core.machine.processorgroups import affinities_of
+from pinfold.errors import ParseError, excerpt
+from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
+from pinfold.formats.wire.criinfo import Info, parse_info
+from pinfold.grpc.client import DEADLINE, Channel
+from pinfold.grpc.errors import CallError, Code
+from pinfold.proto import cri_pb2 as cri
+from pinfold.runtimes.base import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from types import TracebackType
+
+    from google.protobuf.message import Message
+
+    from pinfold.core.machine.cpuset import CPUSet
+
+_SERVICE: Final = "/runtime.v1.RuntimeService/"
+_PHASES: Final = {
+    cri.CONTAINER_CREATED: Phase.CREATED,
+    cri.CONTAINER_RUNNING: Phase.RUNNING,
+    cri.CONTAINER_EXITED: Phase.STOPPED,
+}
+_Answer = TypeVar("_Answer", bound="Message")
+
+
+class Version(NamedTuple):
+    """Who answers."""
+
+    name: str
+    version: str
+
+
+class Happening(StrEnum):
+    """What can happen to a container."""
+
+    CREATED = "created"
+    STARTED = "started"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+
+
+class ContainerEvent(NamedTuple):
+    """What has happened to a container, or to a pod's sandbox: then the container's id is the pod's."""
+
+    what: Happening
+    container: str
+    pod: str
+
+
+_HAPPENINGS: Final = {
+    cri.CONTAINER_CREATED_EVENT: Happening.CREATED,
+    cri.CONTAINER_STARTED_EVENT: Happening.STARTED,
+    cri.CONTAINER_STOPPED_EVENT: Happening.STOPPED,
+    cri.CONTAINER_DELETED_EVENT: Happening.DELETED,
+}
+
+
+class CRIClient:
+    """Asks a container runtime on a unix socket; every call ends within the deadline (seconds).
+
+    Raises RuntimeUnavailable where there is no answer, CallError where the answer is an error (Unimplemented where the
+    runtime is too old for the call), ParseError where it makes no sense.
+    """
+
+    def __init__(self, path: str, *, deadline: float = DEADLINE) -> None:
+        self.path = path
+        self._channel = Channel(path, deadline=deadline)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection; a later call makes a new one."""
+        self._channel.close()
+
+    async def version(self) -> Version:
+        """Return the runtime's name and version."""
+        answer = await self._call("Version", cri.VersionRequest(), cri.VersionResponse)
+        return Version(answer.runtime_name, answer.runtime_version)
+
+    async def pods(self) -> list[RuntimePod]:
+        """Return all pods; CRI does not list their cgroups, the status of a container tells."""
+        answer = await self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+        return [_pod(item) for item in answer.items]
+
+    async def containers(self, pod: str = "") -> list[RuntimeContainer]:
+        """Return all containers, or those of one pod, also those that have ended; their amounts are not listed."""
+        request = cri.ListContainersRequest(filter=cri.ContainerFilter(pod_sandbox_id=pod) if pod else None)
+        answer = await self._call("ListContainers", request, cri.ListContainersResponse)
+        return [_container(item) for item in answer.containers]
+
+    async def status(self, container: str) -> RuntimeContainer:
+        """Return all that the runtime knows of a container, with its process, its cgroup and its amounts."""
+        request = cri.ContainerStatusRequest(container_id=container, verbose=True)
+        answer = await self._call("ContainerStatus", request, cri.ContainerStatusResponse)
+        try:
+            info = parse_info(answer.info["info"]) if "info" in answer.info else Info()
+        except ParseError as error:
+            raise error.within(f"{self.path}: container {excerpt(container)}") from error
+        return _status(answer.status, info)
+
+    async def update(  # noqa: PLR0913 - the fields of the call
+        self,
+        container: str,
+        *,
+        cpus: CPUSet | None = None,
+        mems: CPUSet | None = None,
+        quota: int = 0,
+        period: int = 0,
+        shares: int = 0,
+    ) -> None:
+        """Change what is given, and nothing else; quota -1 lifts it. What the kernel refuses is a CallError."""
+        if (cpus is not None and not cpus) or (mems is not None and not mems):
+            raise ApplyError(f"container {excerpt(container)}: an empty set would leave its CPUs as they are")
+        resources = cri.LinuxContainerResources(
+            cpuset_cpus=str(cpus or ""),
+            cpuset_mems=str(mems or ""),
+            cpu_quota=quota,
+            cpu_period=period,
+            cpu_shares=shares,
+        )
+        await self._update(cri.UpdateContainerResourcesRequest(container_id=container, linux=resources))
+
+    async def update_windows(self, container: str, cpus: CPUSet, sizes: Sequence[int] | None = None) -> None:
+        """Set the CPUs of a Windows container; *sizes* are those of the node's processor groups, where known."""
+        if not cpus:
+            raise ApplyError(f"container {excerpt(container)}: an empty set would leave its CPUs as they are")
+        groups = [
+            cri.WindowsCpuGroupAffinity(cpu_mask=mask, cpu_group=group) for mask, group in affinities_of(cpus, sizes)
+        ]
+        resources = cri.WindowsContainerResources(affinity_cpus=groups)
+        await self._update(cri.UpdateContainerResourcesRequest(container_id=container, windows=resources))
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[AsyncIterator[ContainerEvent]]:
+        """Watch containers for as long as the block lasts; reading raises Unimplemented where one has to poll.
+
+        What was before is not told: list after entering the block. One runtime (containerd 1.7) gives each event to a
+        single watcher only, so poll now and then all the same.
+        """
+        async with self._channel.stream(f"{_SERVICE}GetContainerEvents", b"") as messages:
+            yield self._events(messages)
+
+    async def _events(self, messages: AsyncIterator[bytes]) -> AsyncIterator[ContainerEvent]:
+        async for message in messages:
+            event = _decode("GetContainerEvents", message, cri.ContainerEventResponse)
+            what = _HAPPENINGS.get(event.container_event_type)
+            if what is not None:
+                yield ContainerEvent(what, event.container_id, event.pod_sandbox_status.id)
+
+    async def _update(self, request: cri.UpdateContainerResourcesRequest) -> None:
+        await self._call("UpdateContainerResources", request, cri.UpdateContainerResourcesResponse)
+
+    async def _call(self, method: str, request: Message, answer: type[_Answer]) -> _Answer:
+        return _decode(method, await self._channel.call(_SERVICE + method, request.SerializeToString()), answer)
+
+
+def _decode(method: str, data: bytes, kind: type[_Answer]) -> _Answer:
+    answer = kind()
+    try:
+        answer.ParseFromString(data)
+    except DecodeError as error:
+        raise CallError(method, Code.INTERNAL, "the answer is no message of CRI v1") from error
+    return answer
+
+
+def _pod(item: cri.PodSandbox) -> RuntimePod:
+    return RuntimePod(
+        id=item.id,
+        uid=item.metadata.uid,
+        name=item.metadata.name,
+        namespace=item.metadata.namespace,
+        labels=dict(item.labels),
+        annotations=dict(item.annotations),
+        ready=item.state == cri.SANDBOX_READY,
+    )
+
+
+def _container(item: cri.Container) -> RuntimeContainer:
+    return RuntimeContainer(
+        id=item.id,
+        pod=item.pod_sandbox_id,
+        name=item.metadata.name,
+        phase=_PHASES.get(item.state, Phase.UNKNOWN),
+        labels=dict(item.labels),
+        annotations=dict(item.annotations),
+        attempt=item.metadata.attempt,
+        created=item.created_at,
+    )
+
+
+def _status(status: cri.ContainerStatus, info: Info) -> RuntimeContainer:
+    """Return a status with what the runtime's own specification adds; the standard fields stand in for it."""
+    linux = status.resources.linux
+    return RuntimeContainer(
+        id=status.id,
+        pod=info.pod,
+        name=status.metadata.name,
+        phase=_PHASES.get(status.state, Phase.UNKNOWN),
+        labels=dict(status.labels),
+        annotations=dict(status.annotations),
+        attempt=status.metadata.attempt,
+        created=status.created_at,
+        pid=info.pid,
+        cgroups_path=info.cgroups_path,
+        shares=info.shares if info.shares is not None else linux.cpu_shares or None,
+        quota=info.quota if info.quota is not None else linux.cpu_quota or None,
+        period=info.period if info.period is not None else linux.cpu_period or None,
+        memory=info.memory if info.memory is not None else linux.memory_limit_in_bytes or None,
+        cpus=info.cpus or linux.cpuset_cpus,
+        mems=info.mems or linux.cpuset_mems,
+    )

@@ -1,0 +1,252 @@
+"""A plugin's connection to a container runtime over NRI: registers, carries requests and answers, connects again.
+
+Requests are answered one after another in the order of their arrival. Unsolicited updates (UpdateContainers) are not
+offered: up to NRI 0.12.0 they can hang the runtime for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from pinfold.errors import ConfigError, PinfoldError, RuntimeUnavailable, excerpt
+from pinfold.formats.wire import nrimux, ttrpc
+from pinfold.formats.wire.nrimux import Connection
+from pinfold.proto import nri_pb2 as nri
+from pinfold.proto import ttrpc_pb2 as envelope
+from pinfold.runtimes.nri.requests import EVENTS, Dispatcher, line, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+    from pinfold.runtimes.nri.requests import Failed, Handler
+
+_SERVICE: Final = "nri.pkg.api.v1alpha1.Runtime"
+_REGISTER: Final = 1  # the stream of our one call; a client's streams are odd
+_CHUNK: Final = 1 << 16
+_SLOWEST: Final = 10.0
+
+
+class Link(StrEnum):
+    """How far a connection has come."""
+
+    CLOSED = "closed"
+    CONNECTED = "connected"
+    REGISTERED = "registered"
+    SYNCHRONIZED = "synchronized"
+
+
+Changed: TypeAlias = "Callable[[Link, str], object]"
+"""Told each change of a Link, with the runtime's name and version, or why it was closed."""
+
+
+def _ignore(_first: object, _second: object, /) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers, and for which events. Plugins are called in the order of their index."""
+
+    name: str = "pinfold"
+    index: str = "10"
+    events: frozenset[int] = frozenset(EVENTS.values())
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("an NRI plugin without a name")
+        if not (len(self.index) == len("10") and self.index.isascii() and self.index.isdigit()):
+            raise ConfigError(f"NRI plugin index {excerpt(self.index)}; two digits are expected, such as 10")
+        # No event would mean all of them, and an unknown one makes the runtime hang up.
+        if not self.events or not self.events <= set(nri.Event.values()) - {nri.UNKNOWN}:
+            raise ConfigError(f"NRI events {sorted(self.events)}; some of 1 to {max(nri.Event.values())} are expected")
+
+    @property
+    def mask(self) -> int:
+        """The events as NRI has them: bit n - 1 for event n."""
+        return sum(1 << (event - 1) for event in self.events)
+
+
+class Launch(NamedTuple):
+    """How a runtime started this process as its plugin: a connected socket, and the name to register."""
+
+    fd: int
+    identity: Identity
+
+
+def launched(environ: Mapping[str, str]) -> Launch | None:
+    """Return how the runtime started us according to the environment; None if it did not.
+
+    >>> launched({"NRI_PLUGIN_SOCKET": "3", "NRI_PLUGIN_NAME": "pinfold", "NRI_PLUGIN_IDX": "10"}).fd
+    3
+    >>> launched({"HOME": "/root"})
+    """
+    number = environ.get("NRI_PLUGIN_SOCKET")
+    if number is None:
+        return None
+    if not (number.isascii() and number.isdigit() and len(number) < len("10000000")):
+        raise ConfigError(f"NRI_PLUGIN_SOCKET is {excerpt(number)}; the number of an open file is expected")
+    return Launch(int(number), Identity(environ.get("NRI_PLUGIN_NAME", ""), environ.get("NRI_PLUGIN_IDX", "")))
+
+
+class BackOff:
+    """How long to wait before connecting again: twice as long each time, and short again after success."""
+
+    FIRST: Final = 0.1
+    MOST: Final = 5.0
+
+    def __init__(self) -> None:
+        self._next = self.FIRST
+
+    def after(self, lived: float) -> float:
+        """Return the seconds to wait after a connection that was registered for *lived* seconds.
+
+        >>> back_off = BackOff()
+        >>> [back_off.after(lived) for lived in (0, 0, 0, 3600, 0)]
+        [0.1, 0.2, 0.4, 0.1, 0.2]
+        """
+        # One that did not outlive the longest wait may be a runtime that drops us each time.
+        wait = self.FIRST if lived > self.MOST else self._next
+        self._next = min(2 * wait, self.MOST)
+        return wait
+
+
+class RegistrationRefused(RuntimeUnavailable):
+    """The runtime does not want this plugin."""
+
+
+class Plugin:
+    """One plugin: what it is called, who decides, who is told."""
+
+    def __init__(
+        self, handler: Handler, identity: Identity | None = None, changed: Changed = _ignore, failed: Failed = _ignore
+    ) -> None:
+        self._handler = handler
+        self._identity = identity or Identity()
+        self._changed = changed
+        self._failed = failed
+        self._told: tuple[Link, str] = (Link.CLOSED, "")
+        self.lived = 0.0
+        """For how many seconds the last connection was registered."""
+
+    async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Register, and answer until the connection ends; errors are told as the reason why it did."""
+        dispatcher = Dispatcher(self._handler, self._identity.mask, self._failed)
+        session = _Session(reader, writer, dispatcher, self.tell)
+        try:
+            reason = await session.run(self._identity)
+        except (PinfoldError, OSError) as error:
+            reason = str(error) or type(error).__name__
+        finally:
+            self.lived = session.lived
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+        self.tell(Link.CLOSED, reason)
+
+    def tell(self, link: Link, detail: str) -> None:
+        """Tell a change, once."""
+        if self._told != (link, detail):
+            self._told = (link, detail)
+            self._changed(link, detail)
+
+
+class _Session:
+    """Carries messages between a socket and a Dispatcher."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dispatcher: Dispatcher, tell: Changed
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._dispatcher = dispatcher
+        self._tell = tell
+        self._messages = nrimux.Messages()
+        self._since: float | None = None
+
+    @property
+    def lived(self) -> float:
+        """The seconds since registration; 0 before it."""
+        return 0.0 if self._since is None else asyncio.get_running_loop().time() - self._since
+
+    async def run(self, identity: Identity) -> str:
+        """Register, and answer requests until one side ends it; return which."""
+        self._tell(Link.CONNECTED, "")
+        # At once: until a new connection has registered, the runtime accepts no other.
+        await self._register(identity)
+        while data := await self._reader.read(_CHUNK):
+            for connection, message in self._messages.feed(data):
+                await self._receive(connection, message)
+                if self._dispatcher.over:
+                    return "the runtime shuts down"
+        registered = self._dispatcher.configured
+        return "closed by the runtime" if registered else "closed by the runtime before it registered the plugin"
+
+    async def _register(self, identity: Identity) -> None:
+        wanted = nri.RegisterPluginRequest(plugin_name=identity.name, plugin_idx=identity.index)
+        request = envelope.Request(service=_SERVICE, method="RegisterPlugin", payload=wanted.SerializeToString())
+        body = request.SerializeToString()
+        await self._send(Connection.RUNTIME, ttrpc.Message(_REGISTER, ttrpc.Kind.REQUEST, body))
+
+    async def _receive(self, connection: Connection, message: ttrpc.Message) -> None:
+        match connection, message.kind:
+            case Connection.PLUGIN, ttrpc.Kind.REQUEST:
+                body = await self._dispatcher.answer(message.body)
+                await self._send(Connection.PLUGIN, ttrpc.Message(message.stream, ttrpc.Kind.RESPONSE, body))
+                self._follow()
+            # It may come after the first requests: being configured is the sign of success.
+            case Connection.RUNTIME, ttrpc.Kind.RESPONSE if message.stream == _REGISTER:
+                _check_registration(message.body)
+
+    async def _send(self, connection: Connection, message: ttrpc.Message) -> None:
+        self._writer.write(nrimux.format_frames(connection, ttrpc.format_message(message)))
+        try:
+            async with asyncio.timeout(_SLOWEST):
+                await self._writer.drain()
+        except TimeoutError:
+            raise RuntimeUnavailable(f"the runtime does not read its NRI socket for {_SLOWEST:g} s") from None
+
+    def _follow(self) -> None:
+        if self._dispatcher.configured:
+            self._since = asyncio.get_running_loop().time() if self._since is None else self._since
+            link = Link.SYNCHRONIZED if self._dispatcher.synchronized else Link.REGISTERED
+            self._tell(link, self._dispatcher.runtime)
+
+
+async def serve(path: str, plugin: Plugin) -> NoReturn:
+    """Keep *plugin* connected to the runtime's socket at *path*, for ever."""
+    back_off = BackOff()
+    while True:
+        plugin.lived = 0.0
+        try:
+            streams = await asyncio.open_unix_connection(path)
+        except OSError as error:
+            plugin.tell(Link.CLOSED, f"{path}: {error.strerror or error}")
+        else:
+            await plugin.run(*streams)
+        await asyncio.sleep(back_off.after(plugin.lived))
+
+
+async def serve_launched(launch: Launch, plugin: Plugin) -> None:
+    """Serve the connection that the runtime started this process with, until it ends; there is no second one."""
+    try:
+        connected = socket.socket(fileno=launch.fd)
+    except OSError as error:
+        raise ConfigError(f"NRI_PLUGIN_SOCKET is {launch.fd}, which is no socket: {error.strerror}") from error
+    if (connected.family, connected.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+        connected.close()
+        raise ConfigError(f"NRI_PLUGIN_SOCKET is {launch.fd}, which is another socket than a unix stream")
+    # Else every process that we start would keep the connection open.
+    connected.set_inheritable(False)
+    await plugin.run(*await asyncio.open_unix_connection(sock=connected))
+
+
+def _check_registration(body: bytes) -> None:
+    status = parse(envelope.Response, body).status
+    if status.code:
+        raise RegistrationRefused(f"the runtime refused the plugin: {line(status.message)} (code {status.code})")

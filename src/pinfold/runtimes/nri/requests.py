@@ -1,0 +1,269 @@
+"""Answers what a container runtime asks its plugin over NRI: serialized requests in, serialized responses out.
+
+What the answers say is the business of a Handler. Whatever comes in, an answer goes out: a plugin that gives none is
+dropped by the runtime, which then creates containers without asking. Knows no sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from pinfold.errors import PinfoldError, excerpt
+from pinfold.formats.wire.ttrpc import MOST_BODY
+from pinfold.proto import nri_pb2 as nri
+from pinfold.proto import ttrpc_pb2 as envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound=Message)
+Later: TypeAlias = _T | Awaitable[_T]
+Updates: TypeAlias = Iterable[nri.ContainerUpdate]
+Creation: TypeAlias = tuple[nri.ContainerAdjustment | None, Updates]
+Failed: TypeAlias = "Callable[[str, Exception], object]"
+"""Told the method and the error when a handler raised what it should not, or took too long."""
+
+SERVICE: Final = "nri.pkg.api.v1alpha1.Plugin"
+EVENTS: Final[Mapping[str, int]] = {
+    "RunPodSandbox": nri.RUN_POD_SANDBOX,
+    "StopPodSandbox": nri.STOP_POD_SANDBOX,
+    "RemovePodSandbox": nri.REMOVE_POD_SANDBOX,
+    "CreateContainer": nri.CREATE_CONTAINER,
+    "StartContainer": nri.START_CONTAINER,
+    "PostStartContainer": nri.POST_START_CONTAINER,
+    "UpdateContainer": nri.UPDATE_CONTAINER,
+    "StopContainer": nri.STOP_CONTAINER,
+    "RemoveContainer": nri.REMOVE_CONTAINER,
+}
+"""What a Handler has methods for. Each event costs a round trip, so no other is asked for."""
+
+_REQUEST_TIMEOUT: Final = 2.0
+_MARGIN: Final = 0.9  # of the time limit, so that the answer arrives within it
+_MOST_SYNCHRONIZED: Final = 64 << 20
+_LONGEST_LINE: Final = 1000
+
+_INVALID_ARGUMENT: Final = 3
+_DEADLINE_EXCEEDED: Final = 4
+_RESOURCE_EXHAUSTED: Final = 8
+_FAILED_PRECONDITION: Final = 9
+_UNIMPLEMENTED: Final = 12
+_INTERNAL: Final = 13
+
+
+class Handler(Protocol):
+    """Decides what the runtime is told. Methods may be coroutines; a PinfoldError becomes an error reply.
+
+    An error in `create` or `start` makes the runtime's own call fail: the container is not created, or does not start.
+    No method may wait for a call to the runtime, which is itself waiting for the answer.
+    A coroutine that has no answer when the runtime's time limit is nearly over is cancelled, and an error is sent:
+    without any answer the runtime would create the container as if nothing had been asked.
+    """
+
+    def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Later[Updates]:
+        """Take note of all that runs; return what to change of it. Comes once for each connection."""
+
+    def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[Creation]:
+        """Return what to change of the container, which does not exist yet, and of others before it does."""
+
+    def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[None]:
+        """Check the container: it has a pid, and has not run an instruction of its own."""
+
+    def post_start(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[None]:
+        """Check the container: it runs."""
+
+    def update(self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Later[Updates]:
+        """Return what to change now that someone *wanted* other resources; for this container it overrules them."""
+
+    def stop(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[Updates]:
+        """Return what to change of others, now that the container's process is dead."""
+
+    def remove(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[None]:
+        """Forget the container."""
+
+    def run_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
+        """Take note of a pod that is about to have containers."""
+
+    def stop_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
+        """Take note that all of a pod's containers are dead."""
+
+    def remove_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
+        """Forget the pod."""
+
+
+class RequestError(PinfoldError):
+    """A request that cannot be answered; *code* is gRPC's."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SlowHandlerError(PinfoldError):
+    """A handler that has no answer when the runtime's time limit is nearly over."""
+
+
+class Dispatcher:
+    """Answers the requests of one connection.
+
+    `runtime`, `request_timeout` (in seconds), `configured`, `synchronized` and `over` say what it has been told so far.
+    """
+
+    def __init__(self, handler: Handler, mask: int, failed: Failed) -> None:
+        self._handler = handler
+        self._mask = mask
+        self._failed = failed
+        self._pieces: list[nri.SynchronizeRequest] = []
+        self._size = 0
+        self.runtime = ""
+        self.request_timeout = _REQUEST_TIMEOUT
+        self.configured = self.synchronized = self.over = False
+        self._methods: dict[str, Callable[[bytes], Awaitable[Message]]] = {
+            "Configure": self._configure,
+            "Synchronize": self._synchronize,
+            "CreateContainer": self._create,
+            "UpdateContainer": self._update,
+            "StopContainer": self._stop,
+            "StateChange": self._state_change,
+            "Shutdown": self._shutdown,
+        }
+        self._events: dict[int, Callable[[nri.PodSandbox, nri.Container], Later[None]]] = {
+            nri.RUN_POD_SANDBOX: lambda pod, _: handler.run_pod(pod),
+            nri.STOP_POD_SANDBOX: lambda pod, _: handler.stop_pod(pod),
+            nri.REMOVE_POD_SANDBOX: lambda pod, _: handler.remove_pod(pod),
+            nri.START_CONTAINER: handler.start,
+            nri.POST_START_CONTAINER: handler.post_start,
+            nri.REMOVE_CONTAINER: handler.remove,
+        }
+
+    async def answer(self, body: bytes) -> bytes:
+        """Return the Response to a Request, both serialized."""
+        method = ""
+        try:
+            request = parse(envelope.Request, body)
+            method = line(request.method)
+            response = await self._respond(request)
+        except RequestError as error:
+            response = _error(error.code, str(error))
+        except SlowHandlerError as error:
+            self._failed(method, error)
+            response = _error(_DEADLINE_EXCEEDED, str(error))
+        except PinfoldError as error:
+            response = _error(_FAILED_PRECONDITION, str(error))
+        except Exception as error:  # noqa: BLE001 - a bug must not drop the plugin: containers would be created unasked
+            self._failed(method, error)
+            response = _error(_INTERNAL, f"{method}: internal error ({type(error).__name__})")
+        return bytes(response.SerializeToString())
+
+    async def _respond(self, request: envelope.Request) -> envelope.Response:
+        if request.service != SERVICE:
+            raise RequestError(_UNIMPLEMENTED, f"no service {excerpt(request.service)}; this is {SERVICE}")
+        if method := self._methods.get(request.method):
+            message = await method(request.payload)
+        elif event := EVENTS.get(request.method):
+            message = await self._event(event, parse(nri.ContainerRequest, request.payload))
+        else:
+            # NRI 0.12 falls back to StateChange for a method that a plugin does not have.
+            raise RequestError(_UNIMPLEMENTED, f"no method {excerpt(request.method)}")
+        response = envelope.Response(payload=message.SerializeToString())
+        if response.ByteSize() > MOST_BODY:
+            raise RequestError(_RESOURCE_EXHAUSTED, f"an answer of {response.ByteSize():,} bytes is too long to send")
+        return response
+
+    async def _configure(self, payload: bytes) -> Message:
+        request = parse(nri.ConfigureRequest, payload)
+        if request.request_timeout > 0:
+            self.request_timeout = request.request_timeout / 1000
+        self.runtime = line(f"{request.runtime_name} {request.runtime_version}")
+        self.configured = True
+        return nri.ConfigureResponse(events=self._mask)
+
+    async def _synchronize(self, payload: bytes) -> Message:
+        request = parse(nri.SynchronizeRequest, payload)
+        if request.more:
+            self._keep(request, len(payload))
+            return nri.SynchronizeResponse(more=True)
+        pieces = [*self._pieces, request]
+        self._forget()
+        pods = [pod for piece in pieces for pod in piece.pods]
+        containers = [container for piece in pieces for container in piece.containers]
+        updates = await self._decided(self._handler.synchronize(pods, containers))
+        response = nri.SynchronizeResponse(update=updates)
+        self.synchronized = True
+        return response
+
+    def _keep(self, piece: nri.SynchronizeRequest, size: int) -> None:
+        self._pieces.append(piece)
+        self._size += size
+        if self._size > _MOST_SYNCHRONIZED:
+            self._forget()
+            raise RequestError(_RESOURCE_EXHAUSTED, f"Synchronize of more than {_MOST_SYNCHRONIZED:,} bytes")
+
+    def _forget(self) -> None:
+        self._pieces = []
+        self._size = 0
+
+    async def _create(self, payload: bytes) -> Message:
+        request = parse(nri.ContainerRequest, payload)
+        adjustment, updates = await self._decided(self._handler.create(request.pod, request.container))
+        return nri.CreateContainerResponse(adjust=adjustment, update=updates)
+
+    async def _update(self, payload: bytes) -> Message:
+        request = parse(nri.UpdateContainerRequest, payload)
+        updates = self._handler.update(request.pod, request.container, request.linux_resources)
+        return nri.UpdateContainerResponse(update=await self._decided(updates))
+
+    async def _stop(self, payload: bytes) -> Message:
+        request = parse(nri.ContainerRequest, payload)
+        updates = self._handler.stop(request.pod, request.container)
+        return nri.StopContainerResponse(update=await self._decided(updates))
+
+    async def _state_change(self, payload: bytes) -> Message:
+        request = parse(nri.StateChangeEvent, payload)
+        return await self._event(request.event, request)
+
+    async def _event(self, event: int, about: nri.ContainerRequest | nri.StateChangeEvent) -> Message:
+        if handle := self._events.get(event):
+            await self._decided(handle(about.pod, about.container))
+        return nri.Empty()
+
+    async def _shutdown(self, _payload: bytes) -> Message:
+        self.over = True
+        return nri.Empty()
+
+    async def _decided(self, later: Later[_T]) -> _T:
+        if not isawaitable(later):
+            return later
+        limit = self.request_timeout * _MARGIN
+        try:
+            async with asyncio.timeout(limit) as clock:
+                return await later
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise SlowHandlerError(f"no decision within {limit:g} s") from None
+
+
+def parse(kind: type[_M], data: bytes) -> _M:
+    """Return the message in *data*."""
+    try:
+        message: _M = kind.FromString(data)
+    # The last two come from protobuf's slower implementation in Python.
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise RequestError(_INVALID_ARGUMENT, f"{len(data):,} bytes that are no {kind.__name__}") from error
+    return message
+
+
+def line(text: str) -> str:
+    """Return *text* as one line that is not too long and can be encoded."""
+    short = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
+
+
+def _error(code: int, message: str) -> envelope.Response:
+    return envelope.Response(status=envelope.Status(code=code, message=line(message)))

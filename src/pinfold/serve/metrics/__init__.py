@@ -1,0 +1,1 @@
+"""Metrics: the table of all, counters from events, gauges from a Snapshot."""

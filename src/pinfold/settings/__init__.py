@@ -1,0 +1,1 @@
+"""The daemon's settings: one table makes flags, file, environment and the reference page."""

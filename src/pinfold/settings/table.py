@@ -1,0 +1,335 @@
+"""Every setting of `pinfold serve` as a row of one table: the flags and docs/reference/configuration.md come from it.
+
+    python -m pinfold.settings.table > docs/reference/configuration.md
+
+Knows nothing of how a setting is given (`settingsflags`), read (`settings`) or described (`settingspage`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.admission import Scope
+from pinfold.core.allocators.order import Fidelity
+from pinfold.core.config import POLICIES
+from pinfold.core.machine.presets import SHAPES
+from pinfold.core.policies.options import OPTIONS
+from pinfold.core.topologymanager.options import TopologyOption, TopologyPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class RuntimeName(StrEnum):
+    """What runs the containers."""
+
+    PROCESSES = "processes"
+    NRI = "nri"
+    CRI = "cri"
+    SIMULATED = "simulated"
+
+
+class Groups(StrEnum):
+    """How processes are kept on their CPUs."""
+
+    AUTO = "auto"
+    CGROUP_V2 = "cgroup-v2"
+    CGROUP_V1 = "cgroup-v1"
+    AFFINITY = "affinity"
+
+
+class LogFormat(StrEnum):
+    """How the daemon writes its log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Setting(NamedTuple):
+    """A row: one thing that can be set, under all of its names."""
+
+    name: str
+    meaning: str
+    default: str = ""
+    ours: str = ""
+    kubelet: str = ""
+    field: str = ""
+    form: str = ""
+    """What stands for the value in the help; the names that are allowed, where only some are."""
+    adds_up: bool = False
+    """Whether a flag that is given again adds to the one before; otherwise the last one counts."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All flags, ours first."""
+        return tuple(filter(None, (self.ours, self.kubelet)))
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return f"{{{','.join(names)}}}"
+
+
+_PAIRS: Final = "NAME=VALUE,..."
+
+CPU_MANAGER: Final = (
+    Setting(
+        "policy",
+        "who gets CPUs of its own: nobody (none), or whole-CPU containers of Guaranteed pods (static)",
+        "static",
+        "--policy",
+        "--cpu-manager-policy",
+        "cpuManagerPolicy",
+        _one_of(POLICIES),
+    ),
+    Setting(
+        "policy_options",
+        f"true or false for {', '.join(OPTIONS)}",
+        "",
+        "--policy-options",
+        "--cpu-manager-policy-options",
+        "cpuManagerPolicyOptions",
+        _PAIRS,
+        adds_up=True,
+    ),
+    Setting(
+        "reconcile_period",
+        "how often everything is compared with what should be, beside what events bring; 10ms or more",
+        "10s",
+        kubelet="--cpu-manager-reconcile-period",
+        field="cpuManagerReconcilePeriod",
+        form="DURATION",
+    ),
+    Setting(
+        "reserved_cpus",
+        "the CPUs that are never exclusive, e.g. 0-1,8; overrides the amounts below",
+        "the core of the lowest CPU; one CPU of it if there is no other core",
+        kubelet="--reserved-cpus",
+        field="reservedSystemCPUs",
+        form="CPUS",
+    ),
+    Setting(
+        "kube_reserved",
+        "so much CPU is reserved, for Kubernetes; summed with the next, rounded up to whole CPUs",
+        kubelet="--kube-reserved",
+        field="kubeReserved",
+        form="cpu=AMOUNT",
+        adds_up=True,
+    ),
+    Setting(
+        "system_reserved",
+        "so much CPU is reserved, for the system",
+        kubelet="--system-reserved",
+        field="systemReserved",
+        form="cpu=AMOUNT",
+        adds_up=True,
+    ),
+    Setting(
+        "cfs_quota",
+        "whether the CPU limit of a container without exclusive CPUs is enforced",
+        "true",
+        kubelet="--cpu-cfs-quota",
+        field="cpuCFSQuota",
+        form="BOOL",
+    ),
+    Setting(
+        "cfs_period",
+        "the period over which a CPU limit is enforced, 1ms to 1s",
+        "100ms",
+        kubelet="--cpu-cfs-quota-period",
+        field="cpuCFSQuotaPeriod",
+        form="DURATION",
+    ),
+    Setting(
+        "feature_gates",
+        "gates of options that are not stable yet; a gate in a flag overrides that gate of the file, and no other",
+        kubelet="--feature-gates",
+        field="featureGates",
+        form="NAME=BOOL,...",
+        adds_up=True,
+    ),
+)
+TOPOLOGY_MANAGER: Final = (
+    Setting(
+        "topology_policy",
+        "what is asked of the NUMA nodes that a container's CPUs are on",
+        "none",
+        kubelet="--topology-manager-policy",
+        field="topologyManagerPolicy",
+        form=_one_of(TopologyPolicy),
+    ),
+    Setting(
+        "topology_scope",
+        "what is aligned: each container by itself, or the pod as a whole",
+        "container",
+        kubelet="--topology-manager-scope",
+        field="topologyManagerScope",
+        form=_one_of(Scope),
+    ),
+    Setting(
+        "topology_options",
+        f"values for {', '.join(TopologyOption)}",
+        kubelet="--topology-manager-policy-options",
+        field="topologyManagerPolicyOptions",
+        form=_PAIRS,
+        adds_up=True,
+    ),
+)
+DAEMON: Final = (
+    Setting("config_file", "a KubeletConfiguration file, YAML or JSON, as it is", kubelet="--config", form="FILE"),
+    Setting("runtime", "what runs the containers", "processes", "--runtime", form=_one_of(RuntimeName)),
+    Setting(
+        "groups",
+        "how processes are kept on their CPUs; auto takes the strongest that works here",
+        "auto",
+        "--groups",
+        form=_one_of(Groups),
+    ),
+    Setting(
+        "group_name", "the name of the cgroup that all our processes are in", "pinfold", "--group-name", form="NAME"
+    ),
+    Setting(
+        "end_workloads",
+        "when stopped, end all processes and leave nothing behind; else they go on, and the next daemon finds them",
+        "false",
+        "--end-workloads",
+        form="BOOL",
+    ),
+    Setting(
+        "state_dir",
+        "where the checkpoint and the journal are kept",
+        "/var/lib/pinfold as root, else $XDG_STATE_HOME/pinfold or ~/.local/state/pinfold",
+        "--state-dir",
+        form="DIR",
+    ),
+    Setting(
+        "socket",
+        "the control socket, at most 107 bytes; $PINFOLD_SOCKET sets it too, here and for the other commands",
+        "/run/pinfold/pinfold.sock as root, else $XDG_RUNTIME_DIR/pinfold/pinfold.sock, "
+        "or pinfold.sock in the default state directory",
+        "--socket",
+        form="PATH",
+    ),
+    Setting(
+        "sysroot", "root directory of the machine: DIR/sys is read, its cgroups are used", "/", "--sysroot", form="DIR"
+    ),
+    Setting(
+        "preset",
+        f"a built-in machine, or a shape such as {SHAPES['laptop-4']}; only with --runtime {RuntimeName.SIMULATED}",
+        "this host",
+        "--preset",
+        form="NAME|SHAPE",
+    ),
+    Setting(
+        "view",
+        "whose decisions: always sound ones, or the kubelet's with its defects",
+        "pinfold",
+        "--as",
+        form=_one_of(Fidelity),
+    ),
+    Setting(
+        "log_format", "key=value lines, or one JSON object to a line", "text", "--log-format", form=_one_of(LogFormat)
+    ),
+)
+CONTAINERS: Final = (
+    Setting(
+        "nri_socket",
+        "where the container runtime listens for NRI plugins",
+        "/var/run/nri/nri.sock",
+        "--nri-socket",
+        form="PATH",
+    ),
+    Setting("nri_index", "two digits: in which order plugins are asked", "10", "--nri-index", form="NN"),
+    Setting(
+        "cri_socket",
+        "where the container runtime listens for CRI; with --runtime nri it is optional, and used to list containers",
+        "with --runtime cri: /run/containerd/containerd.sock or /run/crio/crio.sock, the first that is there",
+        "--cri-socket",
+        form="PATH",
+    ),
+    Setting(
+        "pods_from",
+        "what tells init containers, sidecars and pod-level resources: a directory of pod manifests, or the URL of a "
+        "kubelet's read-only endpoint, such as http://127.0.0.1:10255/pods",
+        "",
+        "--pods-from",
+        form="DIR|URL",
+    ),
+    Setting(
+        "cgroup_root",
+        "the cgroup that the kubelet's own, kubepods, is in; needed where there is more than one kubelet",
+        "the only kubepods that there is",
+        kubelet="--cgroup-root",
+        form="PATH",
+    ),
+    Setting(
+        "kubelet_dir",
+        "the kubelet's directory, in which its own CPU Manager's state is looked for",
+        "/var/lib/kubelet",
+        "--kubelet-dir",
+        form="DIR",
+    ),
+    Setting(
+        "take_over",
+        "go on where a kubelet with a static policy has stopped; without this, pinfold only watches such a node",
+        "false",
+        "--take-over",
+        form="BOOL",
+    ),
+)
+VIEWS: Final = (
+    Setting(
+        "listen",
+        "where the page, the read-only API and the metrics are served; port 0 takes a free one and says which, "
+        "none serves nothing",
+        "127.0.0.1:9440; without them if that port is taken",
+        "--listen",
+        form="HOST:PORT",
+    ),
+    Setting(
+        "allow_remote_read",
+        "let --listen name an address that other machines can reach; they can read everything, and change nothing",
+        "false",
+        "--allow-remote-read",
+        form="BOOL",
+    ),
+    Setting(
+        "allow_host",
+        "a name under which --listen may be asked besides the host's own name and address, such as that of a Service; "
+        "can be given again; requests for other names are refused",
+        "",
+        "--allow-host",
+        form="NAME",
+        adds_up=True,
+    ),
+    Setting(
+        "metrics_prefix",
+        "what the names of the kubelet's metrics begin with",
+        "kubelet_",
+        "--metrics-prefix",
+        form="TEXT",
+    ),
+    Setting(
+        "pod_resources_socket",
+        "where the PodResources API (gRPC) is served, at most 107 bytes",
+        "pod-resources.sock beside the control socket",
+        "--pod-resources-socket",
+        form="PATH",
+    ),
+    Setting("journal_size", "the journal's largest size in MiB; 0 keeps none", "64", "--journal-size", form="MIB"),
+    Setting("journal_days", "how many days the journal goes back", "30", "--journal-days", form="DAYS"),
+)
+GROUPS: Final = {
+    "CPU Manager": CPU_MANAGER,
+    "Topology Manager": TOPOLOGY_MANAGER,
+    "Daemon": DAEMON,
+    "Containers": CONTAINERS,
+    "Views": VIEWS,
+}
+SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
+
+
+if __name__ == "__main__":
+    from pinfold.settings.page import format_reference  # after the table, which the page is made from
+
+    print(format_reference(), end="")

@@ -1,0 +1,363 @@
+"""Supervisor on the simulated machine: what is lent, what comes back after a restart, and what cannot be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import Amounts, PodUID, Resources
+from pinfold.core.reconcile import Limit
+from pinfold.manager.node import Node
+from pinfold.manager.sources.kept import FILE, KeptWorkload, KeptWorkloads
+from pinfold.manager.sources.resumption import Resumption
+from pinfold.manager.sources.supervisor import Supervisor
+from pinfold.manager.sources.workbook import PodExists, UnknownPod, Workbook
+from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.processgroups.origin import Origin
+from pinfold.runtimes.base import ApplyError, Main
+from tests.property.strategies import pinned, pod_of
+from tests.unit.manager.test_manager import ALL_OF_IT, MACHINE, ONE, Stand, TroubledLauncher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from pinfold.core.pods.pod import Container, Pod
+    from pinfold.manager.sources.workloads import Workload
+
+
+# -- a clock that tests set
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose time goes on by itself, and by leaps."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+    async def leap(self, seconds: float) -> None:
+        """Let so much time pass at once, and see to what is due."""
+        self.ahead += seconds
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+def limit_of(container: Container, period: int = 100_000, *, quota: bool = True) -> Limit:
+    amounts = container.resources
+    return Limit(amounts.requests.cpu or 0, amounts.limits.cpu if quota else None, period)
+
+
+class Host:
+    """A Supervisor with all that is around it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.node = Stand()
+        self.node.roster.limits = limit_of
+        self.bus = self.node.bus
+        self.launcher = TroubledLauncher(self.node.applier)
+        self.kept = KeptWorkloads(directory)
+        self.here = Node(self.node.manager, self.node.roster, self.bus)
+        workbook = Workbook(self.node.roster, self.launcher, self.kept, self.bus, directory)
+        self.loop = Supervisor(self.here, self.launcher, workbook, self.bus)
+
+    @property
+    def workloads(self) -> dict[PodUID, Workload]:
+        return self.loop.workbook.workloads
+
+    def resume(self) -> None:
+        Resumption(self.loop, self.here, self.bus).resume(*self.kept.load())
+
+    @property
+    def shared(self) -> CPUSet:
+        return self.node.manager.state.shared
+
+    def told(self) -> list[str]:
+        return [entry.what for entry in self.bus.after(0)]
+
+
+def on_a_clock(directory: Path, scenario: Callable[[Host, Clock], Coroutine[None, None, None]]) -> None:
+    clock = Clock()
+
+    async def play() -> None:
+        host = Host(directory)
+        events = asyncio.create_task(host.loop.follow())
+        await scenario(host, clock)
+        events.cancel()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(play())
+
+
+def with_command(pod: Pod) -> Pod:
+    return replace(pod, containers=tuple(replace(container, command=("true",)) for container in pod.containers))
+
+
+APP = with_command(ONE)
+REF = APP.ref(APP.containers[0])
+
+
+# -- what is lent
+
+
+@pytest.mark.parametrize("error", [ApplyError("no"), OSError("unheard of")], ids=["ours", "any other"])
+def test_a_process_that_cannot_be_attached_leaves_no_reservation(tmp_path: Path, error: Exception) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        pod, _ = host.loop.reserve("x", 1, kind=WorkloadKind.ADOPTED)
+        host.node.applier.troubles["attach", pod.ref(pod.containers[0])] = error
+        with pytest.raises(type(error)):
+            host.loop.attach(pod.uid, 12345)
+        assert host.workloads == {}
+        assert host.shared == MACHINE.online
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_an_adopted_process_is_given_back_when_its_pod_is_deleted(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        pod, _ = host.loop.reserve("x", 1, kind=WorkloadKind.ADOPTED)
+        host.loop.attach(pod.uid, 12345)
+        assert await host.loop.delete("x") == [12345]
+        (told,) = (entry for entry in host.bus.after(0) if entry.what == "given-back")
+        assert told.fields["pids"] == "12345"
+        assert host.shared == MACHINE.online
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_command_of_run_is_not_lent(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        pod, _ = host.loop.reserve("x", 1, kind=WorkloadKind.RUN)
+        host.loop.attach(pod.uid, 12345)
+        assert await host.loop.delete("x") == []
+        assert "given-back" not in host.told()
+
+    on_a_clock(tmp_path, scenario)
+
+
+# -- what cannot be ended
+
+
+def test_what_cannot_be_ended_keeps_its_cpus_and_holds_up_nobody_else(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.submit(APP)
+        await clock.leap(0)
+        pod, _ = host.loop.reserve("x", 1)
+        host.node.applier.troubles = dict.fromkeys(
+            [("signal", REF), ("vacate", REF)], ApplyError("process 1 belongs to another user")
+        )
+        with pytest.raises(ApplyError, match="another user"):
+            await host.loop.delete(APP.name)
+        await host.loop.delete(pod.name)
+        for _ in range(3):
+            host.here.settle()
+        assert host.told().count("not-ended") == 1
+        assert len(host.shared) == 7
+        host.node.applier.troubles.clear()
+        host.here.settle()
+        assert host.shared == MACHINE.online
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_of_a_pod_that_could_not_be_let_in_nothing_is_left(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.node.applier.late = True
+        with pytest.raises(ApplyError, match="too late"):
+            host.loop.submit(APP)
+        assert host.workloads == {}
+        assert REF not in host.launcher.known
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+# -- restarts of containers
+
+
+def test_pauses_between_restarts_grow_until_a_container_has_run_for_ten_minutes(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.submit(APP)
+        await clock.leap(0)
+        container = f"{REF.pod}/{REF.name}"
+        pauses = []
+        for ran in (1, 1, 1, 599, 601, 1):
+            await clock.leap(ran)
+            host.launcher.end(REF)
+            await clock.leap(0)
+            pauses.append(0)
+            while host.node.roster.containers[container].phase != "running":
+                await clock.leap(0.5)
+                pauses[-1] += 1
+        assert [(pause + 1) // 2 for pause in pauses] == [1, 2, 4, 8, 1, 2]
+        await host.loop.delete(APP.name)
+
+    on_a_clock(tmp_path, scenario)
+
+
+# -- restarts of the daemon
+
+
+def test_a_pod_whose_cpus_are_written_down_nowhere_gets_some_again(tmp_path: Path) -> None:
+    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)])
+
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.resume()
+        assert len(host.node.manager.state.cpus(APP.uid, REF.name) or ()) == 1
+        assert [entry.fields["pod"] for entry in host.node.told("assigned")] == [APP.name]
+        assert "not-kept" not in host.told()
+        host.node.check()
+        await host.loop.leave()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_for_which_there_are_none_shares_and_that_is_told(tmp_path: Path) -> None:
+    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, with_command(ALL_OF_IT))])
+
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.resume()
+        (told,) = (entry for entry in host.bus.after(0) if entry.what == "not-kept")
+        assert (told.fields["pod"], told.fields["container"]) == (ALL_OF_IT.name, "app")
+        assert "not enough cpus" in str(told.fields["why"])
+        assert host.node.roster.known_pods().keys() == {ALL_OF_IT.uid}
+        host.node.check()
+        await host.loop.leave()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_what_a_pod_has_done_already_gets_no_cpus_again(tmp_path: Path) -> None:
+    pod = with_command(replace(pod_of(pinned(1), uid="one"), restart_policy="Never"))
+    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, pod, {}, {"app": 0})])
+
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.resume()
+        assert host.shared == MACHINE.online
+        await host.loop.leave()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_where_a_lent_process_comes_from_is_written_down(tmp_path: Path) -> None:
+    origin = Origin(("/user/1", "/"), CPUSet.parse("0-3"), {7: CPUSet.of(1)})
+    kept = KeptWorkload(WorkloadKind.ADOPTED, APP, {"app": Main(5, 6)}, {}, {"app": origin})
+    KeptWorkloads(tmp_path).save([kept])
+    (found,), problem = KeptWorkloads(tmp_path).load()
+    assert (found.mains, found.origins, problem) == (kept.mains, kept.origins, None)
+
+
+def test_after_a_reboot_no_process_is_taken_for_one_of_before(tmp_path: Path) -> None:
+    kept = KeptWorkload(WorkloadKind.POD, APP, {"app": Main(5, 6)}, {"init": 0})
+    KeptWorkloads(tmp_path, "one").save([kept])
+    assert KeptWorkloads(tmp_path, "one").load()[0][0].mains == {"app": Main(5, 6)}
+    ((found,), problem) = KeptWorkloads(tmp_path, "two").load()
+    assert (found.mains, found.done, problem) == ({}, {"init": 0}, None)
+
+
+def test_a_list_from_before_boots_were_told_apart_is_read(tmp_path: Path) -> None:
+    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": Main(5, 6)})])
+    data = json.loads((tmp_path / FILE).read_text())
+    del data["boot"]
+    for row in data["workloads"]:
+        del row["origins"]
+    (tmp_path / FILE).write_text(json.dumps(data))
+    ((found,), problem) = KeptWorkloads(tmp_path).load()
+    assert (found.mains, found.origins, problem) == ({"app": Main(5, 6)}, {}, None)
+
+
+# -- other settings
+
+
+def test_other_settings_of_the_quota_reach_what_runs(tmp_path: Path) -> None:
+    half = replace(APP.containers[0], resources=Resources(limits=Amounts(cpu=500)))
+
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.loop.submit(replace(APP, containers=(half,)))
+        for period, quota in ((100_000, True), (20_000, True), (20_000, False)):
+            host.node.roster.limits = partial(limit_of, period=period, quota=quota)
+            host.node.manager.adjust()
+        limits = [want.sharing[REF] for want in host.node.applier.applied if REF in want.sharing]
+        found = [(limit.quota, limit.period) for limit in limits]
+        assert found == [(50_000, 100_000), (10_000, 20_000), (None, 20_000)]
+        await host.loop.delete(APP.name)
+
+    on_a_clock(tmp_path, scenario)
+
+
+# -- what is reserved
+
+
+def test_cpus_that_were_reserved_for_nobody_come_back(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.reserve("x", 1)
+        assert len(host.shared) == 7
+        await clock.leap(20)
+        assert len(host.shared) == 7
+        await clock.leap(20)
+        assert host.shared == MACHINE.online
+        assert host.workloads == {}
+        assert "never-attached" in host.told()
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_cpus_of_a_process_that_was_attached_stay(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        pod, _ = host.loop.reserve("x", 1)
+        host.loop.attach(pod.uid, 12345)
+        await clock.leap(100)
+        assert len(host.shared) == 7
+        host.launcher.end(pod.ref(pod.containers[0]))
+        await clock.leap(1)
+        assert host.shared == MACHINE.online
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_reservation_is_not_given_up_for_an_earlier_one_of_its_name(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        pod, _ = host.loop.reserve("x", 1)
+        host.loop.attach(pod.uid, 12345)
+        host.launcher.end(pod.ref(pod.containers[0]))
+        await clock.leap(25)
+        host.loop.reserve("x", 1)
+        await clock.leap(10)
+        assert len(host.shared) == 7
+        assert "never-attached" not in host.told()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_process_cannot_be_attached_where_nothing_is_reserved(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        with pytest.raises(UnknownPod):
+            host.loop.attach(PodUID("run-x"), 12345)
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_name_can_be_used_again_when_its_owner_is_gone(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.loop.reserve("x", 1)
+        with pytest.raises(PodExists):
+            host.loop.reserve("x", 1)
+        await host.loop.delete("x")
+        host.loop.reserve("x", 1)
+        await host.loop.delete("x")
+        assert host.shared == MACHINE.online
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
