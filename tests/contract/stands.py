@@ -31,9 +31,9 @@ from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
-from pinfold.node.groups import choose
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
+from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.cri.client import CRIClient
 from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.pods import PodApplier, PodPlaces

@@ -15,14 +15,9 @@ import pytest
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
-from pinfold.node.grouperrors import (
-    GroupError,
-    GroupInUseError,
-    KindUnavailableError,
-    NoCPUsError,
-    NoGroupError,
-)
-from pinfold.node.groups import KINDS, Groups, choose
+from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.errors import GroupInUseError, NoGroupError
+from pinfold.node.processgroups.groups import KINDS, ProcessGroups, choose
 from tests.contract import workload
 from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed
 from tests.needs import needs
@@ -75,7 +70,7 @@ def running() -> Iterator[Workload]:
 
 
 @pytest.fixture
-def groups(kind: str, name: str, running: Workload) -> Iterator[Groups]:
+def groups(kind: str, name: str, running: Workload) -> Iterator[ProcessGroups]:
     try:
         groups = choose(kind, name=name)
     except KindUnavailableError as error:
@@ -93,7 +88,15 @@ def groups(kind: str, name: str, running: Workload) -> Iterator[Groups]:
     assert workload.online() == ALL
 
 
-def again(groups: Groups, kind: str, name: str) -> Groups:
+def make(groups: ProcessGroups, ref: ContainerRef, *, exclusive: bool) -> None:
+    """Make the container's group, on the last CPU or in the pool."""
+    if exclusive:
+        groups.make_exclusive(ref, LAST)
+    else:
+        groups.make_shared(ref, NONE)
+
+
+def again(groups: ProcessGroups, kind: str, name: str) -> ProcessGroups:
     """Return what a daemon that starts again would have."""
     del groups
     anew = choose(kind, name=name)
@@ -111,72 +114,74 @@ def open_files() -> set[str]:
     return {path.name for path in Path("/proc/self/fd").iterdir() if path.exists()}
 
 
-def test_prepare_can_be_repeated_and_sets_the_pool(groups: Groups) -> None:
+def test_prepare_can_be_repeated_and_sets_the_pool(groups: ProcessGroups) -> None:
     groups.prepare(ALL)
     groups.prepare(FIRST)
     assert groups.shared_cpus() == FIRST
     assert groups.found() == {}
 
 
-def test_it_says_what_it_is_and_what_it_cannot_promise(groups: Groups, kind: str) -> None:
+def test_it_says_what_it_is_and_what_it_cannot_promise(groups: ProcessGroups, kind: str) -> None:
     assert groups.kind == kind.replace("-", " ", 1)
     assert any("has not started or adopted" in reason for reason in groups.weaker)
     assert ("CPU limits and weights are not applied" in groups.weaker) == (kind == "affinity")
 
 
 def test_the_pool_moves_every_shared_process_by_one_write(
-    groups: Groups, kind: str, name: str, running: Workload
+    groups: ProcessGroups, kind: str, name: str, running: Workload
 ) -> None:
     refs = [ContainerRef(PodUID(f"pod-{i % 3}"), f"c{i}") for i in range(10)]
     pids = []
     for ref in refs:
-        groups.make(ref, None, Limit(100, 200))
+        groups.make_shared(ref, Limit(100, 200))
         pids.append(running.start(THREADS if ref is refs[0] else IDLE, groups, ref)[0])
     for pool in (FIRST, ALL, REST):
         with workload.counted_writes() as writes:
             groups.set_shared(pool)
         assert [allowed(pid) for pid in pids] == [{str(pool)}] * len(pids)
         assert groups.shared_cpus() == pool
-        assert {groups.cpus(ref) for ref in refs} == {pool}
+        assert {groups.group(ref).cpus() for ref in refs} == {pool}
         if kind != "affinity":
             assert list(writes.values()) == [1]
             assert next(iter(writes)).endswith(f"{name}/shared/cpuset.cpus")
 
 
-def test_an_attached_process_is_confined_with_all_its_threads(groups: Groups, running: Workload) -> None:
+def test_an_attached_process_is_confined_with_all_its_threads(groups: ProcessGroups, running: Workload) -> None:
     pid, _ = running.start(THREADS)
     bystander, _ = running.start(IDLE)
-    groups.make(APP, LAST, NONE)
-    groups.attach(APP, pid)
-    assert groups.members(APP) == [pid]
+    groups.make_exclusive(APP, LAST)
+    groups.group(APP).attach(pid)
+    assert groups.group(APP).members() == [pid]
     assert workload.threads(pid) == 6
     assert allowed(pid) == {str(LAST)}
-    assert groups.cpus(APP) == LAST
+    assert groups.group(APP).cpus() == LAST
     assert allowed(bystander) == {str(ALL)}
     assert groups.found() == {APP: True}
 
 
-def test_attaching_takes_nothing_but_the_process(groups: Groups, running: Workload) -> None:
+def test_attaching_takes_nothing_but_the_process(groups: ProcessGroups, running: Workload) -> None:
     parent, child = running.start(PARENT)
-    groups.make(APP, LAST, NONE)
-    groups.attach(APP, parent)
-    groups.set_cpus(APP, FIRST)
-    assert groups.members(APP) == [parent]
+    groups.make_exclusive(APP, LAST)
+    groups.group(APP).attach(parent)
+    groups.make_exclusive(APP, FIRST)
+    assert groups.group(APP).members() == [parent]
     assert allowed(int(child)) == {str(ALL)}
 
 
 @pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
-def test_a_joiner_confines_before_the_first_instruction(groups: Groups, running: Workload, *, exclusive: bool) -> None:
+def test_a_joiner_confines_before_the_first_instruction(
+    groups: ProcessGroups, running: Workload, *, exclusive: bool
+) -> None:
     groups.set_shared(FIRST)
-    groups.make(APP, LAST if exclusive else None, NONE)
+    make(groups, APP, exclusive=exclusive)
     _, line = running.start(["grep", "Cpus_allowed_list", "/proc/self/status"], groups, APP)
     assert line.split() == ["Cpus_allowed_list:", str(LAST if exclusive else FIRST)]
 
 
-def test_a_joiner_can_start_several_and_leaves_nothing_open(groups: Groups) -> None:
-    groups.make(APP, LAST, NONE)
+def test_a_joiner_can_start_several_and_leaves_nothing_open(groups: ProcessGroups) -> None:
+    groups.make_exclusive(APP, LAST)
     before = open_files()
-    with groups.joiner(APP) as join:
+    with groups.group(APP).joiner() as join:
         for _ in range(2):
             done = subprocess.run(["nproc"], preexec_fn=join, stdout=subprocess.PIPE, check=True)
             assert done.stdout == b"1\n"
@@ -184,32 +189,32 @@ def test_a_joiner_can_start_several_and_leaves_nothing_open(groups: Groups) -> N
     assert open_files() == before
 
 
-def test_a_joiner_that_cannot_join_lets_nothing_run(groups: Groups, kind: str) -> None:
+def test_a_joiner_that_cannot_join_lets_nothing_run(groups: ProcessGroups, kind: str) -> None:
     if kind == "affinity":
         pytest.skip("an affinity cannot be taken away")
-    groups.make(APP, LAST, NONE)
-    with groups.joiner(APP) as join:
+    groups.make_exclusive(APP, LAST)
+    with groups.group(APP).joiner() as join:
         groups.remove(APP)
         with pytest.raises(subprocess.SubprocessError, match="preexec_fn"):
             subprocess.run(["echo"], preexec_fn=join, check=True)
 
 
-def test_children_and_orphans_are_members(groups: Groups, running: Workload) -> None:
+def test_children_and_orphans_are_members(groups: ProcessGroups, running: Workload) -> None:
     groups.set_shared(REST)
-    groups.make(APP, LAST, NONE)
+    groups.make_exclusive(APP, LAST)
     parent, child = running.start(PARENT, groups, APP)
     _, orphan = running.start(ORPHAN, groups, APP)
-    assert set(groups.members(APP)) >= {parent, int(child), int(orphan)}
-    groups.set_cpus(APP, FIRST)
+    assert set(groups.group(APP).members()) >= {parent, int(child), int(orphan)}
+    groups.make_exclusive(APP, FIRST)
     assert allowed(int(child)) == allowed(int(orphan)) == {str(FIRST)}
 
 
-def test_a_container_comes_and_goes_beside_the_pool(groups: Groups, running: Workload) -> None:
-    groups.make(OTHER, None, NONE)
+def test_a_container_comes_and_goes_beside_the_pool(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_shared(OTHER, NONE)
     shared, _ = running.start(THREADS, groups, OTHER)
     groups.set_shared(REST)
     assert allowed(shared) == {str(REST)}
-    groups.make(APP, LAST, NONE)
+    groups.make_exclusive(APP, LAST)
     exclusive, _ = running.start(THREADS, groups, APP)
     assert allowed(exclusive) == {str(LAST)}
     running.end(exclusive)
@@ -219,81 +224,83 @@ def test_a_container_comes_and_goes_beside_the_pool(groups: Groups, running: Wor
     assert groups.found() == {OTHER: False}
 
 
-def test_cpus_grow_shrink_and_change_sides(groups: Groups, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
-    groups.make(HELPER, FIRST, NONE)
+def test_cpus_grow_shrink_and_change_sides(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
+    groups.make_exclusive(HELPER, FIRST)
     pid, _ = running.start(THREADS, groups, APP)
     for cpus in (ALL, LAST, REST, FIRST, LAST):
-        groups.set_cpus(APP, cpus)
+        groups.make_exclusive(APP, cpus)
         assert allowed(pid) == {str(cpus)}
-        assert groups.cpus(APP) == cpus
-    assert groups.cpus(HELPER) == FIRST
+        assert groups.group(APP).cpus() == cpus
+    assert groups.group(HELPER).cpus() == FIRST
 
 
-def test_a_process_that_wants_more_cpus_is_put_back(groups: Groups, kind: str, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
+def test_a_process_that_wants_more_cpus_is_put_back(groups: ProcessGroups, kind: str, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
     pid, _ = running.start(THREADS, groups, APP)
     os.sched_setaffinity(pid, ALL)
-    assert groups.cpus(APP) == (ALL if kind == "affinity" else LAST)
-    groups.set_cpus(APP, LAST)
+    assert groups.group(APP).cpus() == (ALL if kind == "affinity" else LAST)
+    groups.make_exclusive(APP, LAST)
     assert allowed(pid) == {str(LAST)}
-    assert groups.cpus(APP) == LAST
+    assert groups.group(APP).cpus() == LAST
 
 
-def test_threads_started_meanwhile_are_confined_too(groups: Groups, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
+def test_threads_started_meanwhile_are_confined_too(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
     pid, _ = running.start(THREAD_STORM)
-    groups.attach(APP, pid)
+    groups.group(APP).attach(pid)
     assert allowed(pid) == {str(LAST)}
     for cpus in (FIRST, LAST):
-        groups.set_cpus(APP, cpus)
+        groups.make_exclusive(APP, cpus)
         assert allowed(pid) == {str(cpus)}
 
 
 @pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
-def test_children_forked_meanwhile_are_not_lost(groups: Groups, running: Workload, *, exclusive: bool) -> None:
+def test_children_forked_meanwhile_are_not_lost(groups: ProcessGroups, running: Workload, *, exclusive: bool) -> None:
     groups.set_shared(LAST)
-    groups.make(APP, LAST if exclusive else None, NONE)
+    make(groups, APP, exclusive=exclusive)
     pid, _ = running.start(FORK_STORM)
-    groups.attach(APP, pid)
-    for member in groups.members(APP):
+    groups.group(APP).attach(pid)
+    for member in groups.group(APP).members():
         assert workload.allowed_or_gone(member) <= {str(LAST)}
     # Children that it had before end soon; from then on all of them are members.
     deadline = time.monotonic() + 60
-    while not set(workload.session(pid)) <= set(groups.members(APP)):
+    while not set(workload.session(pid)) <= set(groups.group(APP).members()):
         assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
 def test_what_is_given_back_is_where_it_was_and_may_use_what_it_might(
-    groups: Groups, running: Workload, *, exclusive: bool
+    groups: ProcessGroups, running: Workload, *, exclusive: bool
 ) -> None:
     pid, _ = running.start(THREADS)
     first, second, *_ = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
     os.sched_setaffinity(second, FIRST)
     before, origin = Path(f"/proc/{pid}/cgroup").read_text(), groups.origin(pid)
     groups.set_shared(LAST)
-    groups.make(APP, LAST if exclusive else None, NONE)
-    groups.attach(APP, pid)
+    make(groups, APP, exclusive=exclusive)
+    groups.group(APP).attach(pid)
     assert allowed(pid) == {str(LAST)}
-    assert groups.give_back(APP, origin) == [pid]
+    assert groups.group(APP).give_back(origin) == [pid]
     assert Path(f"/proc/{pid}/cgroup").read_text() == before
     assert [os.sched_getaffinity(thread) for thread in (first, second)] == [set(ALL), set(FIRST)]
-    assert groups.members(APP) == []
+    assert groups.group(APP).members() == []
     groups.set_shared(FIRST)
     groups.remove(APP)
     assert os.sched_getaffinity(first) == set(ALL)
 
 
 @pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
-def test_children_forked_meanwhile_are_given_back_too(groups: Groups, running: Workload, *, exclusive: bool) -> None:
+def test_children_forked_meanwhile_are_given_back_too(
+    groups: ProcessGroups, running: Workload, *, exclusive: bool
+) -> None:
     pid, _ = running.start(FORK_STORM)
     before, origin = Path(f"/proc/{pid}/cgroup").read_text(), groups.origin(pid)
     groups.set_shared(LAST)
-    groups.make(APP, LAST if exclusive else None, NONE)
-    groups.attach(APP, pid)
-    assert pid in groups.give_back(APP, origin)
-    assert groups.members(APP) == []
+    make(groups, APP, exclusive=exclusive)
+    groups.group(APP).attach(pid)
+    assert pid in groups.group(APP).give_back(origin)
+    assert groups.group(APP).members() == []
     for member in workload.session(pid):
         with suppress(OSError):  # its children end soon
             assert Path(f"/proc/{member}/cgroup").read_text() == before
@@ -301,7 +308,7 @@ def test_children_forked_meanwhile_are_given_back_too(groups: Groups, running: W
 
 
 def test_what_was_in_a_group_that_is_gone_is_given_back_to_the_one_above(
-    groups: Groups, running: Workload, kind: str, name: str
+    groups: ProcessGroups, running: Workload, kind: str, name: str
 ) -> None:
     if kind == "affinity":
         pytest.skip("affinity has no groups")
@@ -316,11 +323,11 @@ def test_what_was_in_a_group_that_is_gone_is_given_back_to_the_one_above(
         (path / f"{name}-own" / "below" / "cgroup.procs").write_text(str(pid))
     try:
         origin = groups.origin(pid)
-        groups.make(APP, LAST, NONE)
-        groups.attach(APP, pid)
+        groups.make_exclusive(APP, LAST)
+        groups.group(APP).attach(pid)
         for path in above:
             (path / f"{name}-own" / "below").rmdir()
-        groups.give_back(APP, origin)
+        groups.group(APP).give_back(origin)
         assert {(path / f"{name}-own" / "cgroup.procs").read_text() for path in above} == {f"{pid}\n"}
     finally:
         running.end()
@@ -331,7 +338,7 @@ def test_what_was_in_a_group_that_is_gone_is_given_back_to_the_one_above(
 
 
 def test_a_process_whose_cpuset_lacks_a_cpu_does_not_get_the_rest_instead(
-    groups: Groups, running: Workload, kind: str, name: str
+    groups: ProcessGroups, running: Workload, kind: str, name: str
 ) -> None:
     group = ROOT / "cpuset" / f"{name}-small"
     if kind != "affinity" or not os.access(group.parent / "cgroup.procs", os.W_OK):
@@ -342,84 +349,82 @@ def test_a_process_whose_cpuset_lacks_a_cpu_does_not_get_the_rest_instead(
         (group / "cpuset.cpus").write_text(str(FIRST))
         pid, _ = running.start(THREADS)
         (group / "cgroup.procs").write_text(str(pid))
-        groups.make(APP, ALL, NONE)
+        groups.make_exclusive(APP, ALL)
         with pytest.raises(GroupError, match=f"it has only {FIRST}; the others are offline, or not in its cpuset"):
-            groups.attach(APP, pid)
-        assert groups.members(APP) == []
-        groups.make(OTHER, None, NONE)
-        groups.attach(OTHER, pid)  # who shares has what it can have
+            groups.group(APP).attach(pid)
+        assert groups.group(APP).members() == []
+        groups.make_shared(OTHER, NONE)
+        groups.group(OTHER).attach(pid)  # who shares has what it can have
         assert allowed(pid) == {str(FIRST)}
     finally:
         running.end()
         group.rmdir()
 
 
-def test_a_cpu_that_does_not_exist_is_refused_and_changes_nothing(groups: Groups, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
+def test_a_cpu_that_does_not_exist_is_refused_and_changes_nothing(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
     groups.set_shared(REST)
     pid, _ = running.start(IDLE, groups, APP)
     with pytest.raises(GroupError, match=r"60000 → .*no such CPU"):
-        groups.set_cpus(APP, NO_SUCH_CPU)
+        groups.make_exclusive(APP, NO_SUCH_CPU)
     with pytest.raises(GroupError, match=r"60000 → .*no such CPU"):
         groups.set_shared(NO_SUCH_CPU)
-    assert (groups.cpus(APP), groups.shared_cpus(), allowed(pid)) == (LAST, REST, {str(LAST)})
+    assert (groups.group(APP).cpus(), groups.shared_cpus(), allowed(pid)) == (LAST, REST, {str(LAST)})
 
 
-def test_no_cpus_are_refused(groups: Groups) -> None:
-    groups.make(APP, LAST, NONE)
+def test_no_cpus_are_refused(groups: ProcessGroups) -> None:
+    groups.make_exclusive(APP, LAST)
     with pytest.raises(NoCPUsError, match="no CPUs given"):
-        groups.set_cpus(APP, EMPTY)
+        groups.make_exclusive(APP, EMPTY)
     with pytest.raises(NoCPUsError, match="no CPUs given"):
         groups.set_shared(EMPTY)
     with pytest.raises(NoCPUsError, match="no CPUs given"):
-        groups.make(OTHER, EMPTY, NONE)
-    assert (groups.cpus(APP), groups.shared_cpus()) == (LAST, ALL)
+        groups.make_exclusive(OTHER, EMPTY)
+    assert (groups.group(APP).cpus(), groups.shared_cpus()) == (LAST, ALL)
 
 
 @pytest.mark.parametrize("pid", [0, -1, 1 << 22], ids=["self", "everyone", "nobody"])
-def test_a_process_that_is_not_there_cannot_be_attached(groups: Groups, pid: int) -> None:
-    groups.make(APP, LAST, NONE)
+def test_a_process_that_is_not_there_cannot_be_attached(groups: ProcessGroups, pid: int) -> None:
+    groups.make_exclusive(APP, LAST)
     with pytest.raises(GroupError, match=r"no (such )?process"):
-        groups.attach(APP, pid)
-    assert groups.members(APP) == []
+        groups.group(APP).attach(pid)
+    assert groups.group(APP).members() == []
 
 
-def test_a_kernel_thread_cannot_be_attached(groups: Groups, kind: str) -> None:
-    groups.make(APP, LAST, NONE)
+def test_a_kernel_thread_cannot_be_attached(groups: ProcessGroups, kind: str) -> None:
+    groups.make_exclusive(APP, LAST)
     kthreadd = 2
     if Path(f"/proc/{kthreadd}/comm").read_text() != "kthreadd\n":
         pytest.skip("kernel threads are not seen here")
     if kind == "affinity":
         pytest.skip("kthreadd is moved like any other")
     with pytest.raises(GroupError, match="EINVAL: a kernel thread"):
-        groups.attach(APP, kthreadd)
+        groups.group(APP).attach(kthreadd)
 
 
-def test_a_container_without_a_group_is_an_error(groups: Groups) -> None:
-    for ask in (groups.members, groups.cpus, groups.joiner, groups.environment):
-        with pytest.raises(NoGroupError, match="pod-1/app has no group"):
-            ask(APP)
-    with pytest.raises(NoGroupError):
-        groups.set_cpus(APP, LAST)
-    with pytest.raises(NoGroupError):
-        groups.attach(APP, os.getpid())
+def test_a_container_without_a_group_is_an_error(groups: ProcessGroups) -> None:
+    with pytest.raises(NoGroupError, match="pod-1/app has no group"):
+        groups.group(APP)
     groups.remove(APP)
 
 
-def test_a_shared_container_cannot_be_given_cpus_of_its_own(groups: Groups) -> None:
-    groups.make(APP, None, NONE)
-    with pytest.raises(NoGroupError):
-        groups.set_cpus(APP, LAST)
+def test_a_group_that_was_removed_is_an_error(groups: ProcessGroups) -> None:
+    groups.make_exclusive(APP, LAST)
+    group = groups.group(APP)
+    groups.remove(APP)
+    for ask in (group.members, group.cpus, group.joiner, lambda: group.attach(os.getpid())):
+        with pytest.raises(GroupError):
+            ask()
 
 
-def test_quota_and_weight_are_set_for_shared_containers_only(groups: Groups, kind: str, name: str) -> None:
+def test_quota_and_weight_are_set_for_shared_containers_only(groups: ProcessGroups, kind: str, name: str) -> None:
     if kind == "affinity":
         pytest.skip("affinity has neither")
     weight = "cpu.shares" if kind == "cgroup-v1" else "cpu.weight"
     quota = "cpu.cfs_quota_us" if kind == "cgroup-v1" else "cpu.max"
     one = Limit(request=500, limit=1500)
-    groups.make(APP, None, one)
-    groups.make(HELPER, None, Limit(request=1))
+    groups.make_shared(APP, one)
+    groups.make_shared(HELPER, Limit(request=1))
     expected = {"cpu.shares": "512", "cpu.weight": "20", "cpu.cfs_quota_us": "150000", "cpu.max": "150000 100000"}
     assert cgroup_file(kind, name, f"shared/pod-1/app/{weight}") == expected[weight]
     assert cgroup_file(kind, name, f"shared/pod-1/app/{quota}") == expected[quota]
@@ -428,33 +433,33 @@ def test_quota_and_weight_are_set_for_shared_containers_only(groups: Groups, kin
     assert cgroup_file(kind, name, f"shared/pod-1/{weight}") == {"cpu.shares": "514", "cpu.weight": "21"}[weight]
     groups.remove(HELPER)
     assert cgroup_file(kind, name, f"shared/pod-1/{weight}") == expected[weight]
-    groups.make(APP, None, NONE)
+    groups.make_shared(APP, NONE)
     assert cgroup_file(kind, name, f"shared/pod-1/app/{quota}") == unlimited
-    groups.make(OTHER, LAST, one)
+    groups.make_exclusive(OTHER, LAST)
     assert cgroup_file(kind, name, f"exclusive/{quota}") == unlimited
     assert not [path for path in (ROOT, *ROOT.iterdir()) if (path / name / "exclusive/pod-2/app" / quota).exists()]
 
 
-def test_a_container_changes_its_pool_with_its_processes(groups: Groups, running: Workload) -> None:
+def test_a_container_changes_its_pool_with_its_processes(groups: ProcessGroups, running: Workload) -> None:
     groups.set_shared(REST)
-    groups.make(APP, None, Limit(limit=500))
+    groups.make_shared(APP, Limit(limit=500))
     pid, _ = running.start(THREADS, groups, APP)
-    groups.make(APP, LAST, NONE)
-    assert (groups.found(), groups.members(APP), allowed(pid)) == ({APP: True}, [pid], {str(LAST)})
-    groups.make(APP, None, NONE)
-    assert (groups.found(), groups.members(APP), allowed(pid)) == ({APP: False}, [pid], {str(REST)})
+    groups.make_exclusive(APP, LAST)
+    assert (groups.found(), groups.group(APP).members(), allowed(pid)) == ({APP: True}, [pid], {str(LAST)})
+    groups.make_shared(APP, NONE)
+    assert (groups.found(), groups.group(APP).members(), allowed(pid)) == ({APP: False}, [pid], {str(REST)})
 
 
-def test_making_again_changes_nothing(groups: Groups, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
+def test_making_again_changes_nothing(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
     pid, _ = running.start(IDLE, groups, APP)
-    groups.make(APP, LAST, NONE)
-    assert (groups.members(APP), groups.cpus(APP)) == ([pid], LAST)
+    groups.make_exclusive(APP, LAST)
+    assert (groups.group(APP).members(), groups.group(APP).cpus()) == ([pid], LAST)
 
 
-def test_a_group_with_processes_is_not_removed(groups: Groups, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
-    groups.make(OTHER, None, NONE)
+def test_a_group_with_processes_is_not_removed(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
+    groups.make_shared(OTHER, NONE)
     pids = {ref: running.start(IDLE, groups, ref)[0] for ref in (APP, OTHER)}
     for ref, pid in pids.items():
         with pytest.raises(GroupInUseError, match=f"{ref.pod}/{ref.name} still has processes: {pid}; end them first"):
@@ -463,59 +468,63 @@ def test_a_group_with_processes_is_not_removed(groups: Groups, running: Workload
         groups.remove_all()
     assert set(refusal.value.pids) & set(pids.values())
     assert groups.found() == {APP: True, OTHER: False}
-    assert [groups.members(ref) for ref in pids] == [[pid] for pid in pids.values()]
+    assert [groups.group(ref).members() for ref in pids] == [[pid] for pid in pids.values()]
 
 
-def test_a_process_that_only_waits_to_be_reaped_is_in_nobodys_way(groups: Groups, running: Workload) -> None:
-    groups.make(APP, LAST, NONE)
+def test_a_process_that_only_waits_to_be_reaped_is_in_nobodys_way(groups: ProcessGroups, running: Workload) -> None:
+    groups.make_exclusive(APP, LAST)
     pid, _ = running.start(["echo", "ready"], groups, APP)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert groups.members(APP) == []
+    assert groups.group(APP).members() == []
     groups.remove(APP)
     assert groups.found() == {}
 
 
 def test_a_daemon_that_starts_again_finds_its_containers(
-    groups: Groups, kind: str, name: str, running: Workload
+    groups: ProcessGroups, kind: str, name: str, running: Workload
 ) -> None:
     groups.set_shared(REST)
-    groups.make(APP, LAST, NONE)
-    groups.make(OTHER, None, NONE)
+    groups.make_exclusive(APP, LAST)
+    groups.make_shared(OTHER, NONE)
     exclusive, shared = (running.start(THREADS, groups, ref)[0] for ref in (APP, OTHER))
     anew = again(groups, kind, name)
     assert anew.found() == {APP: True, OTHER: False}
-    assert (anew.members(APP), anew.members(OTHER)) == ([exclusive], [shared])
-    assert (anew.cpus(APP), anew.cpus(OTHER)) == (LAST, ALL)
-    anew.set_cpus(APP, FIRST)
+    assert (anew.group(APP).members(), anew.group(OTHER).members()) == ([exclusive], [shared])
+    assert (anew.group(APP).cpus(), anew.group(OTHER).cpus()) == (LAST, ALL)
+    anew.make_exclusive(APP, FIRST)
     anew.set_shared(REST)
     assert (allowed(exclusive), allowed(shared)) == ({str(FIRST)}, {str(REST)})
-    assert running.start(IDLE, anew, APP)[0] in anew.members(APP)
+    assert running.start(IDLE, anew, APP)[0] in anew.group(APP).members()
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:12])
 def test_hostile_names_stay_in_their_place_and_are_read_back(
-    groups: Groups, kind: str, name: str, running: Workload, text: str
+    groups: ProcessGroups, kind: str, name: str, running: Workload, text: str
 ) -> None:
     refs = {ContainerRef(PodUID(text), "app"): True, ContainerRef(PodUID("pod-1"), text): False}
     for ref, exclusive in refs.items():
-        groups.make(ref, LAST if exclusive else None, NONE)
+        make(groups, ref, exclusive=exclusive)
         running.start(IDLE, groups, ref)
     assert again(groups, kind, name).found() == refs
 
 
-def test_a_name_that_is_too_long_is_an_error(groups: Groups, kind: str) -> None:
+def test_a_name_that_is_too_long_is_an_error(groups: ProcessGroups, kind: str) -> None:
     if kind == "affinity":
         pytest.skip("any length will do")
+    endless = ContainerRef(PodUID("pod-1"), "x" * 5000)
     with pytest.raises(GroupError, match="ENAMETOOLONG: the path is too long"):
-        groups.make(ContainerRef(PodUID("pod-1"), "x" * 5000), LAST, NONE)
+        groups.make_exclusive(endless, LAST)
+    with pytest.raises(NoGroupError):
+        groups.group(endless)
+    groups.remove(endless)
 
 
-def test_two_of_one_name_are_told_apart(groups: Groups) -> None:
-    groups.make(ContainerRef(PodUID("a/b"), "c"), LAST, NONE)
-    groups.make(ContainerRef(PodUID("a%2Fb"), "c"), FIRST, NONE)
-    groups.make(ContainerRef(PodUID("a"), "b/c"), ALL, NONE)
+def test_two_of_one_name_are_told_apart(groups: ProcessGroups) -> None:
+    groups.make_exclusive(ContainerRef(PodUID("a/b"), "c"), LAST)
+    groups.make_exclusive(ContainerRef(PodUID("a%2Fb"), "c"), FIRST)
+    groups.make_exclusive(ContainerRef(PodUID("a"), "b/c"), ALL)
     assert len(groups.found()) == 3
-    assert groups.cpus(ContainerRef(PodUID("a/b"), "c")) == LAST
+    assert groups.group(ContainerRef(PodUID("a/b"), "c")).cpus() == LAST
 
 
 def test_v1_puts_back_a_cpu_that_the_groups_above_have_lost(name: str) -> None:
@@ -523,9 +532,9 @@ def test_v1_puts_back_a_cpu_that_the_groups_above_have_lost(name: str) -> None:
     # What the kernel does to every group of v1 when a CPU goes offline; nothing gives it back.
     for path in ("shared", "exclusive", ""):
         (ROOT / "cpuset" / name / path / "cpuset.cpus").write_text(str(FIRST))
-    groups.make(APP, LAST, NONE)
+    groups.make_exclusive(APP, LAST)
     groups.set_shared(ALL)
-    assert (groups.cpus(APP), groups.shared_cpus()) == (LAST, ALL)
+    assert (groups.group(APP).cpus(), groups.shared_cpus()) == (LAST, ALL)
     groups.remove(APP)
     groups.remove_all()
 
@@ -537,19 +546,19 @@ def test_v1_brings_back_processes_whose_cpus_were_offline(
     groups = _only("cgroup-v1", name)
     pids = {}
     for ref in refs:
-        groups.make(ref, LAST, NONE)
+        groups.make_exclusive(ref, LAST)
         pids[ref] = running.start(IDLE, groups, ref)[0]
         # What the kernel does to a group of v1 whose last CPU goes offline.
         (ROOT / "cpuset" / name / "exclusive/pod-1/cgroup.procs").write_text(str(pids[ref]))
-    groups.make(OTHER, None, NONE)
+    groups.make_shared(OTHER, NONE)
     pids[OTHER] = running.start(IDLE, groups, OTHER)[0]
     (ROOT / "cpuset" / name / "cgroup.procs").write_text(str(pids[OTHER]))
-    assert [groups.members(ref) for ref in pids] == [[pid] for pid in pids.values()]
+    assert [groups.group(ref).members() for ref in pids] == [[pid] for pid in pids.values()]
     with pytest.raises(GroupInUseError):
         groups.remove(APP)
     groups.set_shared(FIRST)
     for ref in refs:
-        groups.set_cpus(ref, LAST)
+        groups.make_exclusive(ref, LAST)
         assert allowed(pids[ref]) == {str(LAST)}
     assert allowed(pids[OTHER]) == {str(FIRST)}
     running.end()
@@ -563,7 +572,7 @@ def test_v1_lets_exclusive_processes_have_real_time_priority(name: str, running:
     try:
         if any("real-time" in reason for reason in groups.weaker):
             pytest.skip("another group has the real-time budget")
-        groups.make(APP, LAST, NONE)
+        groups.make_exclusive(APP, LAST)
         pid, _ = running.start(IDLE, groups, APP)
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
         running.end()
@@ -572,7 +581,7 @@ def test_v1_lets_exclusive_processes_have_real_time_priority(name: str, running:
         groups.remove_all()
 
 
-def _only(kind: str, name: str) -> Groups:
+def _only(kind: str, name: str) -> ProcessGroups:
     try:
         groups = choose(kind, name=name)
     except KindUnavailableError as error:

@@ -22,7 +22,7 @@ from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
-from pinfold.node.groups import KINDS, Groups, choose
+from pinfold.node.processgroups.groups import KINDS, ProcessGroup, ProcessGroups, choose
 from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
@@ -32,7 +32,7 @@ from tests.contract.workload import FORKS_WHEN_TOLD, THREADS, Workload, allowed
 from tests.needs import IN_GUEST, needs, needs_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
 ALL = workload.online()
 FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL, default=0))
@@ -48,15 +48,28 @@ WITHIN = 20.0 if not IN_GUEST else 200.0
 pytestmark = needs("two CPUs", met=len(ALL) >= 2)
 
 
+class Breakable:
+    """A group that cannot do what is *broken*."""
+
+    def __init__(self, group: ProcessGroup, broken: Mapping[str, Exception]) -> None:
+        self._group = group
+        self._broken = broken
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the group has
+        if name in self._broken:
+            raise self._broken[name]
+        return getattr(self._group, name)
+
+
 class Watched:
     """Groups that look, after every change, whether the pool and an exclusive container have a CPU in common."""
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: ProcessGroups) -> None:
         self.groups = groups
         self.overlaps: list[str] = []
         self.states: list[str] = []
         self.broken: dict[str, Exception] = {}
-        """What cannot be asked of them, and why."""
+        """What cannot be asked of a group, and why."""
         self.deadly = False
         """Whether the first change is the last thing that this process does."""
         self._pid = 0
@@ -66,10 +79,11 @@ class Watched:
         self._pid = pid
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the groups have
-        if name in self.broken:
-            raise self.broken[name]
         found = getattr(self.groups, name)
-        return self._then_look(name, found) if name in {"set_shared", "make", "set_cpus"} else found
+        return self._then_look(name, found) if name in {"set_shared", "make_exclusive", "make_shared"} else found
+
+    def group(self, ref: ContainerRef) -> Any:  # noqa: ANN401 - whatever the group has
+        return Breakable(self.groups.group(ref), self.broken)
 
     def _then_look(self, name: str, change: Callable[..., None]) -> Callable[..., None]:
         def changed(*arguments: object) -> None:
@@ -79,7 +93,7 @@ class Watched:
             if self._pid:
                 self.states.append(state_of(self._pid))
             for ref, exclusive in self.groups.found().items():
-                if exclusive and self.groups.shared_cpus() & self.groups.cpus(ref):
+                if exclusive and self.groups.shared_cpus() & self.groups.group(ref).cpus():
                     self.overlaps.append(f"{name}{arguments}")
 
         return changed
@@ -345,7 +359,7 @@ def test_drift_is_seen_and_applied_away(stand: Stand) -> None:
         if stand.real:
             assert stand.watched is not None
             stand.watched.groups.set_shared(ALL)
-            stand.watched.groups.set_cpus(APP, FIRST)
+            stand.watched.groups.make_exclusive(APP, FIRST)
         else:
             stand.runtime.shared = ALL
             stand.runtime.containers[APP] = FIRST

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.node.groups import Groups
+    from pinfold.node.processgroups.groups import ProcessGroups
 
 ROOT: Final = Path("/sys/fs/cgroup")
 # Isolated and without site: an interpreter that starts fast, also on an emulated machine.
@@ -80,14 +80,14 @@ class Workload:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(
-        self, command: list[str], groups: Groups | None = None, ref: ContainerRef | None = None
+        self, command: list[str], groups: ProcessGroups | None = None, ref: ContainerRef | None = None
     ) -> tuple[int, str]:
         """Return the process and its first line; in the group of *ref*, if one is given."""
         environment = dict(os.environ)
         joiner = None
         if groups is not None and ref is not None:
-            joiner = groups.joiner(ref)
-            environment |= groups.environment(ref)
+            joiner = groups.group(ref).joiner()
+            environment |= groups.group(ref).environment()
         process = subprocess.Popen(
             command,
             env=environment,

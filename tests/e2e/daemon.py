@@ -27,7 +27,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.node.grouperrors import KindUnavailableError
-from pinfold.node.groups import choose
+from pinfold.node.processgroups.groups import choose
 from tests.needs import IN_GUEST, needs
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pinfold.manager.loop import Loop
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
-from pinfold.node.grouperrors import GroupsHeldError
+from pinfold.node.processgroups.errors import GroupsHeldError
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http.server import HTTPServer

@@ -16,7 +16,7 @@ from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.telling import Telling
-from pinfold.node.groups import choose
+from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Observed, Wanted
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.origin import Origin
 
 
 class ApplyError(PinfoldError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
-from pinfold.node.groups import Groups, choose
+from pinfold.node.processgroups.groups import ProcessGroups, choose
 from tests.e2e.guest.machine import CGROUPS, prepare, run_tests
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SUITES: Final = (
     "tests/contract/test_podgroups.py",
     "tests/contract/test_simulated_groups.py",
     "tests/contract/test_podapplier.py",
-    "tests/unit/node/test_groups.py",
+    "tests/unit/node/processgroups/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",
 )
 
@@ -44,13 +44,13 @@ def main() -> int:
     return run_tests(*SUITES)
 
 
-def pool_write(groups: Groups, everything: CPUSet) -> tuple[float, float]:
+def pool_write(groups: ProcessGroups, everything: CPUSet) -> tuple[float, float]:
     """Return the median times of a change of the pool and of its system call alone, in microseconds."""
     refs = [ContainerRef(PodUID(f"pod-{i}"), "app") for i in range(SHARED)]
     processes = []
     for ref in refs:
-        groups.make(ref, None, Limit(100))
-        processes.append(subprocess.Popen(["sleep", "1000"], preexec_fn=groups.joiner(ref)))  # noqa: PLW1509
+        groups.make_shared(ref, Limit(100))
+        processes.append(subprocess.Popen(["sleep", "1000"], preexec_fn=groups.group(ref).joiner()))  # noqa: PLW1509
     pools = [everything, everything - CPUSet.of(max(everything))] * (ROUNDS // 2)
     whole = [timed(partial(groups.set_shared, pool)) for pool in pools]
     file = os.open(CGROUPS / NAME / "shared/cpuset.cpus", os.O_WRONLY)

@@ -14,7 +14,7 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.manager.sources.workloads import WorkloadKind
-from pinfold.node.origin import Origin
+from pinfold.node.processgroups.origin import Origin
 from pinfold.node.procfs import Procfs
 from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
 from pinfold.runtimes.base import Main

@@ -12,7 +12,7 @@ from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
 from pinfold.manager.sources.workloads import WorkloadKind
-from pinfold.node.origin import Origin
+from pinfold.node.processgroups.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
-from pinfold.node.grouperrors import GroupError, NoGroupError
+from pinfold.node.grouperrors import GroupError
+from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.processes.halting import Halting
 from pinfold.runtimes.processes.pids import check_threads, send
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Step
-    from pinfold.node.groups import Groups
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.groups import ProcessGroups
+    from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.base import Main
 
 _TRIES: Final = 200
@@ -34,7 +35,7 @@ class ProcessApplier:
 
     name: Final = "processes"
 
-    def __init__(self, groups: Groups, directory: Path | None = None) -> None:
+    def __init__(self, groups: ProcessGroups, directory: Path | None = None) -> None:
         """Use these groups; *directory* is where it is written down which processes are stopped for a moment."""
         self.groups = groups
         self.mains: dict[ContainerRef, Main] = {}
@@ -72,7 +73,8 @@ class ProcessApplier:
         found = self.groups.found()
         self._shared = {ref: Limit() for ref, exclusive in found.items() if not exclusive}
         self._exclusive = {ref for ref, exclusive in found.items() if exclusive}
-        return {ref: self.groups.cpus(ref) for ref in self._exclusive if self.groups.members(ref)}
+        groups = {ref: self.groups.group(ref) for ref in self._exclusive}
+        return {ref: group.cpus() for ref, group in groups.items() if group.members()}
 
     def prepare(self, shared: CPUSet) -> None:
         """Make our subtree; a pool of before a restart is only shrunk, `apply` lets it grow when others have left."""
@@ -110,7 +112,7 @@ class ProcessApplier:
         way = steps(now, want)
         with self._halting.stopped([ref for ref in self.known if _swaps(way, ref)]):
             for step in way:
-                self._take(step, is_there=step.container in now.exclusive)
+                self._take(step)
         for ref, limit in want.sharing.items():
             if self._shared.get(ref) != limit:
                 self._share(ref, limit)
@@ -118,28 +120,26 @@ class ProcessApplier:
             self._bring_back(ref)
         self._astray.clear()
 
-    def _take(self, step: Step, *, is_there: bool) -> None:
+    def _take(self, step: Step) -> None:
         ref = step.container
         if ref is None:
             self.groups.set_shared(step.cpus)
-        elif is_there:
-            self.groups.set_cpus(ref, step.cpus)
         else:
             self._exclusive.add(ref)  # before, so that `vacate` removes what a failure leaves of it
-            self.groups.make(ref, step.cpus, Limit())
+            self.groups.make_exclusive(ref, step.cpus)
             self._shared.pop(ref, None)
 
     def _share(self, ref: ContainerRef, limit: Limit) -> None:
-        self.groups.make(ref, None, limit)
+        self.groups.make_shared(ref, limit)
         self._shared[ref] = limit
 
     def _bring_back(self, ref: ContainerRef) -> None:
         if ref in self._shared:
-            self.groups.make(ref, None, self._shared[ref])
+            self.groups.make_shared(ref, self._shared[ref])
         main = self.mains.get(ref)
         if main is not None:
             with suppress(GroupError):  # it may have ended meanwhile; if not, the next look finds it again
-                self.groups.attach(ref, main.pid)
+                self.groups.group(ref).attach(main.pid)
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
         """Raise unless all threads of the container's main process are on its CPUs; on fewer is their own choice."""
@@ -158,7 +158,7 @@ class ProcessApplier:
         if ref in self.known:
             with suppress(NoGroupError):  # another program has removed it
                 if ref in self.lent:
-                    given = self.groups.give_back(ref, self.lent[ref])
+                    given = self.groups.group(ref).give_back(self.lent[ref])
                 else:
                     self._end_members(ref)
             self.groups.remove(ref)
@@ -180,7 +180,7 @@ class ProcessApplier:
 
     def _end_members(self, ref: ContainerRef) -> None:
         for _ in range(_TRIES):
-            members = self.groups.members(ref)
+            members = self.groups.group(ref).members()
             if not members:
                 return
             send(members, signal.SIGKILL)
@@ -194,7 +194,7 @@ class ProcessApplier:
 
     def _cpus(self, ref: ContainerRef) -> CPUSet:
         try:
-            return self.groups.cpus(ref)
+            return self.groups.group(ref).cpus()
         except GroupError:
             return EMPTY
 

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from pinfold.node.halted import Halted
+from pinfold.node.processgroups.halted import Halted
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.processes.pids import send
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.node.groups import Groups
+    from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.node.procfs import Process
 
 _TRIES: Final = 200
@@ -27,7 +27,7 @@ _PAUSE: Final = 0.002
 class Halting:
     """Stops the processes of containers, and lets them go on; also those that an earlier daemon has left stopped."""
 
-    def __init__(self, groups: Groups, directory: Path | None) -> None:
+    def __init__(self, groups: ProcessGroups, directory: Path | None) -> None:
         self._groups = groups
         self._halted = Halted(directory, PROC)
         self._left: list[Process] = []
@@ -60,7 +60,7 @@ class Halting:
     def _going_on(self, refs: Collection[ContainerRef]) -> Iterator[Process]:
         """Yield the processes of these containers that are not stopped."""
         for ref in refs:
-            for found in filter(None, map(PROC.process, self._groups.members(ref))):
+            for found in filter(None, map(PROC.process, self._groups.group(ref).members())):
                 if not PROC.is_stopped(found[0].pid):
                     yield found[0]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.node.origin import Origin
+    from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.processes.applier import ProcessApplier
 
 
@@ -55,16 +55,17 @@ class ProcessLauncher:
         self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
     ) -> int:
         """Start a command in the container's group, and return its pid; its first instruction runs there."""
+        group = self._groups.group(ref)
         try:
             process = subprocess.Popen(  # noqa: S603 - what the user asked for
                 list(command),
-                env={**environment, **self._groups.environment(ref)},
+                env={**environment, **group.environment()},
                 cwd=directory or None,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=self._groups.joiner(ref),  # noqa: PLW1509 - it makes system calls only
+                preexec_fn=group.joiner(),  # noqa: PLW1509 - it makes system calls only
             )
         except OSError as error:
             raise CannotStart(directory if error.filename == directory and directory else command[0], error) from error
@@ -82,25 +83,26 @@ class ProcessLauncher:
         if lent:
             self._applier.lent[ref] = origin
         try:
-            self._groups.attach(ref, pid)
-            check_threads(Main(pid, since), self._groups.cpus(ref))
+            group = self._groups.group(ref)
+            group.attach(pid)
+            check_threads(Main(pid, since), group.cpus())
             self._watch(ref, pid, pidfd)
         except BaseException:
             os.close(pidfd)
             with suppress(GroupError):  # then `vacate` tries again
-                self._groups.give_back(ref, origin)
+                self._groups.group(ref).give_back(origin)
             raise
 
     def environment(self, ref: ContainerRef) -> dict[str, str]:
         """Return the variables by which the container's processes are known."""
-        return self._groups.environment(ref)
+        return self._groups.group(ref).environment()
 
     def holder(self, pid: int) -> str | None:
         """Return what a process belongs to already, in words; None if it can be attached."""
         if pid == os.getpid():
             return "pinfold itself"
         for ref in self._applier.known:
-            if pid in self._groups.members(ref):
+            if pid in self._groups.group(ref).members():
                 return f"container {ref.name} of pod {ref.pod}"
         return None
 
@@ -109,7 +111,7 @@ class ProcessLauncher:
         if origin is not None:
             self._applier.lent[ref] = origin
         try:
-            members = self._groups.members(ref)
+            members = self._groups.group(ref).members()
             main = first(members) if main is None else main
             if main is None or started(main.pid) != main.started:
                 return False
@@ -118,7 +120,7 @@ class ProcessLauncher:
             return False
         try:
             if main.pid not in members:  # an adopted one has no marks by which affinity would know it
-                self._groups.attach(ref, main.pid)
+                self._groups.group(ref).attach(main.pid)
             self._watch(ref, main.pid, pidfd)
         except PinfoldError:
             os.close(pidfd)

@@ -7,7 +7,7 @@ from collections import deque
 from typing import IO, TYPE_CHECKING, Final
 
 from pinfold.core.reconcile import Observed
-from pinfold.node.origin import Origin
+from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Ended, Main
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import PodExists, UnknownPod, Workbook
 from pinfold.manager.sources.workloads import WorkloadKind
-from pinfold.node.origin import Origin
+from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main
 from tests.property.strategies import pinned, pod_of
 from tests.unit.manager.test_manager import ALL_OF_IT, MACHINE, ONE, Stand, TroubledLauncher

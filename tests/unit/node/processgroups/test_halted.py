@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.halted import FILE, Halted
+from pinfold.node.processgroups.halted import FILE, Halted
 from pinfold.node.procfs import Process, Procfs
 
 if TYPE_CHECKING:

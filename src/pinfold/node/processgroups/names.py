@@ -1,6 +1,6 @@
 """Names of groups: a container as two path components, and as marks in the environment of its processes.
 
-Whatever a pod or container is called, its component is one that a cgroup file system takes, and it can be read back.
+Every name of a pod or container becomes a path component that a cgroup file system takes, and can be read back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def encode(name: str) -> str:
 
 
 def decode(component: str) -> str | None:
-    """Return the name that `encode` makes into *component*; None if there is none, so that it is not one of ours.
+    """Return the name that `encode` turns into *component*; None if no name does: the group is not ours.
 
     >>> decode("a%2Fb"), decode("cpu.max")
     ('a/b', None)
@@ -58,10 +58,11 @@ def decode(component: str) -> str | None:
 
 
 def checked_name(tree: str) -> str:
-    """Return the name of an own subtree, if it can be one."""
+    """Return *tree* if it can be the name of our subtree, else raise."""
     if not _TREE.fullmatch(tree):
         raise ConfigError(
-            f'"{encode(tree)}" cannot be the name of a group; up to 200 letters, digits, "_", "-", "." can'
+            f'"{encode(tree)}" cannot be the name of a group; '
+            'use up to 200 letters, digits, "_", "-" and ".", and no "." as the first'
         )
     return tree
 
@@ -82,7 +83,7 @@ def parse(text: str) -> ContainerRef | None:
 
 
 def marks(tree: str, ref: ContainerRef, *, exclusive: bool) -> dict[str, str]:
-    """Return the environment variables that mark a process of the container; *tree* is the name of the own subtree.
+    """Return the environment variables that mark a process of the container; *tree* is the name of our subtree.
 
     >>> marks("pinfold", ContainerRef(PodUID("u1"), "app"), exclusive=True)
     {'PINFOLD_CONTAINER': 'u1/app', 'PINFOLD_GROUP': 'pinfold/exclusive'}
@@ -91,7 +92,7 @@ def marks(tree: str, ref: ContainerRef, *, exclusive: bool) -> dict[str, str]:
 
 
 def read_marks(tree: str, environment: Iterable[bytes]) -> tuple[ContainerRef, bool] | None:
-    """Return the container that a process says it belongs to, and whether exclusively; None: to none of this *tree*."""
+    """Return the container that an environment names, and whether it is exclusive; None if it names none of *tree*."""
     found = dict(entry.partition(b"=")[::2] for entry in environment if entry.startswith(b"PINFOLD_"))
     ref = parse(found.get(CONTAINER_MARK.encode(), b"").decode("ascii", "replace"))
     name, _, kind = found.get(GROUP_MARK.encode(), b"").decode("utf-8", "replace").rpartition("/")

@@ -1,7 +1,7 @@
-"""Membership: which process belongs to which container, where nothing in the kernel says so.
+"""Membership: which process belongs to which container, where no cgroup says so.
 
-A process belongs where it was put, else where its environment says, else where its parent belongs. Once found it is
-remembered, so it stays a member when its parent has ended.
+A process belongs to the container that it was started in or attached to, else to the one that its environment names,
+else to its parent's. What was found is remembered, so a process stays a member when its parent has ended.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pinfold.node.grouperrors import NoProcessError
-from pinfold.node.groupnames import read_marks
-from pinfold.node.joiner import Joiner
+from pinfold.node.processgroups.errors import NoProcessError
+from pinfold.node.processgroups.joiner import Joiner
+from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class Membership:
         self._known: dict[Process, ContainerRef | None] = {}
         self._inboxes: dict[int, ContainerRef] = {}
         self.marked_exclusive: dict[ContainerRef, bool] = {}
-        """What the environments of processes say of their containers."""
+        """Whether a container is exclusive, as the environments of its processes say."""
 
     def add(self, ref: ContainerRef, pid: int) -> Process:
         """Put a running process into the container; the children it has already stay where they are."""
@@ -47,11 +47,11 @@ class Membership:
         return process
 
     def drop(self, process: Process) -> None:
-        """Forget where a process was put."""
+        """Forget to which container a process belongs."""
         self._known.pop(process, None)
 
     def joiner(self, ref: ContainerRef, confine: Callable[[], None]) -> Joiner:
-        """Return what a forked child calls to confine itself and to tell its number."""
+        """Return a Joiner with which a forked child confines itself and sends us its number."""
         inbox, outbox = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._inboxes[inbox] = ref
 
@@ -72,7 +72,7 @@ class Membership:
             self._receive(inbox, ref)
         alive = self._procfs.processes()
         owners = self._owners(alive)
-        # Those that belong nowhere are asked again next time: a child has its environment only from exec on.
+        # Processes without a container are looked at again next time: a child has its own environment only after exec.
         self._known = {
             process: owners[pid]
             for pid, (process, _) in alive.items()
@@ -86,7 +86,7 @@ class Membership:
         return members
 
     def _owners(self, alive: Mapping[int, tuple[Process, int]]) -> dict[int, ContainerRef | None]:
-        """Return the container of each process, climbing from child to parent until one knows."""
+        """Return the container of each process, climbing from child to parent until one belongs to a container."""
         owners: dict[int, ContainerRef | None] = {os.getpid(): None}
         for start in alive:
             pid, owner = start, None
@@ -116,7 +116,7 @@ class Membership:
         return ref
 
     def _receive(self, inbox: int, ref: ContainerRef) -> None:
-        """Take in the numbers that children have told."""
+        """Read the numbers that children have sent."""
         try:
             told = os.read(inbox, _CHUNK)
         except BlockingIOError:

@@ -1,4 +1,7 @@
-"""Halted: who was stopped for a moment, written down before, so that nobody stays stopped when a daemon is killed."""
+"""Halted: the file that lists the processes which a daemon stops for a moment.
+
+It is written before they are stopped, so that the next daemon lets them go on if this one is killed.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,26 @@ _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, Recurs
 
 
 class Halted:
-    """The file in one directory; without one nothing is written down."""
+    """The file in *directory*; with None, nothing is written."""
 
     def __init__(self, directory: Path | None, procfs: Procfs) -> None:
         self._path = directory / FILE if directory is not None else None
         self._procfs = procfs
 
     def write(self, processes: Iterable[Process]) -> None:
-        """Write down who will be stopped, durably, or raise."""
+        """Write the processes that will be stopped, durably, or raise."""
         if self._path is not None:
             stopped = {"boot": self._procfs.boot(), "processes": [list(process) for process in processes]}
             write_atomically(self._path, json.dumps(stopped).encode())
 
     def clear(self) -> None:
-        """Take note that all of them go on."""
+        """Remove the file: all processes go on."""
         if self._path is not None:
             with suppress(OSError):  # then the next daemon finds that none of them is stopped
                 self._path.unlink()
 
     def read(self) -> list[Process]:
-        """Return those that an earlier daemon has stopped and that still are; a file that cannot be read names none."""
+        """Return the processes that an earlier daemon has stopped and that still are; an unreadable file lists none."""
         try:
             text = read_state_file(self._path) if self._path is not None else None
             found = json.loads(text) if text is not None else {}

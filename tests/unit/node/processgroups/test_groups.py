@@ -10,11 +10,12 @@ import pytest
 
 from pinfold.core.reconcile import Limit
 from pinfold.errors import ConfigError
-from pinfold.node.grouperrors import GroupInUseError, KindUnavailableError
-from pinfold.node.groups import choose
+from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.processgroups.errors import GroupInUseError
+from pinfold.node.processgroups.groups import choose
 from tests.needs import needs_root
 
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(__file__).parents[4] / "src"
 
 # A user without any privilege: groups by affinity, for its own processes only.
 UNPRIVILEGED = """
@@ -24,7 +25,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.core.reconcile import Limit
-from pinfold.node.groups import choose
+from pinfold.node.processgroups.groups import choose
 
 os.chdir("/")
 os.setgroups([])
@@ -41,18 +42,18 @@ mine = CPUSet.from_cpus(os.sched_getaffinity(0))
 last = CPUSet.of(max(mine))
 app = ContainerRef(PodUID("u1"), "app")
 groups.prepare(mine)
-groups.make(app, last, Limit())
+groups.make_exclusive(app, last)
 status = ["grep", "Cpus_allowed_list", "/proc/self/status"]
-done = subprocess.run(status, preexec_fn=groups.joiner(app), stdout=subprocess.PIPE, text=True)
+done = subprocess.run(status, preexec_fn=groups.group(app).joiner(), stdout=subprocess.PIPE, text=True)
 print(done.stdout.split() == ["Cpus_allowed_list:", str(last)])
 try:
-    groups.attach(app, os.getppid())
+    groups.group(app).attach(os.getppid())
 except GroupError as error:
     print(error)
-print(groups.members(app))
-idle = subprocess.Popen(["sleep", "100"], env=groups.environment(app))
+print(groups.group(app).members())
+idle = subprocess.Popen(["sleep", "100"], env=groups.group(app).environment())
 anew = choose("affinity", name="pinfold-test-nobody")
-print(anew.found() == {app: True}, anew.members(app) == [idle.pid])
+print(anew.found() == {app: True}, anew.group(app).members() == [idle.pid])
 idle.kill()
 idle.wait()
 """
@@ -74,7 +75,9 @@ def test_amounts_are_what_the_kubelet_makes_of_them(limit: Limit, shares: int, w
 
 
 def test_an_unknown_kind_is_refused_with_what_is_allowed() -> None:
-    with pytest.raises(ConfigError, match='"cgroup" is no kind of groups; expected one of cgroup-v2, cgroup-v1, aff'):
+    with pytest.raises(
+        ConfigError, match='"cgroup" is not a kind of groups; expected one of cgroup-v2, cgroup-v1, aff'
+    ):
         choose("cgroup")
 
 
@@ -93,7 +96,7 @@ def test_cgroup_v1_needs_a_second_controller(tmp_path: Path) -> None:
     (tmp_path / "cpuset").mkdir()
     for name in ("tasks", "cpuset.cpus"):
         (tmp_path / "cpuset" / name).write_text("")
-    with pytest.raises(KindUnavailableError, match="no controller beside cpuset"):
+    with pytest.raises(KindUnavailableError, match="must be mounted beside cpuset: cpu, cpuacct, freezer"):
         choose("cgroup-v1", cgroup_root=tmp_path)
     (tmp_path / "freezer").mkdir()
     (tmp_path / "freezer" / "tasks").write_text("")

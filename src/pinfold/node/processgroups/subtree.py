@@ -2,7 +2,7 @@
 
     NAME/shared/POD/CONTAINER    NAME/exclusive/POD/CONTAINER
 
-Knows where a container's group is, which there are, and how they go; not what is in their files.
+Finds, lists and removes the groups of containers; does not know what is in their files.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.node import cgroupfiles as files
-from pinfold.node.grouperrors import GroupInUseError, GroupsHeldError
-from pinfold.node.groupnames import EXCLUSIVE, SHARED, checked_name, decode, encode, show
+from pinfold.node.processgroups.errors import GroupInUseError, GroupsHeldError
+from pinfold.node.processgroups.names import EXCLUSIVE, SHARED, checked_name, decode, encode, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 _NOT_LISTED: Final = 0o711
-"""Other users can go through, but not open it: they could hold it, and so keep the daemon from starting."""
+"""Other users can enter the directory but not open it: they could lock it, and keep the daemon from starting."""
 
 
 class Subtree:
@@ -36,7 +36,7 @@ class Subtree:
         self._held: int | None = None
 
     def hold(self) -> None:
-        """Keep other daemons from using this subtree for as long as this one lives; raise if one does."""
+        """Keep other daemons from using this subtree for as long as this process lives; raise if one does."""
         if self._held is not None:
             return
         files.make_group(self.top)
@@ -53,8 +53,15 @@ class Subtree:
         """Return where the container's group is, or would be."""
         return (self.exclusive if exclusive else self.shared) / encode(ref.pod) / encode(ref.name)
 
+    def has(self, ref: ContainerRef, *, exclusive: bool) -> bool:
+        """Return whether the container has a group."""
+        try:
+            return self.group(ref, exclusive=exclusive).is_dir()
+        except OSError:  # the path is too long to exist
+            return False
+
     def refs(self, *, exclusive: bool) -> Iterator[ContainerRef]:
-        """Yield the containers that have a group; groups that others have made are passed over."""
+        """Yield the containers that have a group; groups that pinfold has not made are skipped."""
         for pod in files.groups_below(self.exclusive if exclusive else self.shared):
             uid = decode(pod.name)
             if uid is None:
@@ -65,7 +72,7 @@ class Subtree:
                     yield ContainerRef(PodUID(uid), name)
 
     def try_out(self) -> None:
-        """See that groups can be made here; raises if not, leaves nothing behind."""
+        """Raise if groups cannot be made here; leave nothing behind."""
         if files.make_group(self.top):
             files.remove_group(self.top)
 
@@ -75,10 +82,10 @@ class Subtree:
             files.make_group(group)
 
     def remove(self, ref: ContainerRef, *, exclusive: bool) -> None:
-        """Remove the container's group, and its pod's with the last of them; a missing one is fine."""
-        group = self.group(ref, exclusive=exclusive)
-        if not group.is_dir():
+        """Remove the container's group, and with the last one of a pod the pod's; a missing group is fine."""
+        if not self.has(ref, exclusive=exclusive):
             return
+        group = self.group(ref, exclusive=exclusive)
         pids = files.read_pids(group)
         if pids:
             raise GroupInUseError(f"container {show(ref)}", pids)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Joiner:
-    """Called in a forked child (the `preexec_fn` of subprocess), moves that child. Made before the fork, closed after.
+    """Moves the forked child that calls it (the `preexec_fn` of subprocess). Make it before the fork, close it after.
 
-    With `Popen(..., preexec_fn=groups.joiner(ref))` it closes itself; who starts several keeps it in a `with`.
+    With `Popen(..., preexec_fn=group.joiner())` it closes itself. To start several processes, keep it in a `with`.
     """
 
     def __init__(self, join: Callable[[], None], close: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ class Joiner:
 
     @classmethod
     def into(cls, groups: Sequence[Path]) -> Joiner:
-        """Return what moves its caller into these cgroups, whose files are opened now."""
+        """Return a Joiner that moves its caller into these cgroups; their files are opened now."""
         files: list[int] = []
         try:
             files.extend(opened(group / PROCS, os.O_WRONLY, "join") for group in groups)
@@ -36,11 +36,11 @@ class Joiner:
         return cls(lambda: _write_all(files, b"0"), lambda: _close_all(files))
 
     def __call__(self) -> None:
-        """Move the calling process; only system calls that are safe after a fork."""
+        """Move the calling process by system calls alone; after a fork, locks of other threads may be held for ever."""
         self._join()
 
     def close(self) -> None:
-        """Give back what was opened; a second call does nothing."""
+        """Close what was opened; a second call does nothing."""
         if self._open:
             self._open = False
             self._close()

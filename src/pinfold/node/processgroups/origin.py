@@ -1,4 +1,4 @@
-"""Origin: where a process was before it was lent to a container, and the way back there."""
+"""Origin: where a process was before it was lent to a container, and how it gets back there."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ROUNDS: Final = 1000
 
 
 class Origin(NamedTuple):
-    """Where a process came from; what is not known is the top of the hierarchy, and whatever CPUs that has."""
+    """Where a process came from; an unknown group means the top of its hierarchy, unknown CPUs mean all of them."""
 
     groups: tuple[str, ...] = ()
-    """Its cgroup in each hierarchy that matters, as the kernel calls it."""
+    """Its cgroup in each hierarchy that our groups are in, as the kernel writes it."""
     cpus: CPUSet = EMPTY
-    """The CPUs that its first thread was allowed, and those that it has started since have."""
+    """The CPUs that its main thread was allowed; threads that it has started since get them too."""
     threads: Mapping[int, CPUSet] = {}
-    """Those of the threads that were allowed others."""
+    """The CPUs of each thread that was allowed others than the main thread."""
 
     def group(self, place: int) -> str:
-        """Return the cgroup in one of the hierarchies, as they were told in order."""
+        """Return the cgroup in the hierarchy at this place of `groups`; "" if it is not known."""
         return self.groups[place] if place < len(self.groups) else ""
 
 
@@ -45,9 +45,9 @@ def origin_of(procfs: Procfs, pid: int, *controllers: str) -> Origin:
 
 
 def move_back(root: Path, group: str, pid: int) -> None:
-    """Move a process into a group below *root*; where that takes it no more, into the nearest above that does."""
+    """Move a process into a group below *root*; if that refuses it or is gone, into the nearest above that takes it."""
     parts = PurePosixPath(group.lstrip("/")).parts
-    known = () if ".." in parts else parts  # a group outside of our view of the hierarchy
+    known = () if ".." in parts else parts  # a group outside of our cgroup namespace
     for depth in range(len(known), -1, -1):
         try:
             add_unless_gone(root.joinpath(*known[:depth]), pid)
@@ -59,7 +59,7 @@ def move_back(root: Path, group: str, pid: int) -> None:
 
 
 def give_back_all(members: Callable[[], list[int]], give_back: Callable[[int], None], whose: str) -> list[int]:
-    """Give back a container's processes until it has none, those that they fork meanwhile included; return them."""
+    """Give back the processes of a container until it has none, also those forked meanwhile, and return them."""
     given = set[int]()
     for _ in range(_ROUNDS):
         pids = members()
@@ -68,7 +68,7 @@ def give_back_all(members: Callable[[], list[int]], give_back: Callable[[int], N
         given.update(pids)
         for pid in pids:
             give_back(pid)
-    raise GroupError(f"{whose} forks faster than its processes can be given back")
+    raise GroupError(f"{whose}: its processes fork faster than they can be given back")
 
 
 def restore_affinity(procfs: Procfs, pid: int, origin: Origin) -> None:
@@ -76,5 +76,5 @@ def restore_affinity(procfs: Procfs, pid: int, origin: Origin) -> None:
     for thread in procfs.threads(pid):
         cpus = origin.threads.get(thread, origin.cpus)
         if cpus and procfs.allowed(thread) != cpus:
-            with suppress(OSError):  # it has ended, or these CPUs have gone: what its group allows is next best
+            with suppress(OSError):  # it has ended, or its group has none of these CPUs: it keeps what the group allows
                 os.sched_setaffinity(thread, cpus)

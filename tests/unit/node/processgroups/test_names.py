@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.node.groupnames import decode, encode, marks, parse, read_marks, show
+from pinfold.node.processgroups.names import decode, encode, marks, parse, read_marks, show
 
 APP = ContainerRef(PodUID("u1"), "app")
 # With halves of surrogate pairs, which JSON can bring.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.origin import Origin, move_back, origin_of
+from pinfold.node.processgroups.origin import Origin, move_back, origin_of
 from pinfold.node.procfs import Procfs
 
 

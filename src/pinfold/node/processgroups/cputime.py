@@ -1,0 +1,115 @@
+"""CPUTime: how much CPU time the shared containers get, as quota and weight of the cpu controller.
+
+One class for each cgroup version. Where a kernel has no cpu controller, or no quotas, nothing is written and `weaker`
+says so. Not here: which CPUs a group has, and which processes are in it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.node import cgroupfiles as files
+from pinfold.node.cgroupfiles import CgroupError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.core.reconcile import Limit
+    from pinfold.node.processgroups.subtree import Subtree
+
+SHARES: Final = "cpu.shares"
+"""The file that every group of the cpu hierarchy of v1 has."""
+_MAX_SHARES: Final = 262_144
+_QUOTA: Final = "cpu.cfs_quota_us"
+_PERIOD: Final = "cpu.cfs_period_us"
+_REALTIME: Final = "cpu.rt_runtime_us"
+_WEIGHT: Final = "cpu.weight"
+_MAX_WEIGHT: Final = 10_000
+_MAX: Final = "cpu.max"
+_NO_CONTROLLER: Final = "CPU limits and weights are not applied: there is no cpu controller"
+_NO_QUOTA: Final = "CPU limits are not applied: this kernel has no CPU quotas"
+_NO_REALTIME: Final = "exclusive processes cannot have real-time priority: other cpu groups have its whole budget"
+
+
+class CPUTimeV1:
+    """The cpu controller of cgroup v1, which is a hierarchy of its own."""
+
+    def __init__(self, tree: Subtree) -> None:
+        self._tree = tree
+        self._is_there = (tree.root / SHARES).is_file()
+
+    @property
+    def weaker(self) -> list[str]:
+        """What cannot be promised, in words."""
+        reasons = [] if self._is_there else [_NO_CONTROLLER]
+        if self._is_there and not (self._tree.root / _QUOTA).exists():
+            reasons.append(_NO_QUOTA)
+        realtime = self._tree.exclusive / _REALTIME
+        if realtime.exists() and files.read(realtime) == "0":
+            reasons.append(_NO_REALTIME)
+        return reasons
+
+    def allow_realtime(self) -> None:
+        """Let exclusive processes have real-time priority, where the kernel shares out a budget for it among groups."""
+        if (self._tree.root / _REALTIME).exists():
+            budget = files.read(self._tree.root / _REALTIME)
+            # Refused when other groups have some of it already: then `weaker` says so.
+            with suppress(CgroupError):
+                for group in (self._tree.top, self._tree.exclusive):
+                    files.write(group / _REALTIME, budget)
+
+    def set_limit(self, group: Path, limit: Limit) -> None:
+        """Set the weight and quota of a shared container's group."""
+        if not self._is_there:
+            return
+        files.write(group / SHARES, str(limit.shares))
+        self.weigh(group.parent)
+        if (group / _QUOTA).exists():
+            # Old quota and new period together would be another limit, which the kernel may even refuse.
+            if files.read(group / _PERIOD) != str(limit.period):
+                files.write(group / _QUOTA, "-1")
+                files.write(group / _PERIOD, str(limit.period))
+            files.write(group / _QUOTA, str(-1 if limit.quota is None else limit.quota))
+
+    def weigh(self, pod: Path) -> None:
+        """Give a pod's group the weight of its containers together, so that containers of all pods compete equally."""
+        if self._is_there:
+            _add_up(pod, SHARES, _MAX_SHARES)
+
+
+class CPUTimeV2:
+    """The cpu controller of cgroup v2; *is_there* says whether it is handed down to our groups."""
+
+    def __init__(self, tree: Subtree, *, is_there: bool) -> None:
+        self._tree = tree
+        self._is_there = is_there
+
+    @property
+    def weaker(self) -> list[str]:
+        """What cannot be promised, in words."""
+        if not self._is_there:
+            return [_NO_CONTROLLER]
+        shared = self._tree.shared
+        return [_NO_QUOTA] if shared.is_dir() and not (shared / _MAX).exists() else []
+
+    def set_limit(self, group: Path, limit: Limit) -> None:
+        """Set the weight and quota of a shared container's group."""
+        if not self._is_there:
+            return
+        files.write(group / _WEIGHT, str(limit.weight))
+        if (group / _MAX).exists():
+            files.write(group / _MAX, f"{'max' if limit.quota is None else limit.quota} {limit.period}")
+        self.weigh(group.parent)
+
+    def weigh(self, pod: Path) -> None:
+        """Give a pod's group the weight of its containers together, so that containers of all pods compete equally."""
+        if self._is_there:
+            _add_up(pod, _WEIGHT, _MAX_WEIGHT)
+
+
+def _add_up(pod: Path, file: str, most: int) -> None:
+    """Write into the pod's *file* the sum of its containers', if it has any, but no more than *most*."""
+    total = sum(int(files.read(group / file)) for group in files.groups_below(pod))
+    if total:
+        files.write(pod / file, str(min(total, most)))

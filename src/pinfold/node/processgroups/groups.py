@@ -1,0 +1,121 @@
+"""ProcessGroups: the processes of each container kept together, on the CPUs that the container is given.
+
+There are three kinds: cgroup v2, cgroup v1 and, where the daemon may write neither, the affinity of every thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pinfold.errors import ConfigError, excerpt
+from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.processgroups import affinity, v1, v2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.reconcile import Limit
+    from pinfold.node.processgroups.joiner import Joiner
+    from pinfold.node.processgroups.origin import Origin
+
+
+class ProcessGroup(Protocol):
+    """The group of one container, which `ProcessGroups.group` finds. Every method can raise a GroupError."""
+
+    def members(self) -> list[int]:
+        """Return the processes that are in the group now, ascending."""
+
+    def cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets these processes use."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that mark a process of the container; add them to the environment it starts with."""
+
+    def joiner(self) -> Joiner:
+        """Return a Joiner, which a forked child calls before exec, so that its first instruction runs in the group."""
+
+    def attach(self, pid: int) -> None:
+        """Move a running process with all its threads into the group; its children stay where they are."""
+
+    def give_back(self, origin: Origin) -> list[int]:
+        """Move all processes of the group to where the attached one came from, and return them."""
+
+
+class ProcessGroups(Protocol):
+    """The groups of all containers, in a subtree of our own; nothing outside of it is touched.
+
+    A method returns when the kernel has what was asked for, as read back, or raises a GroupError.
+    """
+
+    @property
+    def kind(self) -> str:
+        """What they are, for people to read: cgroup v2, cgroup v1 or affinity."""
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """What this kind cannot promise here, for people to read."""
+
+    def hold(self) -> None:
+        """Keep other daemons from using the same groups for as long as this process lives; raise if one does."""
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Make the subtree where it is missing, and set the shared pool. Call it before the others."""
+
+    def set_shared(self, cpus: CPUSet) -> None:
+        """Make *cpus* the shared pool, for all containers in it at once."""
+
+    def shared_cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets the shared pool use."""
+
+    def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
+        """Give a container CPUs of its own and no quota, in a new group or in the one that it has.
+
+        A container that has shared until now brings its processes along.
+        """
+
+    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
+        """Put a container into the shared pool with this quota and weight, in a new group or in the one that it has.
+
+        A container that was exclusive until now brings its processes along.
+        """
+
+    def group(self, ref: ContainerRef) -> ProcessGroup:
+        """Return the container's group, or raise a NoGroupError."""
+
+    def found(self) -> dict[ContainerRef, bool]:
+        """Return the containers that have a group, also those of an earlier daemon; True if it is exclusive."""
+
+    def origin(self, pid: int) -> Origin:
+        """Return where a process is now, for `ProcessGroup.give_back` to move it there again."""
+
+    def remove(self, ref: ContainerRef) -> None:
+        """Remove the container's group, which must have no processes; a missing group is fine."""
+
+    def remove_all(self) -> None:
+        """Remove the whole subtree, which must have no processes."""
+
+
+KINDS: Final[Mapping[str, Callable[[Path, str], ProcessGroups]]] = {
+    "cgroup-v2": v2.discover,
+    "cgroup-v1": v1.discover,
+    "affinity": affinity.discover,
+}
+"""From the strongest to the weakest, by the names that users write."""
+
+
+def choose(
+    wanted: str | None = None, *, cgroup_root: Path = Path("/sys/fs/cgroup"), name: str = "pinfold"
+) -> ProcessGroups:
+    """Return groups of the *wanted* kind, or of the strongest that works here; their subtree is called *name*."""
+    if wanted is not None and wanted not in KINDS:
+        raise ConfigError(f"{excerpt(wanted)} is not a kind of groups; expected one of {', '.join(KINDS)}")
+    refusals = []
+    for kind in KINDS if wanted is None else [wanted]:
+        try:
+            return KINDS[kind](cgroup_root, name)
+        except KindUnavailableError as error:
+            refusals.append(error)
+    raise KindUnavailableError(", ".join(error.kind for error in refusals), "; ".join(error.why for error in refusals))

@@ -1,0 +1,227 @@
+"""Groups on cgroup v2: one hierarchy, in which a group has no more CPUs than those above it.
+
+    NAME                          has the controllers cpuset and cpu
+    NAME/shared                   cpuset.cpus is the pool: one write moves everything below
+    NAME/shared/POD/CONTAINER     cpu only: quota and weight. Without a cpuset of their own they cannot leave the pool
+    NAME/exclusive                all CPUs: a group that has none in common with the one above would run on all of its
+    NAME/exclusive/POD/CONTAINER  cpuset only: its CPUs. Without a cpu group of their own they cannot be throttled
+
+Processes are only in the groups of containers: a group that hands controllers down takes none.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.node import cgroupfiles as files
+from pinfold.node.cgroupfiles import CgroupError
+from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
+from pinfold.node.processgroups.cputime import CPUTimeV2
+from pinfold.node.processgroups.errors import NOT_PROMISED, NoGroupError, NoProcessError
+from pinfold.node.processgroups.joiner import Joiner
+from pinfold.node.processgroups.names import marks
+from pinfold.node.processgroups.origin import give_back_all, move_back, origin_of, restore_affinity
+from pinfold.node.processgroups.subtree import Subtree
+from pinfold.node.procfs import PROC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.reconcile import Limit
+    from pinfold.node.processgroups.origin import Origin
+
+KIND: Final = "cgroup v2"
+_CPUSET: Final = "cpuset"
+_CPU: Final = "cpu"
+_CPUS: Final = "cpuset.cpus"
+_EFFECTIVE: Final = "cpuset.cpus.effective"
+_HANDED_DOWN: Final = "cgroup.subtree_control"
+_AVAILABLE: Final = "cgroup.controllers"
+
+
+def discover(cgroup_root: Path, name: str) -> ProcessGroupsV2:
+    """Return the groups below *cgroup_root*, or below its directory "unified"; raise if they cannot be made there."""
+    root = next((path for path in (cgroup_root, cgroup_root / "unified") if (path / _AVAILABLE).is_file()), None)
+    if root is None:
+        raise KindUnavailableError(KIND, f"it is not mounted at {cgroup_root}")
+    tree = Subtree(root, name)
+    try:
+        _open(root)
+        if _CPUSET not in _words(root / _HANDED_DOWN):
+            raise KindUnavailableError(KIND, f"{root} has no cpuset controller; is it in use by cgroup v1?")
+        tree.try_out()
+    except CgroupError as error:
+        raise KindUnavailableError(KIND, str(error)) from error
+    return ProcessGroupsV2(tree)
+
+
+class ProcessGroupsV2:
+    """Containers as groups of cgroup v2. Remembers nothing: the kernel's files are the only state."""
+
+    kind = KIND
+
+    def __init__(self, tree: Subtree) -> None:
+        self._tree = tree
+        self._time = CPUTimeV2(tree, is_there=_CPU in _words(tree.root / _HANDED_DOWN))
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """What cannot be promised, in words."""
+        return (*NOT_PROMISED, *self._time.weaker)
+
+    def hold(self) -> None:
+        """Keep other daemons from using these groups; raise if one does."""
+        self._tree.hold()
+
+    def prepare(self, shared: CPUSet) -> None:
+        """Make the subtree, and set the shared pool."""
+        tree = self._tree
+        _open(tree.root)
+        files.make_group(tree.top)
+        _hand_down(tree.top, _CPUSET, _CPU)
+        tree.make_pools()
+        _hand_down(tree.shared, _CPU)
+        _hand_down(tree.exclusive, _CPUSET)
+        self.set_shared(shared)
+
+    def set_shared(self, cpus: CPUSet) -> None:
+        """Make *cpus* the shared pool, by one write."""
+        _set_cpus(self._tree.shared, cpus)
+
+    def shared_cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets the shared pool use."""
+        return files.read_cpus(self._tree.shared / _EFFECTIVE)
+
+    def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
+        """Give a container CPUs of its own, in a new group or in the one that it has."""
+        group = self._tree.group(ref, exclusive=True)
+        if not self._tree.has(ref, exclusive=True):
+            _make(group, _CPUSET)
+        _set_cpus(group, cpus)
+        self._leave(ref, group, exclusive=False)
+
+    def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
+        """Put a container into the shared pool, in a new group or in the one that it has."""
+        group = self._tree.group(ref, exclusive=False)
+        _make(group, _CPU)
+        self._time.set_limit(group, limit)
+        self._leave(ref, group, exclusive=True)
+
+    def group(self, ref: ContainerRef) -> ProcessGroupV2:
+        """Return the container's group, or raise if it has none."""
+        for exclusive in (True, False):
+            if self._tree.has(ref, exclusive=exclusive):
+                return ProcessGroupV2(self._tree, ref, exclusive=exclusive)
+        raise NoGroupError(ref)
+
+    def found(self) -> dict[ContainerRef, bool]:
+        """Return the containers that have a group; True if it is exclusive."""
+        tree = self._tree
+        return dict.fromkeys(tree.refs(exclusive=False), False) | dict.fromkeys(tree.refs(exclusive=True), True)
+
+    def origin(self, pid: int) -> Origin:
+        """Return the group of a process, and the CPUs of its threads."""
+        return origin_of(PROC, pid, "")
+
+    def remove(self, ref: ContainerRef) -> None:
+        """Remove the container's group, which must have no processes."""
+        for exclusive in (True, False):
+            self._tree.remove(ref, exclusive=exclusive)
+        self._time.weigh(self._tree.group(ref, exclusive=False).parent)
+
+    def remove_all(self) -> None:
+        """Remove the subtree, which must have no processes."""
+        self._tree.check_empty()
+        self._tree.remove_all()
+
+    def _leave(self, ref: ContainerRef, group: Path, *, exclusive: bool) -> None:
+        """Move a container into *group*, out of the one that it had in the other pool, if it had one."""
+        if not self._tree.has(ref, exclusive=exclusive):
+            return
+        old = self._tree.group(ref, exclusive=exclusive)
+        while pids := files.read_pids(old):
+            for pid in pids:
+                files.add_unless_gone(group, pid)
+        self._tree.remove(ref, exclusive=exclusive)
+
+
+class ProcessGroupV2:
+    """The group of one container."""
+
+    def __init__(self, tree: Subtree, ref: ContainerRef, *, exclusive: bool) -> None:
+        self._tree = tree
+        self._ref = ref
+        self._exclusive = exclusive
+        self._group = tree.group(ref, exclusive=exclusive)
+
+    def members(self) -> list[int]:
+        """Return the processes of the container now."""
+        return files.read_pids(self._group)
+
+    def cpus(self) -> CPUSet:
+        """Return the CPUs that the kernel lets the container use."""
+        return files.read_cpus((self._group if self._exclusive else self._tree.shared) / _EFFECTIVE)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that mark a process of the container."""
+        return marks(self._tree.name, self._ref, exclusive=self._exclusive)
+
+    def joiner(self) -> Joiner:
+        """Return the Joiner of the group."""
+        return Joiner.into([self._group])
+
+    def attach(self, pid: int) -> None:
+        """Move a running process with all its threads into the group."""
+        if pid < 1:
+            raise NoProcessError(pid)
+        files.add_process(self._group, pid)
+
+    def give_back(self, origin: Origin) -> list[int]:
+        """Move all processes of the container to the group that the attached one came from, and return them."""
+
+        def give_back(pid: int) -> None:
+            move_back(self._tree.root, origin.group(0), pid)
+            restore_affinity(PROC, pid, origin)
+
+        return give_back_all(self.members, give_back, str(self._group))
+
+
+def _open(root: Path) -> None:
+    """Hand cpuset, and where possible cpu, down to the groups below *root*, from the top of the hierarchy."""
+    for group in (*reversed(root.parents), root):
+        if (group / _AVAILABLE).is_file():
+            _hand_down(group, _CPUSET)
+            # Some kernels refuse it while a real-time process is outside the top group.
+            with suppress(CgroupError):
+                _hand_down(group, _CPU)
+
+
+def _hand_down(group: Path, *controllers: str) -> None:
+    """Let the groups below have those of the *controllers* that this group has."""
+    missing = set(controllers) & _words(group / _AVAILABLE) - _words(group / _HANDED_DOWN)
+    if missing:
+        files.write_once(group / _HANDED_DOWN, " ".join(f"+{controller}" for controller in sorted(missing)))
+
+
+def _words(path: Path) -> set[str]:
+    return set(files.read(path).split())
+
+
+def _make(group: Path, controller: str) -> None:
+    """Make a container's group with this controller, and its pod's, where they are missing."""
+    files.make_group(group.parent)
+    _hand_down(group.parent, controller)
+    files.make_group(group)
+
+
+def _set_cpus(group: Path, cpus: CPUSet) -> None:
+    if not cpus:
+        raise NoCPUsError(str(group))
+    files.write_cpus(group / _CPUS, cpus)
+    given = files.read_cpus(group / _EFFECTIVE)
+    if not given <= cpus:
+        meaning = f"none of these is online and allowed by the groups above; the kernel lets it run on {given}"
+        raise CgroupError(group / _CPUS, str(cpus), "", meaning)
