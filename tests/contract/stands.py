@@ -36,6 +36,7 @@ from pinfold.node.podgroups.simulated import Simulated
 from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.cri.client import CRIClient
 from pinfold.runtimes.nri import plugin as nriplugin
+from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
@@ -228,7 +229,7 @@ class PodStand:
 
     async def _connect_nri(self) -> None:
         source = NRISource(self.daemon.node, self.daemon.bus)
-        plugin = nriplugin.Plugin(source, changed=source.linked)
+        plugin = nriplugin.Plugin(Answers(source), changed=source.linked)
         ours = await self.runtime.nri.attach()
         self._task = asyncio.create_task(plugin.run(*await asyncio.open_unix_connection(sock=ours)))
         await self.runtime.nri.until(1)

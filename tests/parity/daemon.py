@@ -25,6 +25,7 @@ from pinfold.manager.telling.telling import Telling
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.runtimes.nri import plugin as nriplugin
+from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
@@ -120,7 +121,7 @@ class Daemon:
         rules = Rules(self._admitter, self._node.topology, _Memory())
         self._manager = Manager(rules, self._state, PodApplier("nri", places), roster, Telling(bus))
         source = NRISource(PinfoldNode(self._manager, roster, bus), bus)
-        plugin = nriplugin.Plugin(source, changed=source.linked)
+        plugin = nriplugin.Plugin(Answers(source), changed=source.linked)
         streams = await asyncio.open_unix_connection(sock=await self._runtime.nri.attach())
         self._plugin = asyncio.create_task(plugin.run(*streams))
         await self._runtime.nri.until(1)

@@ -99,6 +99,7 @@ def _kubepods(cgroup_root: str | None) -> str | None:
 def _over_nri(basis: Basis, node: Node) -> list[Source]:
     from pinfold.manager.sources.nri import NRISource  # noqa: PLC0415 - protobuf is not for everyone
     from pinfold.runtimes.nri import plugin as nriplugin  # noqa: PLC0415
+    from pinfold.runtimes.nri.answers import Answers  # noqa: PLC0415
 
     bus, settings = basis.bus, basis.chosen.kubernetes
 
@@ -110,7 +111,7 @@ def _over_nri(basis: Basis, node: Node) -> list[Source]:
     # containerd 1.7 tells a plugin that it starts itself nothing of what runs already.
     is_told_all = launch is None
     source = NRISource(node, bus, is_told_all=is_told_all)
-    plugin = nriplugin.Plugin(source, identity, source.linked, failed)
+    plugin = nriplugin.Plugin(Answers(source), identity, source.linked, failed)
     sources: list[Source] = []
     if settings.cri_socket is not None:
         sources.append(_cri(basis, node, settings.cri_socket, is_told_all=is_told_all).audit)

@@ -21,6 +21,7 @@ from pinfold.manager.telling.telling import Telling
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.settings import CPUS
 from pinfold.runtimes.cri.client import CRIClient
+from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
@@ -61,7 +62,7 @@ class Pinfold:
 def test_owner_gets_its_cpus_over_nri_and_all_others_leave_them() -> None:
     async def script(node: Node) -> None:
         pinfold = Pinfold(node, "nri")
-        await node.plug(NRISource(pinfold.node, pinfold.bus))
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         await node.runtime.run(burstable())
         sandbox = await node.runtime.run(guaranteed())
         web, db = (node.runtime.record.find(name, "app") for name in ("web", "db"))
@@ -76,7 +77,7 @@ def test_owner_gets_its_cpus_over_nri_and_all_others_leave_them() -> None:
 def test_container_without_room_is_refused_with_the_reason() -> None:
     async def script(node: Node) -> None:
         pinfold = Pinfold(node, "nri")
-        await node.plug(NRISource(pinfold.node, pinfold.bus))
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         with pytest.raises(PluginError, match="not enough cpus available to satisfy request: requested=8, available=7"):
             await node.runtime.run(guaranteed(milli=8000))
         assert not pinfold.manager.state.exclusive
@@ -87,12 +88,12 @@ def test_container_without_room_is_refused_with_the_reason() -> None:
 def test_container_that_came_while_pinfold_was_away_is_pinned_when_it_is_back() -> None:
     async def script(node: Node) -> None:
         pinfold = Pinfold(node, "nri")
-        plugin = await node.plug(NRISource(pinfold.node, pinfold.bus))
+        plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         await node.unplug(plugin)
         await node.runtime.run(guaranteed())
         db = node.runtime.record.find("db", "app")
         assert pinfold.cpus(db) == "0-7"
-        await node.plug(NRISource(pinfold.node, pinfold.bus))
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         assert pinfold.cpus(db) == "1-2"
         assert node.runtime.record.find("db", "app").spec.cpus == "1-2"
 

@@ -1,12 +1,11 @@
 """Answers what a container runtime asks its plugin over NRI: serialized requests in, serialized responses out.
 
-What the answers say is the business of a Handler. Whatever comes in, an answer goes out: a plugin that gives none is
-dropped by the runtime, which then creates containers without asking. Knows no sockets.
+A Handler says what is answered. To every request there is an answer: the runtime drops a plugin that gives none, and
+then creates containers without asking. Knows no sockets.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
@@ -27,7 +26,7 @@ Later: TypeAlias = _T | Awaitable[_T]
 Updates: TypeAlias = Iterable[nri.ContainerUpdate]
 Creation: TypeAlias = tuple[nri.ContainerAdjustment | None, Updates]
 Failed: TypeAlias = "Callable[[str, Exception], object]"
-"""Told the method and the error when a handler raised what it should not, or took too long."""
+"""Told the method and the error when a handler raised what it should not."""
 
 SERVICE: Final = "nri.pkg.api.v1alpha1.Plugin"
 EVENTS: Final[Mapping[str, int]] = {
@@ -43,13 +42,10 @@ EVENTS: Final[Mapping[str, int]] = {
 }
 """What a Handler has methods for. Each event costs a round trip, so no other is asked for."""
 
-_REQUEST_TIMEOUT: Final = 2.0
-_MARGIN: Final = 0.9  # of the time limit, so that the answer arrives within it
 _MOST_SYNCHRONIZED: Final = 64 << 20
 _LONGEST_LINE: Final = 1000
 
 _INVALID_ARGUMENT: Final = 3
-_DEADLINE_EXCEEDED: Final = 4
 _RESOURCE_EXHAUSTED: Final = 8
 _FAILED_PRECONDITION: Final = 9
 _UNIMPLEMENTED: Final = 12
@@ -60,13 +56,12 @@ class Handler(Protocol):
     """Decides what the runtime is told. Methods may be coroutines; a PinfoldError becomes an error reply.
 
     An error in `create` or `start` makes the runtime's own call fail: the container is not created, or does not start.
-    No method may wait for a call to the runtime, which is itself waiting for the answer.
-    A coroutine that has no answer when the runtime's time limit is nearly over is cancelled, and an error is sent:
-    without any answer the runtime would create the container as if nothing had been asked.
+    No method may wait for a call to the runtime, which is itself waiting for the answer, and which goes on as if it had
+    not asked when its time limit is over.
     """
 
     def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Later[Updates]:
-        """Take note of all that runs; return what to change of it. Comes once for each connection."""
+        """Record all that runs, and return what to change of it. Comes once for each connection."""
 
     def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[Creation]:
         """Return what to change of the container, which does not exist yet, and of others before it does."""
@@ -78,7 +73,7 @@ class Handler(Protocol):
         """Check the container: it runs."""
 
     def update(self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Later[Updates]:
-        """Return what to change now that someone *wanted* other resources; for this container it overrules them."""
+        """Return what to change now that another program *wanted* other resources; this overrules it."""
 
     def stop(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[Updates]:
         """Return what to change of others, now that the container's process is dead."""
@@ -87,10 +82,10 @@ class Handler(Protocol):
         """Forget the container."""
 
     def run_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
-        """Take note of a pod that is about to have containers."""
+        """Record a pod that is about to have containers."""
 
     def stop_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
-        """Take note that all of a pod's containers are dead."""
+        """Record that all of a pod's containers are dead."""
 
     def remove_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
         """Forget the pod."""
@@ -104,14 +99,10 @@ class RequestError(PinfoldError):
         self.code = code
 
 
-class SlowHandlerError(PinfoldError):
-    """A handler that has no answer when the runtime's time limit is nearly over."""
-
-
 class Dispatcher:
     """Answers the requests of one connection.
 
-    `runtime`, `request_timeout` (in seconds), `configured`, `synchronized` and `over` say what it has been told so far.
+    `runtime`, `configured`, `synchronized` and `over` say what it has been told so far.
     """
 
     def __init__(self, handler: Handler, mask: int, failed: Failed) -> None:
@@ -121,7 +112,6 @@ class Dispatcher:
         self._pieces: list[nri.SynchronizeRequest] = []
         self._size = 0
         self.runtime = ""
-        self.request_timeout = _REQUEST_TIMEOUT
         self.configured = self.synchronized = self.over = False
         self._methods: dict[str, Callable[[bytes], Awaitable[Message]]] = {
             "Configure": self._configure,
@@ -150,9 +140,6 @@ class Dispatcher:
             response = await self._respond(request)
         except RequestError as error:
             response = _error(error.code, str(error))
-        except SlowHandlerError as error:
-            self._failed(method, error)
-            response = _error(_DEADLINE_EXCEEDED, str(error))
         except PinfoldError as error:
             response = _error(_FAILED_PRECONDITION, str(error))
         except Exception as error:  # noqa: BLE001 - a bug must not drop the plugin: containers would be created unasked
@@ -177,8 +164,6 @@ class Dispatcher:
 
     async def _configure(self, payload: bytes) -> Message:
         request = parse(nri.ConfigureRequest, payload)
-        if request.request_timeout > 0:
-            self.request_timeout = request.request_timeout / 1000
         self.runtime = line(f"{request.runtime_name} {request.runtime_version}")
         self.configured = True
         return nri.ConfigureResponse(events=self._mask)
@@ -192,7 +177,7 @@ class Dispatcher:
         self._forget()
         pods = [pod for piece in pieces for pod in piece.pods]
         containers = [container for piece in pieces for container in piece.containers]
-        updates = await self._decided(self._handler.synchronize(pods, containers))
+        updates = await _decided(self._handler.synchronize(pods, containers))
         response = nri.SynchronizeResponse(update=updates)
         self.synchronized = True
         return response
@@ -210,18 +195,18 @@ class Dispatcher:
 
     async def _create(self, payload: bytes) -> Message:
         request = parse(nri.ContainerRequest, payload)
-        adjustment, updates = await self._decided(self._handler.create(request.pod, request.container))
+        adjustment, updates = await _decided(self._handler.create(request.pod, request.container))
         return nri.CreateContainerResponse(adjust=adjustment, update=updates)
 
     async def _update(self, payload: bytes) -> Message:
         request = parse(nri.UpdateContainerRequest, payload)
         updates = self._handler.update(request.pod, request.container, request.linux_resources)
-        return nri.UpdateContainerResponse(update=await self._decided(updates))
+        return nri.UpdateContainerResponse(update=await _decided(updates))
 
     async def _stop(self, payload: bytes) -> Message:
         request = parse(nri.ContainerRequest, payload)
         updates = self._handler.stop(request.pod, request.container)
-        return nri.StopContainerResponse(update=await self._decided(updates))
+        return nri.StopContainerResponse(update=await _decided(updates))
 
     async def _state_change(self, payload: bytes) -> Message:
         request = parse(nri.StateChangeEvent, payload)
@@ -229,24 +214,16 @@ class Dispatcher:
 
     async def _event(self, event: int, about: nri.ContainerRequest | nri.StateChangeEvent) -> Message:
         if handle := self._events.get(event):
-            await self._decided(handle(about.pod, about.container))
+            await _decided(handle(about.pod, about.container))
         return nri.Empty()
 
     async def _shutdown(self, _payload: bytes) -> Message:
         self.over = True
         return nri.Empty()
 
-    async def _decided(self, later: Later[_T]) -> _T:
-        if not isawaitable(later):
-            return later
-        limit = self.request_timeout * _MARGIN
-        try:
-            async with asyncio.timeout(limit) as clock:
-                return await later
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            raise SlowHandlerError(f"no decision within {limit:g} s") from None
+
+async def _decided(later: Later[_T]) -> _T:
+    return await later if isawaitable(later) else later
 
 
 def parse(kind: type[_M], data: bytes) -> _M:

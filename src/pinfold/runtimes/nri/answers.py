@@ -1,0 +1,120 @@
+"""Answers: a Handler for the Dispatcher that speaks in values with what decides, and in messages with the runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pinfold.formats.pods.runtime import Phase, is_workload
+from pinfold.runtimes.nri.messages import adjustment_of, container_of, pod_of, update_of, with_amounts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
+    from pinfold.proto import nri_pb2 as nri
+    from pinfold.runtimes.nri.messages import Pinning
+    from pinfold.runtimes.nri.requests import Creation, Updates
+
+    Pinnings = Mapping[str, Pinning]
+    """CPUs by the runtime's own ids of containers."""
+
+
+class Asked(Protocol):
+    """Decides what a runtime is told; a PinfoldError in `created` or `starting` keeps the container from running."""
+
+    def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> Pinnings:
+        """Agree with all that runs; return the containers that have got CPUs only now."""
+        ...
+
+    def knows(self, pod: RuntimePod) -> None:
+        """Record a pod."""
+        ...
+
+    def created(self, container: RuntimeContainer) -> Pinning | None:
+        """Let a container in that does not exist yet; None: it shares."""
+        ...
+
+    def starting(self, container: RuntimeContainer) -> None:
+        """Verify a container that has its cgroup and has not run."""
+        ...
+
+    def started(self, container: RuntimeContainer) -> None:
+        """Verify a container that has just begun to run."""
+        ...
+
+    def updated(self, container: RuntimeContainer) -> Pinnings:
+        """Record amounts that another program wants for a container; return the CPUs that overrule it."""
+        ...
+
+    def stopped(self, container_id: str) -> None:
+        """Record that a container's process is dead."""
+        ...
+
+    def removed(self, container_id: str) -> None:
+        """Forget a container."""
+        ...
+
+    def gone(self, pod_id: str) -> None:
+        """Take back what a pod had."""
+        ...
+
+
+class Answers:
+    """Turns messages into values for one Asked, and its answers into messages."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Updates:
+        """Tell all that runs; return the CPUs of strays, so that the runtime's own record has them."""
+        return _updates(self._asked.synchronized([*map(pod_of, pods)], [*map(container_of, containers)]))
+
+    def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Creation:
+        """Return the CPUs of a new container."""
+        self._asked.knows(pod_of(pod))
+        found = container_of(container)._replace(phase=Phase.CREATED)
+        pinning = self._asked.created(found) if is_workload(found) else None
+        return (None if pinning is None else adjustment_of(pinning)), ()
+
+    def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
+        """Verify a container before its first instruction."""
+        self._asked.knows(pod_of(pod))
+        found = container_of(container)._replace(phase=Phase.CREATED)
+        if is_workload(found):
+            self._asked.starting(found)
+
+    def post_start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
+        """Verify a container that runs."""
+        self._asked.knows(pod_of(pod))
+        found = container_of(container)._replace(phase=Phase.RUNNING)
+        if is_workload(found):
+            self._asked.started(found)
+
+    def update(self, _pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Updates:
+        """Let other programs change what they like of a container, except its CPUs."""
+        return _updates(self._asked.updated(with_amounts(container_of(container), wanted)))
+
+    def stop(self, _pod: nri.PodSandbox, container: nri.Container, /) -> Updates:
+        """Tell that a container's process is dead."""
+        self._asked.stopped(container.id)
+        return ()
+
+    def remove(self, _pod: nri.PodSandbox, container: nri.Container, /) -> None:
+        """Tell that a container is gone."""
+        self._asked.removed(container.id)
+
+    def run_pod(self, pod: nri.PodSandbox, /) -> None:
+        """Tell of a pod."""
+        self._asked.knows(pod_of(pod))
+
+    def stop_pod(self, pod: nri.PodSandbox, /) -> None:
+        """Tell that a pod is gone."""
+        self._asked.gone(pod.id)
+
+    def remove_pod(self, pod: nri.PodSandbox, /) -> None:
+        """Tell that a pod is gone, if it was never stopped."""
+        self._asked.gone(pod.id)
+
+
+def _updates(pinnings: Pinnings) -> Updates:
+    return [update_of(container_id, pinning) for container_id, pinning in pinnings.items()]

@@ -1,0 +1,88 @@
+"""Messages of NRI as values, and values as messages: pods and containers in, CPUs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
+from pinfold.proto import nri_pb2 as nri
+
+if TYPE_CHECKING:
+    from pinfold.core.machine.cpuset import CPUSet
+
+_NO_QUOTA: Final = -1
+_PHASES: Final = {
+    nri.CONTAINER_CREATED: Phase.CREATED,
+    nri.CONTAINER_RUNNING: Phase.RUNNING,
+    nri.CONTAINER_PAUSED: Phase.RUNNING,
+    nri.CONTAINER_STOPPED: Phase.STOPPED,
+}
+
+
+class Pinning(NamedTuple):
+    """The CPUs that a container is to have; exclusive ones come without a quota."""
+
+    cpus: CPUSet
+    mems: CPUSet | None = None
+    exclusive: bool = True
+
+
+def pod_of(pod: nri.PodSandbox) -> RuntimePod:
+    """Return what the runtime says of a pod."""
+    return RuntimePod(
+        id=pod.id,
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        cgroup_parent=pod.linux.cgroup_parent,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+    )
+
+
+def container_of(container: nri.Container) -> RuntimeContainer:
+    """Return what the runtime says of a container."""
+    found = RuntimeContainer(
+        id=container.id,
+        pod=container.pod_sandbox_id,
+        name=container.name,
+        phase=_PHASES.get(container.state, Phase.UNKNOWN),
+        labels=dict(container.labels),
+        annotations=dict(container.annotations),
+        pid=container.pid,
+        cgroups_path=container.linux.cgroups_path,
+    )
+    return with_amounts(found, container.linux.resources)
+
+
+def with_amounts(container: RuntimeContainer, resources: nri.LinuxResources) -> RuntimeContainer:
+    """Return the container with what the resources say; 0 says nothing: containerd writes it for what is not set."""
+    cpu = resources.cpu
+    return container._replace(
+        shares=cpu.shares.value or container.shares,
+        quota=cpu.quota.value or container.quota,
+        period=cpu.period.value or container.period,
+        cpus=cpu.cpus or container.cpus,
+    )
+
+
+def adjustment_of(pinning: Pinning) -> nri.ContainerAdjustment:
+    """Return the reply that gives a container its CPUs when it is created."""
+    adjustment = nri.ContainerAdjustment()
+    _set(adjustment.linux.resources.cpu, pinning)
+    return adjustment
+
+
+def update_of(container_id: str, pinning: Pinning) -> nri.ContainerUpdate:
+    """Return the update that gives a container that exists its CPUs; that it has ended meanwhile is no failure."""
+    update = nri.ContainerUpdate(container_id=container_id, ignore_failure=pinning.exclusive)
+    _set(update.linux.resources.cpu, pinning)
+    return update
+
+
+def _set(cpu: nri.LinuxCPU, pinning: Pinning) -> None:
+    cpu.cpus = str(pinning.cpus)
+    if pinning.exclusive:
+        cpu.quota.value = _NO_QUOTA
+    if pinning.mems:
+        cpu.mems = str(pinning.mems)
