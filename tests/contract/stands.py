@@ -43,6 +43,7 @@ from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
+from pinfold.runtimes.simulated.settings import RUNTIMES, RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,13 +207,21 @@ class HostStand:
 class PodStand:
     """A scripted container runtime with simulated cgroups, over NRI or CRI."""
 
-    def __init__(self, config: Config, machine: Topology, *, nri: bool, whole: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        machine: Topology,
+        *,
+        nri: bool,
+        whole: bool = False,
+        settings: RuntimeSettings = RUNTIMES["containerd-2.1"],
+    ) -> None:
         """*whole*: another source knows all pods whole, as `--pods-from` does."""
         self.machine = machine
         self.config = config
         self.directory = Path(tempfile.mkdtemp(prefix="pf-"))
         self.driver = Simulated(machine.online)
-        self.runtime = ScriptedRuntime(self.driver)
+        self.runtime = ScriptedRuntime(self.driver, settings=settings)
         self.known: dict[str, Pod] = {}
         self._nri = nri
         self._whole = whole

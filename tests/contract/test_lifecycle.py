@@ -14,6 +14,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
+from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.contract.stands import EIGHT, FIRST, HostStand, PodStand, until
 from tests.needs import lacking, needs
 from tests.property.strategies import pinned
@@ -231,3 +232,20 @@ def test_other_reserved_cpus_move_only_containers_that_are_on_them() -> None:
             check(stand)
 
         play(stand_of(kind), scenario)
+
+
+def test_a_windows_container_gets_its_cpus_from_its_runtime() -> None:
+    """There are no cgroups to set: UpdateContainerResources with processor groups is the only way."""
+    stand = PodStand(Config("static", reserved=FIRST), EIGHT, nri=False, settings=RuntimeSettings(windows=True))
+
+    async def scenario(stand: Stand) -> None:
+        assert isinstance(stand, PodStand)
+        mine = owner("mine", 2)
+        await stand.run(mine)
+        cpus = stand.daemon.state.cpus(mine.uid, "app")
+        assert cpus is not None
+        await stand.runtime.cri.until("UpdateContainerResources")
+        found = stand.runtime.record.find("mine", "app").affinity
+        assert [(group.mask, group.group) for group in found] == [(cpus.mask, 0)]
+
+    play(stand, scenario)

@@ -70,7 +70,9 @@ class Node:
         self.since.setdefault(container.id, time.time())
         if self.read_only:
             return None
-        self._check(container.pod)
+        wrong = self.roster.of(container.pod).wrong
+        if wrong is not None:
+            raise wrong
         ref = self.roster.ref(container.id)
         if ref is None:
             return None
@@ -94,12 +96,6 @@ class Node:
         """Return whether the pod was let in with these containers: one that is restarted keeps what it has."""
         pod = self.roster.of(pod_id).pod
         return pod is not None and self.manager.rules.admitter.has_decided(self.manager.state, pod, due)
-
-    def _check(self, pod_id: str) -> None:
-        """Raise what is wrong with a pod: no container of it may start."""
-        wrong = self.roster.of(pod_id).wrong
-        if wrong is not None:
-            raise wrong
 
     def verify(self, container: RuntimeContainer, *, has_group: bool = False) -> None:
         """See that a container and all others are where they should be; put right what is not, or raise.

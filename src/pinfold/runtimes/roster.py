@@ -187,10 +187,6 @@ class Roster:
         pods = self.known_pods().values()
         return {pod.ref(container): self.limits(container) for pod in pods for container in pod.all_containers}
 
-    def wants_local_memory(self, ref: ContainerRef) -> bool:
-        """Return whether a container asks for memory of the NUMA nodes of its CPUs alone."""
-        return any(self.of(pod_id).local_memory for pod_id in self.find_pods(ref.pod))
-
     def _work_out(self, pod_id: str) -> Known:
         """Return what follows; a pod whose annotations are wrong counts as one without: its containers share."""
         found = self.pods.get(pod_id)

@@ -80,8 +80,7 @@ def test_a_pod_whose_sandbox_is_replaced_is_known_by_both_until_one_goes() -> No
 def test_local_memory_is_for_those_who_ask() -> None:
     roster = Roster()
     roster.replace_all([pod_of(1), pod_of(2, "u2")._replace(annotations={"pinfold.dev/local-memory": "true"})], [])
-    wants = [roster.wants_local_memory(ContainerRef(PodUID(uid), "app")) for uid in ("u1", "u2")]
-    assert wants == [False, True]
+    assert [roster.of(pod_id).local_memory for pod_id in ("s1", "s2")] == [False, True]
 
 
 def test_a_pod_with_a_wrong_annotation_shares_and_says_so_when_asked() -> None:

@@ -103,6 +103,8 @@ class RuntimeContainer(NamedTuple):
     mems: str = ""
     code: int | None = None
     """The exit code, where it is known."""
+    windows: bool = False
+    """Whether it is a Windows container, whose CPUs only its runtime can set."""
     since: float = 0.0
     """When it came into its phase, in seconds since the epoch; 0 where the source does not tell."""
 

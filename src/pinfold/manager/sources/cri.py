@@ -209,11 +209,17 @@ class CRISource:
             self._updates.add(task)
             task.add_done_callback(self._updates.discard)
 
+    async def _set(self, container: RuntimeContainer, cpus: CPUSet) -> None:
+        if container.windows:
+            await self._client.update_windows(container.id, cpus)
+        else:
+            await self._client.update(container.id, cpus=cpus, quota=_NO_QUOTA)
+
     async def _tell(self, container: RuntimeContainer, cpus: CPUSet) -> None:
         delay = _FIRST_DELAY
         for tries_left in reversed(range(_TRIES)):
             try:
-                await self._client.update(container.id, cpus=cpus, quota=_NO_QUOTA)
+                await self._set(container, cpus)
             except PinfoldError as error:
                 if not tries_left:
                     self._bus.tell(NotRecorded(container=container.name, why=str(error)))

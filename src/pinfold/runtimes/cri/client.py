@@ -14,12 +14,12 @@ from google.protobuf.message import DecodeError
 
 from pinfold.core.machine.processorgroups import affinities_of
 from pinfold.errors import ParseError, excerpt
-from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.formats.wire.criinfo import Info, parse_info
 from pinfold.grpc.client import DEADLINE, Channel
 from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import cri_pb2 as cri
 from pinfold.runtimes.base import ApplyError
+from pinfold.runtimes.cri.messages import container_of, pod_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -28,13 +28,9 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
 
 _SERVICE: Final = "/runtime.v1.RuntimeService/"
-_PHASES: Final = {
-    cri.CONTAINER_CREATED: Phase.CREATED,
-    cri.CONTAINER_RUNNING: Phase.RUNNING,
-    cri.CONTAINER_EXITED: Phase.STOPPED,
-}
 _Answer = TypeVar("_Answer", bound="Message")
 
 
@@ -101,13 +97,13 @@ class CRIClient:
     async def pods(self) -> list[RuntimePod]:
         """Return all pods; CRI does not list their cgroups, the status of a container tells."""
         answer = await self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
-        return [_pod(item) for item in answer.items]
+        return [pod_of(item) for item in answer.items]
 
     async def containers(self, pod: str = "") -> list[RuntimeContainer]:
         """Return all containers, or those of one pod, also those that have ended; their amounts are not listed."""
         request = cri.ListContainersRequest(filter=cri.ContainerFilter(pod_sandbox_id=pod) if pod else None)
         answer = await self._call("ListContainers", request, cri.ListContainersResponse)
-        return [_container(item) for item in answer.containers]
+        return [container_of(item) for item in answer.containers]
 
     async def status(self, container: str) -> RuntimeContainer:
         """Return all that the runtime knows of a container, with its process, its cgroup and its amounts."""
@@ -117,7 +113,7 @@ class CRIClient:
             info = parse_info(answer.info["info"]) if "info" in answer.info else Info()
         except ParseError as error:
             raise error.within(f"{self.path}: container {excerpt(container)}") from error
-        return _status(answer.status, info)
+        return status_of(answer.status, info)
 
     async def update(  # noqa: PLR0913 - the fields of the call
         self,
@@ -182,51 +178,3 @@ def _decode(method: str, data: bytes, kind: type[_Answer]) -> _Answer:
     except DecodeError as error:
         raise CallError(method, Code.INTERNAL, "the answer is no message of CRI v1") from error
     return answer
-
-
-def _pod(item: cri.PodSandbox) -> RuntimePod:
-    return RuntimePod(
-        id=item.id,
-        uid=item.metadata.uid,
-        name=item.metadata.name,
-        namespace=item.metadata.namespace,
-        labels=dict(item.labels),
-        annotations=dict(item.annotations),
-        ready=item.state == cri.SANDBOX_READY,
-    )
-
-
-def _container(item: cri.Container) -> RuntimeContainer:
-    return RuntimeContainer(
-        id=item.id,
-        pod=item.pod_sandbox_id,
-        name=item.metadata.name,
-        phase=_PHASES.get(item.state, Phase.UNKNOWN),
-        labels=dict(item.labels),
-        annotations=dict(item.annotations),
-        attempt=item.metadata.attempt,
-        created=item.created_at,
-    )
-
-
-def _status(status: cri.ContainerStatus, info: Info) -> RuntimeContainer:
-    """Return a status with what the runtime's own specification adds; the standard fields stand in for it."""
-    linux = status.resources.linux
-    return RuntimeContainer(
-        id=status.id,
-        pod=info.pod,
-        name=status.metadata.name,
-        phase=_PHASES.get(status.state, Phase.UNKNOWN),
-        labels=dict(status.labels),
-        annotations=dict(status.annotations),
-        attempt=status.metadata.attempt,
-        created=status.created_at,
-        pid=info.pid,
-        cgroups_path=info.cgroups_path,
-        shares=info.shares if info.shares is not None else linux.cpu_shares or None,
-        quota=info.quota if info.quota is not None else linux.cpu_quota or None,
-        period=info.period if info.period is not None else linux.cpu_period or None,
-        memory=info.memory if info.memory is not None else linux.memory_limit_in_bytes or None,
-        cpus=info.cpus or linux.cpuset_cpus,
-        mems=info.mems or linux.cpuset_mems,
-    )
