@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from pinfold.cli import machine
 from pinfold.core.events.daemon import ReloadRefused
 from pinfold.core.events.repairs import Hotplugged, HotplugRefused
 from pinfold.core.machine.layout import summary
 from pinfold.daemon.parts import limit_of, store_of
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Rules
-from pinfold.settings import settings
 
 if TYPE_CHECKING:
-    import argparse
-
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.daemon.parts import Parts
     from pinfold.manager.loop import Loop
@@ -26,38 +22,59 @@ if TYPE_CHECKING:
     from pinfold.settings.settings import Settings
 
 
-class Reloader:
-    """Reads again what a daemon was started with: its options and files, and the machine; *about* tells of both."""
+class Again(Protocol):
+    """Reads what a daemon was started with once more."""
 
-    def __init__(self, args: argparse.Namespace, loop: Loop, parts: Parts, bus: Bus, about: dict[str, object]) -> None:
-        self._args = args
+    def machine(self) -> Topology:
+        """Return the machine as it is now."""
+        ...
+
+    def online(self) -> CPUSet | None:
+        """Return the CPUs that are online now; None for a machine that is not this one."""
+        ...
+
+    def settings(self, topology: Topology) -> Settings:
+        """Return the settings for a machine."""
+        ...
+
+
+class Reloader:
+    """Goes on with what is read again: options, files and the machine; *about* tells of them."""
+
+    def __init__(self, again: Again, loop: Loop, parts: Parts, bus: Bus, about: dict[str, object]) -> None:
+        self._again = again
         self._loop = loop
         self._node = parts.node
         self._bus = bus
         self._about = about
-        self._online = parts.node.manager.rules.topology.online
+        self._told = parts.node.manager.rules.topology.online
+        """The CPUs online of which the last event told."""
+        self._trouble = ""
 
     def reload(self) -> None:
         """Read the configuration again and go on under it; if it is wrong, or cannot be applied, under the old one."""
         try:
-            self._go_on(self._node.manager.rules.topology)
+            self._go_on(self._again.machine())
         except (PinfoldError, OSError) as error:
             self._bus.tell(ReloadRefused(str(error)))
 
     def look(self) -> None:
         """Go on with the CPUs that are online now: those that have gone are replaced, those that came are used."""
-        online = machine.online_now(self._args)
-        if online is None or online == self._online:
+        online = self._again.online()
+        if online is None or online == self._node.manager.rules.topology.online:
             return
-        self._bus.tell(Hotplugged(self._online - online, online - self._online))
-        self._online = online  # told once, whether or not it can be
+        if online != self._told:
+            self._bus.tell(Hotplugged(self._told - online, online - self._told))
+            self._told, self._trouble = online, ""
         try:
-            self._go_on(machine.read_machine(self._args))
-        except (PinfoldError, OSError) as error:
-            self._bus.tell(HotplugRefused(str(error)))
+            self._go_on(self._again.machine())
+        except (PinfoldError, OSError) as error:  # it is tried again at the next look
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self._bus.tell(HotplugRefused(self._trouble))
 
     def _go_on(self, topology: Topology) -> None:
-        chosen = settings.read_settings(self._args, topology, environment=os.environ, uid=os.geteuid())
+        chosen = self._again.settings(topology)
         admitter = chosen.config.build(topology)
         node, roster = self._node, self._node.roster
         if roster.limits is not None:

@@ -1,0 +1,135 @@
+"""The daemon: its parts put together, served, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pinfold
+from pinfold.core.events.about import Audience
+from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
+from pinfold.core.events.running import NotEnded
+from pinfold.daemon.listeners import bind_unix
+from pinfold.daemon.parts import Basis, Parts, host_parts
+from pinfold.daemon.reload import Reloader, rules
+from pinfold.daemon.views import Opened, keep_record, links, open_views
+from pinfold.errors import PinfoldError
+from pinfold.manager.loop import Loop
+from pinfold.manager.telling.bus import Bus
+from pinfold.manager.telling.log import Descriptor, Log
+from pinfold.manager.views import Viewer
+from pinfold.serve.api import Views
+from pinfold.serve.control import Control
+from pinfold.serve.http.server import HTTPServer
+from pinfold.settings.table import RuntimeName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pinfold.core.machine.topology import Topology
+    from pinfold.daemon.reload import Again
+    from pinfold.settings.settings import Settings
+
+
+async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
+    """Serve until told to stop; *again* reads what the daemon was started with once more."""
+    bus = Bus(time.time)
+    bus.keep(Log(Descriptor(sys.stderr.fileno()), bus.tell, as_json=chosen.log_format == "json").take, Audience.LOG)
+    admitter = chosen.config.build(topology)
+    bound = bind_unix(chosen.socket, "--socket")
+    record = keep_record(chosen, admitter, bus)
+    for warning in chosen.warnings:
+        bus.tell(Warned(warning))
+    basis = Basis(chosen, topology, admitter, bus)
+    report = _reporter(bus)
+    try:
+        parts = _parts(basis)
+        loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
+        about = _about(basis, parts)
+        viewer = Viewer(parts.node, about, links(chosen), record.drops)
+        views = Views(viewer, bus, record.archive)
+        bus.keep(views.take, Audience.JOURNAL)
+        if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are
+            parts.node.manager.tell_state()
+        opened = await open_views(basis, views, record, report)
+        control = Control(parts.supervisor, views)
+        server = HTTPServer(control.handle, frozenset({0, os.geteuid()}), report=report)
+        await server.start(bound.listener)
+    except BaseException:
+        bound.remove()
+        raise
+    syncing = asyncio.create_task(record.sync(bus))
+    try:
+        await loop.run(Reloader(again, loop, parts, bus, about), lambda: _say_ready(basis, parts, opened))
+    finally:
+        # asyncio gives signals their default meaning back when it ends, and that is death.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        await server.close()
+        await opened.close()
+        await _leave(basis, parts)
+        bound.remove()
+        bus.tell(Stopped(len(parts.node.roster.known_pods())))
+        bus.flush()
+        syncing.cancel()
+        record.close()
+
+
+async def _leave(basis: Basis, parts: Parts) -> None:
+    """Let processes go on without us; or end them and leave nothing behind, if the user wants that."""
+    if parts.supervisor is None:
+        return
+    await parts.supervisor.leave()
+    if basis.chosen.end_workloads:
+        await parts.supervisor.end_all()
+        try:
+            parts.clean_up()
+        except PinfoldError as error:
+            basis.bus.tell(NotEnded(why=str(error)))
+
+
+def _reporter(bus: Bus) -> Callable[[str, Exception], None]:
+    return lambda where, error: bus.tell(Failed(where=where, why=f"{type(error).__name__}: {error}"))
+
+
+def _parts(basis: Basis) -> Parts:
+    if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
+        from pinfold.daemon.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
+
+        return kube_parts(basis)
+    return host_parts(basis)
+
+
+def _about(basis: Basis, parts: Parts) -> dict[str, object]:
+    applier = parts.node.manager.applier
+    return {
+        "runtime": applier.name,
+        "groups": applier.kind,
+        "weaker": list(applier.weaker),
+        "read_only": parts.node.read_only,
+        "state_dir": str(basis.chosen.state_dir),
+        "socket": str(basis.chosen.socket),
+        "pid": os.getpid(),
+        **rules(basis.chosen, parts.node.manager),
+    }
+
+
+def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
+    manager = parts.node.manager
+    for weaker in manager.applier.weaker:
+        basis.bus.tell(Weaker(weaker))
+    policy = manager.rules.admitter.policy
+    reserved = f", reserved {policy.reserved}" if policy.reserved else ""
+    shared = f"shared CPUs {manager.wanted.shared}{reserved}"
+    basis.bus.tell(Serving(pinfold.__version__, policy.name, manager.applier.name, os.getpid()))
+    # What is there now stays: no request waits while it is searched for garbage again and again.
+    gc.collect()
+    gc.freeze()
+    page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
+    socket_ = f"socket {basis.chosen.socket}"
+    sys.stdout.write(f"pinfold: ready; policy {policy.name}, {manager.applier.kind}, {shared}; {socket_}{page}\n")
+    sys.stdout.flush()
