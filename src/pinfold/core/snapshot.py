@@ -40,6 +40,15 @@ class ContainerView(NamedTuple):
         return {**self._asdict(), "cpus": str(self.cpus), "since": round(self.since, 3)}
 
 
+class Figures(NamedTuple):
+    """What was counted since the daemon started."""
+
+    journal_drops: int = 0
+    """Entries that the journal could not keep."""
+    drifts_repaired: int = 0
+    """Differences between the actual and the wanted CPUs that were repaired."""
+
+
 class Snapshot(NamedTuple):
     """What a node is like at one moment: the one value that metrics, PodResources, API, page and CLI render."""
 
@@ -57,8 +66,8 @@ class Snapshot(NamedTuple):
     """Whether it can be reached."""
     waiting: int = 0
     """How many containers run without the CPUs they should have."""
-    journal_drops: int = 0
-    """How many entries the journal could not keep since the start."""
+    figures: Figures = Figures()
+    """What was counted since the daemon started."""
     about: Mapping[str, object] = MappingProxyType({})
     """What the daemon was started with, and under which rules it goes on."""
 

@@ -51,7 +51,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         parts = _parts(basis)
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
         about = _about(basis, parts)
-        viewer = Viewer(parts.node, about, links(chosen), record.drops)
+        viewer = Viewer(parts.node, about, links(chosen), record.figures)
         views = Views(viewer, bus, record.archive)
         bus.keep(views.take, Audience.JOURNAL)
         if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import HistoryLost, Warned
+from pinfold.core.snapshot import Figures
 from pinfold.daemon.listeners import bind_unix
 from pinfold.errors import ConfigError, Problem
 from pinfold.node.journal.files import DIRECTORY, Archive
@@ -47,9 +48,10 @@ class Record(NamedTuple):
     archive: Archive
     counters: Counters
 
-    def drops(self) -> int:
-        """Return how many entries the journal could not keep since the start."""
-        return self.archive.lost if isinstance(self.archive, Journal) else 0
+    def figures(self) -> Figures:
+        """Return what was counted since the start."""
+        lost = self.archive.lost if isinstance(self.archive, Journal) else 0
+        return Figures(lost, self.counters.repaired)
 
     def close(self) -> None:
         """Keep no more."""

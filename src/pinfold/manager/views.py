@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import Pod
     from pinfold.core.reconcile import Wanted
+    from pinfold.core.snapshot import Figures
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.node import Node
 
@@ -21,16 +22,16 @@ class Viewer:
     """Takes Snapshots of a node."""
 
     def __init__(
-        self, node: Node, about: Mapping[str, object], links: Collection[str], drops: Callable[[], int]
+        self, node: Node, about: Mapping[str, object], links: Collection[str], count: Callable[[], Figures]
     ) -> None:
         """Show a node; *links* are the states of its connection in which the runtime can be reached.
 
-        *about* is what the daemon was started with; *drops* tells how many entries the journal could not keep.
+        *about* is what the daemon was started with; *count* tells what was counted since then.
         """
         self._node = node
         self._about = about
         self._links = links
-        self._drops = drops
+        self._count = count
 
     def __call__(self, *, closely: bool = False) -> Snapshot:
         """Return what the node is like now; *closely*: with every container as the kernel has it."""
@@ -45,7 +46,7 @@ class Viewer:
             link=node.link,
             connected=node.link[0] in self._links,
             waiting=len(node.unpinned),
-            journal_drops=self._drops(),
+            figures=self._count(),
             about=self._about,
         )
 

@@ -84,7 +84,12 @@ class Control:
     def node(self) -> dict[str, object]:
         """Return the node: its policy, its pools, and what it cannot promise."""
         node = self._look()
-        return {**node.about, "policy": node.policy.name, "pools": pools(node.policy, node.state, node.topology)}
+        return {
+            **node.about,
+            "policy": node.policy.name,
+            "pools": pools(node.policy, node.state, node.topology),
+            "drifts_repaired": node.figures.drifts_repaired,
+        }
 
     def state(self) -> dict[str, object]:
         """Return the State as its file has it, and the pods it is of: what a plan starts from."""

@@ -24,6 +24,7 @@ from pinfold.core.events.decisions import Assigned, Refused, Released
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Container, Pod, PodUID
+from pinfold.core.snapshot import Figures
 from pinfold.core.state import State
 from pinfold.manager.manager import Manager, Refusal, Rules
 from pinfold.manager.node import Node
@@ -99,7 +100,7 @@ class Stand:
         self.node.link = ("connected", "")
         workbook = Workbook(roster, launcher, KeptWorkloads(directory), self.bus, directory / "logs")
         self.host = Supervisor(self.node, launcher, workbook, self.bus)
-        self.views = Views(Viewer(self.node, ABOUT, {"connected"}, lambda: 0), self.bus, self.journal)
+        self.views = Views(Viewer(self.node, ABOUT, {"connected"}, Figures), self.bus, self.journal)
         self.bus.keep(self.views.take, Audience.JOURNAL)
         metrics = Metrics(self.views.look, Counters(ADMITTER, now=0.0), process=dict)
         self.api = API(self.views, metrics, Page())

@@ -10,6 +10,7 @@ from pinfold.core.events.measures import Applied, Configured, Decided, Judged, L
 from pinfold.core.events.repairs import LostUpdate
 from pinfold.core.events.running import RanUnpinned
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.formats.openmetrics import Sample
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.admissions import Admissions
 from pinfold.serve.metrics.tally import Tally
@@ -37,6 +38,11 @@ class Counters:
         self._connected = False
         self._looked = now
         """When the actual state was last checked."""
+
+    @property
+    def repaired(self) -> int:
+        """How many differences were repaired, of all causes."""
+        return int(sum(sample.value for sample in self.tally.samples(rows.DRIFT_REPAIRS) if isinstance(sample, Sample)))
 
     def hear(self, event: Event) -> None:
         """Count an event, if it is of a kind that is counted."""

@@ -82,7 +82,7 @@ class Metrics:
             rows.DRIFT_LEFT.name: Sample((), self._counters.drift_left),
             rows.WAITING.name: Sample((), snapshot.waiting),
             rows.CONNECTED.name: Sample((("runtime", snapshot.runtime),), int(snapshot.connected)),
-            rows.JOURNAL_DROPS.name: Sample((), snapshot.journal_drops),
+            rows.JOURNAL_DROPS.name: Sample((), snapshot.figures.journal_drops),
             rows.BUILD.name: Sample((("version", __version__), ("policy", snapshot.policy.name)), 1),
         }
         process = {name: [Sample((), value)] for name, value in self._process().items()}
