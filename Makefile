@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VECTORS ?= tests/parity/vectors
+EVERY ?= 1
 
-.PHONY: help run test check bench e2e e2e-long parity proto format clean compiled
+.PHONY: help run test check bench e2e e2e-long parity parity-daemon proto format clean compiled
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ check: $(STAMP) ## formatting, lint, types, import contracts, doctests
 
 parity: $(STAMP) ## replay recorded kubelet behaviour: make parity VECTORS=DIR
 	@$(BIN)/python -m tests.parity.replay $(VECTORS)
+
+parity-daemon: $(STAMP) ## the same through the daemon over NRI: make parity-daemon VECTORS=DIR EVERY=1
+	@$(BIN)/python -m tests.parity.daemon $(VECTORS) $(EVERY)
 
 proto: $(STAMP) ## make the modules of src/pinfold/proto anew
 	@$(BIN)/python tools/proto

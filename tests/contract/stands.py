@@ -43,7 +43,7 @@ from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
-from pinfold.runtimes.simulated.settings import RUNTIMES, RuntimeSettings
+from pinfold.runtimes.simulated.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Applier, Launcher
 
 WITHIN = 10.0
+PATIENT = RuntimeSettings(request_timeout=30.0)
 EIGHT = from_shape("sockets:2,cores:4")  # NUMA nodes 0-3 and 4-7
 FIRST = Reservation.of(CPUSet.of(0))
 
@@ -214,7 +215,7 @@ class PodStand:
         *,
         nri: bool,
         whole: bool = False,
-        settings: RuntimeSettings = RUNTIMES["containerd-2.1"],
+        settings: RuntimeSettings = PATIENT,
     ) -> None:
         """*whole*: another source knows all pods whole, as `--pods-from` does."""
         self.machine = machine

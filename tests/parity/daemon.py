@@ -1,5 +1,7 @@
 """Replays cases of admit, static and podlevel through the daemon's own path, from CreateContainer to the reply.
 
+    python -m tests.parity.daemon DIR [EVERY]
+
 A scripted runtime speaks NRI with the plugin, one CreateContainer after the other; another source knows the pods whole,
 so each is decided when its first container comes. Only steps that give an affinity of their own cannot come this way.
 """
@@ -7,10 +9,16 @@ so each is decided when its first container comes. Only steps that give an affin
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinfold.core.admission import NO_HINT, Admitter, Scope
+from pinfold.core.allocators.order import Fidelity
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.state import State
 from pinfold.core.topologymanager.manager import Merged, TopologyManager
@@ -30,15 +38,16 @@ from pinfold.runtimes.pods import PodApplier, PodPlaces
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
+from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.parity import admit, static
 from tests.parity.cases import pod_from_vector
-from tests.parity.node import Case, Machines, Node, Outcome, differences, state_data
+from tests.parity.node import Case, Machines, Node, Outcome, differences, read_cases, state_data
+from tests.parity.replay import Tally, files_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pinfold.core.admission import Resource
-    from pinfold.core.allocators.order import Fidelity
     from pinfold.core.pods.pod import Pod
     from pinfold.core.topologymanager.merge import Providers
 
@@ -105,12 +114,15 @@ class Daemon:
     def __init__(self, node: Node, admitter: Admitter) -> None:
         self._node = node
         self._admitter = admitter
-        self._runtime = ScriptedRuntime(Simulated(node.topology.online))
+        settings = RuntimeSettings(request_timeout=60.0)  # the machine may be busy
+        self._runtime = ScriptedRuntime(Simulated(node.topology.online), settings=settings)
         self._known: dict[str, Pod] = {}
         self._devices: Sequence[Resource] = ()
         self._sandboxes: dict[str, str] = {}
         self._plugin: asyncio.Task[None] | None = None
         self._state = node.policy.start(State.new())
+        self._is_spoilt = False
+        """Whether the reference has shared CPUs that a pod still has."""
 
     async def _open(self) -> None:
         """Start the daemon with the State of before."""
@@ -152,7 +164,7 @@ class Daemon:
                 await self._open()
         if broken := self._node.broken(self._manager.state):
             return "; ".join(broken) if self._admitter.fidelity == "pinfold" else None
-        return None if laws_only or "expect" not in step else self._compare(step, refusal)
+        return None if laws_only or self._is_spoilt or "expect" not in step else self._compare(step, refusal)
 
     async def _admit(self, step: Case) -> Case | None:
         """Let the runtime create a pod's containers; return the refusal that one got."""
@@ -209,11 +221,54 @@ class Daemon:
             return f"refused with {refusal} instead of {error}"
         held, want = state_data(self._manager.state), dict(expected["assignments"])
         if refusal is not None and "admit" in expected:
-            want.pop(step["pod"]["uid"], None)  # stale state, which the reference collects before its next decision
+            stale = want.pop(step["pod"]["uid"], {})  # which the reference collects before its next decision
+            # differs: it shares CPUs then that it had given to two pods; the daemon never gave them to the second.
+            self._is_spoilt |= any(CPUSet.parse(cpus) & _held(want) for cpus in stale.values())
             return differences({"assignments": held["assignments"]}, {"assignments": want})
         return differences(held, {"assignments": want, "default": expected["default"]})
+
+
+def _held(assignments: Case) -> CPUSet:
+    """Return all CPUs that pods have."""
+    return CPUSet.from_cpus(
+        cpu for containers in assignments.values() for cpus in containers.values() for cpu in CPUSet.parse(cpus)
+    )
 
 
 def _same_refusal(expected: Case, found: Case) -> bool:
     texts = [f"Allocate failed due to {text}, which is unexpected" for text in expected.get("error_any_of", ())]
     return found["reason"] == expected["reason"] and found["message"] in {expected["message"], *texts}
+
+
+def replay_some(family: str, cases: Iterable[Case], machines: Machines, every: int = 1) -> list[Tally]:
+    """Return the tallies of the cases that can come from a runtime: all of them, or each of so many."""
+    failures: dict[Fidelity, list[tuple[Case, str]]] = {Fidelity.KUBELET: [], Fidelity.PINFOLD: []}
+    count = defects = 0
+    for case in islice(filter(can_come, cases), 0, None, every):
+        count += 1
+        exact = replay(case, machines, Fidelity.KUBELET)
+        sound = replay(case, machines, Fidelity.PINFOLD, laws_only=bool(exact.defects))
+        defects += bool(exact.defects)
+        for fidelity, outcome in zip(failures, (exact, sound), strict=True):
+            if outcome.difference is not None:
+                failures[fidelity].append((case, outcome.difference))
+    name = f"{family} through the daemon"
+    return [Tally(name, fidelity, count - len(failed), failed, defects) for fidelity, failed in failures.items()]
+
+
+def main(arguments: list[str]) -> int:
+    """Replay a vectors directory through the daemon: every case, or every so many; print what came of it."""
+    directory, every = Path(arguments[0]), int(arguments[1]) if arguments[1:] else 1
+    machines = Machines(json.loads((directory / "topologies.json").read_text()))
+    failed = 0
+    for family in FAMILIES:
+        for tally in replay_some(family, read_cases(files_in(directory)[family]), machines, every):
+            failed += len(tally.failures)
+            print(tally, flush=True)  # noqa: T201 - a command
+            for case, difference in tally.failures[:3]:
+                print(f"  {case['id']}: {difference}")  # noqa: T201 - a command
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

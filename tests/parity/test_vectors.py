@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.parity import daemon
 from tests.parity.node import Machines, read_cases
 from tests.parity.replay import FAMILIES, files_in, main, replay_family
 
@@ -25,6 +26,15 @@ def test_every_case_equals_the_reference_or_is_sound_where_it_is_not(which: str,
     directory = SETS[which]
     machines = Machines(json.loads((directory / "topologies.json").read_text()))
     tallies = replay_family(family, read_cases(files_in(directory)[family]), machines)
+    assert all(tally.passed for tally in tallies)
+    failures = [f"{tally.fidelity} {case['id']}: {text}" for tally in tallies for case, text in tally.failures[:3]]
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("family", daemon.FAMILIES)
+def test_the_daemon_gives_the_recorded_cpus_and_refusals_over_nri(family: str) -> None:
+    machines = Machines(json.loads((TRIMMED / "topologies.json").read_text()))
+    tallies = daemon.replay_some(family, read_cases(files_in(TRIMMED)[family]), machines)
     assert all(tally.passed for tally in tallies)
     failures = [f"{tally.fidelity} {case['id']}: {text}" for tally in tallies for case, text in tally.failures[:3]]
     assert not failures, "\n".join(failures)
