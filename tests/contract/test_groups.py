@@ -435,6 +435,10 @@ def test_quota_and_weight_are_set_for_shared_containers_only(groups: ProcessGrou
     assert cgroup_file(kind, name, f"shared/pod-1/{weight}") == expected[weight]
     groups.make_shared(APP, NONE)
     assert cgroup_file(kind, name, f"shared/pod-1/app/{quota}") == unlimited
+    groups.make_shared(HELPER, one)
+    groups.make_exclusive(HELPER, LAST)
+    least = {"cpu.shares": "2", "cpu.weight": "1"}[weight]
+    assert cgroup_file(kind, name, f"shared/pod-1/{weight}") == least, "an exclusive container does not weigh here"
     groups.make_exclusive(OTHER, LAST)
     assert cgroup_file(kind, name, f"exclusive/{quota}") == unlimited
     assert not [path for path in (ROOT, *ROOT.iterdir()) if (path / name / "exclusive/pod-2/app" / quota).exists()]
@@ -565,6 +569,26 @@ def test_v1_brings_back_processes_whose_cpus_were_offline(
     for ref in pids:
         groups.remove(ref)
     groups.remove_all()
+
+
+@pytest.mark.parametrize("refs", [[APP], [APP, HELPER]], ids=["alone", "beside-another"])
+def test_v1_brings_processes_whose_cpus_were_offline_into_the_pool(
+    name: str, running: Workload, refs: list[ContainerRef]
+) -> None:
+    groups = _only("cgroup-v1", name)
+    for ref in refs:
+        groups.make_exclusive(ref, LAST)
+    pid, _ = running.start(IDLE, groups, APP)
+    (ROOT / "cpuset" / name / "exclusive/pod-1/cgroup.procs").write_text(str(pid))
+    groups.set_shared(FIRST)
+    try:
+        groups.make_shared(APP, NONE)
+        assert (groups.group(APP).members(), allowed(pid)) == ([pid], {str(FIRST)})
+    finally:
+        running.end()
+        for ref in refs:
+            groups.remove(ref)
+        groups.remove_all()
 
 
 def test_v1_lets_exclusive_processes_have_real_time_priority(name: str, running: Workload) -> None:

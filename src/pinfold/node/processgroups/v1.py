@@ -98,7 +98,9 @@ class ProcessGroupsV1:
     def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Give a container CPUs of its own, in a new group or in the one that it has."""
         self._cpusets.set_exclusive(ref, cpus)
-        self._leave(self._cpu, ref, exclusive=False)
+        if self._cpu.has(ref, exclusive=False):
+            self._group(ref, exclusive=True).take_from(self._group(ref, exclusive=False))
+            self._remove_shared(ref)
 
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Put a container into the shared pool, in a new group or in the one that it has."""
@@ -106,7 +108,9 @@ class ProcessGroupsV1:
         files.make_group(group.parent)
         files.make_group(group)
         self._time.set_limit(group, limit)
-        self._leave(self._cpusets.tree, ref, exclusive=True)
+        if self._cpusets.tree.has(ref, exclusive=True):
+            self._group(ref, exclusive=False).take_from(self._group(ref, exclusive=True))
+            self._cpusets.tree.remove(ref, exclusive=True)
 
     def group(self, ref: ContainerRef) -> ProcessGroupV1:
         """Return the container's group, or raise if it has none."""
@@ -130,8 +134,7 @@ class ProcessGroupsV1:
         if lost:
             raise GroupInUseError(f"container {show(ref)}", lost)
         self._cpusets.tree.remove(ref, exclusive=True)
-        self._cpu.remove(ref, exclusive=False)
-        self._time.weigh(self._cpu.group(ref, exclusive=False).parent)
+        self._remove_shared(ref)
 
     def remove_all(self) -> None:
         """Remove the subtree of both hierarchies, which must have no processes."""
@@ -143,11 +146,9 @@ class ProcessGroupsV1:
     def _group(self, ref: ContainerRef, *, exclusive: bool) -> ProcessGroupV1:
         return ProcessGroupV1(self._cpusets, self._cpu, ref, exclusive=exclusive)
 
-    def _leave(self, tree: Subtree, ref: ContainerRef, *, exclusive: bool) -> None:
-        """Move a container out of the group that it had in the other pool, if it had one; *tree* has that group."""
-        if tree.has(ref, exclusive=exclusive):
-            self._group(ref, exclusive=not exclusive).take_from(tree.group(ref, exclusive=exclusive))
-            tree.remove(ref, exclusive=exclusive)
+    def _remove_shared(self, ref: ContainerRef) -> None:
+        self._cpu.remove(ref, exclusive=False)
+        self._time.weigh(self._cpu.group(ref, exclusive=False).parent)
 
 
 class ProcessGroupV1:
@@ -198,9 +199,9 @@ class ProcessGroupV1:
         whose = f"container {show(self._ref)}"
         return give_back_all(self.members, lambda pid: self._move_back(pid, origin), whose)
 
-    def take_from(self, old: Path) -> None:
+    def take_from(self, old: ProcessGroupV1) -> None:
         """Move the container's processes here, out of the group that it had in the other pool."""
-        while pids := files.read_pids(old):
+        while pids := old.members():
             for pid in pids:
                 files.add_unless_gone(self._own, pid)
                 files.add_unless_gone(self._common, pid)

@@ -101,14 +101,18 @@ class ProcessGroupsV2:
         if not self._tree.has(ref, exclusive=True):
             _make(group, _CPUSET)
         _set_cpus(group, cpus)
-        self._leave(ref, group, exclusive=False)
+        if self._tree.has(ref, exclusive=False):
+            _move_all(self._tree.group(ref, exclusive=False), group)
+            self._remove_shared(ref)
 
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Put a container into the shared pool, in a new group or in the one that it has."""
         group = self._tree.group(ref, exclusive=False)
         _make(group, _CPU)
         self._time.set_limit(group, limit)
-        self._leave(ref, group, exclusive=True)
+        if self._tree.has(ref, exclusive=True):
+            _move_all(self._tree.group(ref, exclusive=True), group)
+            self._tree.remove(ref, exclusive=True)
 
     def group(self, ref: ContainerRef) -> ProcessGroupV2:
         """Return the container's group, or raise if it has none."""
@@ -128,24 +132,17 @@ class ProcessGroupsV2:
 
     def remove(self, ref: ContainerRef) -> None:
         """Remove the container's group, which must have no processes."""
-        for exclusive in (True, False):
-            self._tree.remove(ref, exclusive=exclusive)
-        self._time.weigh(self._tree.group(ref, exclusive=False).parent)
+        self._tree.remove(ref, exclusive=True)
+        self._remove_shared(ref)
 
     def remove_all(self) -> None:
         """Remove the subtree, which must have no processes."""
         self._tree.check_empty()
         self._tree.remove_all()
 
-    def _leave(self, ref: ContainerRef, group: Path, *, exclusive: bool) -> None:
-        """Move a container into *group*, out of the one that it had in the other pool, if it had one."""
-        if not self._tree.has(ref, exclusive=exclusive):
-            return
-        old = self._tree.group(ref, exclusive=exclusive)
-        while pids := files.read_pids(old):
-            for pid in pids:
-                files.add_unless_gone(group, pid)
-        self._tree.remove(ref, exclusive=exclusive)
+    def _remove_shared(self, ref: ContainerRef) -> None:
+        self._tree.remove(ref, exclusive=False)
+        self._time.weigh(self._tree.group(ref, exclusive=False).parent)
 
 
 class ProcessGroupV2:
@@ -215,6 +212,13 @@ def _make(group: Path, controller: str) -> None:
     files.make_group(group.parent)
     _hand_down(group.parent, controller)
     files.make_group(group)
+
+
+def _move_all(old: Path, new: Path) -> None:
+    """Move the processes of a container out of the group that it had in the other pool."""
+    while pids := files.read_pids(old):
+        for pid in pids:
+            files.add_unless_gone(new, pid)
 
 
 def _set_cpus(group: Path, cpus: CPUSet) -> None:
