@@ -38,7 +38,11 @@ def main(arguments: list[str]) -> int:
     a_child_that_is_disjoint_from_its_parent_runs_on_all_of_its_cpus()
     with Containerd(SUITE) as containerd, KubeDaemon(containerd, "nri", *OPTIONS) as node:
         node.start()
-        Scenario(containerd, node).run()
+        try:
+            Scenario(containerd, node).run()
+        except AssertionError:
+            said(f"the daemon's log:\n{node.said()}")
+            raise
     if "--figures" in arguments:
         nri.main(["--creates", "0", "--rounds", "10"])  # of an emulated machine, so they are only shown
     return 0
