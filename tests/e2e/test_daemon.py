@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.cli.client import Refused
+from pinfold.cli.asking.client import Refused
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinfold.cli.client import Client, Refused, add_socket
+from pinfold.cli.asking.client import Client, Refused, add_socket
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:
