@@ -46,7 +46,7 @@ class Fleet(NamedTuple):
         return sum(workload.replicas * len(workload.pod.all_containers) for workload in self.workloads)
 
 
-class Scenario(NamedTuple):
+class FleetScenario(NamedTuple):
     """How to try it."""
 
     schedulers: tuple[Scheduler, ...] = (Scheduler.BLIND, Scheduler.AWARE)
@@ -122,7 +122,11 @@ class FleetOutcome(NamedTuple):
         return not self.refused and not self.unschedulable
 
 
-def plan_fleet(fleet: Fleet, scenario: Scenario = Scenario(), work: Work | None = None) -> tuple[FleetOutcome, ...]:  # noqa: B008 - a value that cannot change
+def plan_fleet(
+    fleet: Fleet,
+    scenario: FleetScenario = FleetScenario(),  # noqa: B008 - a value that cannot change
+    work: Work | None = None,
+) -> tuple[FleetOutcome, ...]:
     """Return the outcome under each scheduler; *work* gets lists of tasks and returns their results in order.
 
     >>> from pinfold.core.config import Config, Reservation
@@ -166,7 +170,7 @@ def count_shards(nodes: int) -> int:
 class _Run:
     """The shards under one scheduler, round after round, until nobody waits any more."""
 
-    def __init__(self, fleet: Fleet, scenario: Scenario, scheduler: Scheduler) -> None:
+    def __init__(self, fleet: Fleet, scenario: FleetScenario, scheduler: Scheduler) -> None:
         self.fleet = fleet
         self.scenario = scenario
         self.scheduler = scheduler

@@ -106,7 +106,7 @@ def _one(trial: _Try, dice: Dice) -> Order:
     return Order(frozenset(refused), spread)
 
 
-class Tally(NamedTuple):
+class OrderTally(NamedTuple):
     """How often each pod was refused or lay badly, and how many pods were refused at once, over all orders."""
 
     orders: int
@@ -117,7 +117,7 @@ class Tally(NamedTuple):
     """How many orders refused 0, 1, 2 … pods."""
 
 
-def tally(orders: Sequence[Order], pods: int) -> Tally:
+def tally(orders: Sequence[Order], pods: int) -> OrderTally:
     """Return the orders in numbers."""
     refused, misaligned, histogram = [0] * pods, [0] * pods, [0] * (pods + 1)
     for order in orders:
@@ -126,4 +126,4 @@ def tally(orders: Sequence[Order], pods: int) -> Tally:
             refused[number] += 1
         for number in order.misaligned:
             misaligned[number] += 1
-    return Tally(len(orders), tuple(refused), tuple(misaligned), tuple(histogram))
+    return OrderTally(len(orders), tuple(refused), tuple(misaligned), tuple(histogram))

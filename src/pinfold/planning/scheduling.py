@@ -196,7 +196,7 @@ class Dice:
             values[last], values[other] = values[other], values[last]
 
 
-class Entry(NamedTuple):
+class RankedNode(NamedTuple):
     """A node's place in a ranking."""
 
     used: int
@@ -220,9 +220,9 @@ class Ranking:
         self._loads = loads
         self._dice = dice
         self._entries = [
-            Entry(load.used(room), node) for node, (room, load) in enumerate(zip(rooms, loads, strict=True))
+            RankedNode(load.used(room), node) for node, (room, load) in enumerate(zip(rooms, loads, strict=True))
         ]
-        self._orders: dict[Room, list[Entry]] = {room: [] for room in rooms}
+        self._orders: dict[Room, list[RankedNode]] = {room: [] for room in rooms}
         for entry in sorted(self._entries):
             self._orders[rooms[entry.node]].append(entry)
         self._failed: dict[Demand, int] = {}
@@ -266,12 +266,12 @@ class Ranking:
         self._failed[demand] = failed
         return best
 
-    def _in_order(self, room: Room) -> Iterator[Entry]:
+    def _in_order(self, room: Room) -> Iterator[RankedNode]:
         """Yield the nodes of a kind, emptier ones first; equal ones from any of them on."""
         order = self._orders[room]
         start = 0
         while start < len(order):
-            end = bisect_left(order, Entry(order[start].used + 1, -1), start)
+            end = bisect_left(order, RankedNode(order[start].used + 1, -1), start)
             turn = start + self._dice.roll() % (end - start)
             yield from islice(order, turn, end)
             yield from islice(order, start, turn)
@@ -286,7 +286,7 @@ class Ranking:
     def filled(self, node: int) -> None:
         """Put the node where it belongs after a pod has come to it."""
         room = self._rooms[node]
-        entry = Entry(self._loads[node].used(room), node)
+        entry = RankedNode(self._loads[node].used(room), node)
         if entry != self._entries[node]:
             order = self._orders[room]
             del order[bisect_left(order, self._entries[node])]
