@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.planning.scheduling import Dice, Scheduler
+from pinfold.planning.dice import Dice
+from pinfold.planning.scheduling import Scheduler
 from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Usage, Waiting, run_shard
 
 if TYPE_CHECKING:
@@ -255,9 +256,16 @@ class _Run:
 def _deal(fleet: Fleet, seed: int, shards: int) -> list[list[Waiting]]:
     """Return who waits at which shard, in the order of arrival: any order is as likely as the other."""
     order = [number for number, workload in enumerate(fleet.workloads) for _ in range(workload.replicas)]
-    Dice(seed).shuffle(order)
+    _shuffle(order, Dice.of(seed))
     fresh = [Waiting(number) for number in range(len(fleet.workloads))]
     return [[fresh[number] for number in order[shard::shards]] for shard in range(shards)]
+
+
+def _shuffle(order: list[int], dice: Dice) -> None:
+    # By remainders, not by `Dice.shuffle`: with it a seed would give other figures than it gave before.
+    for last in range(len(order) - 1, 0, -1):
+        other = dice.roll() % (last + 1)
+        order[last], order[other] = order[other], order[last]
 
 
 def _sorted(refusals: Mapping[str, int]) -> dict[str, int]:

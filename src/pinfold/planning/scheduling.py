@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 
     from pinfold.core.pods.pod import Container, Pod
+    from pinfold.planning.dice import Dice
 
 BEST_SCORE: Final = 100
 ZONE_COST: Final = BEST_SCORE // 8
@@ -27,7 +28,6 @@ UNSET_REQUEST: Final = 100
 """The milli CPUs that a container without a request counts as when nodes are compared (not when they are filtered)."""
 
 _MILLI: Final = 1000
-_WORD: Final = (1 << 64) - 1
 
 
 class Scheduler(StrEnum):
@@ -168,32 +168,6 @@ def _take(left: MutableSequence[int], part: int) -> int:
         if not part:
             break
     return count
-
-
-class Dice:
-    """Numbers that look random and depend on the seeds alone: SplitMix64, the same on every machine and Python.
-
-    >>> Dice(1).roll() == Dice(1).roll() != Dice(2).roll()
-    True
-    """
-
-    def __init__(self, *seeds: int) -> None:
-        self._state = 0
-        for seed in seeds:
-            self._state = self.roll() ^ seed & _WORD
-
-    def roll(self) -> int:
-        """Return the next number, of 64 bits."""
-        self._state = state = self._state + 0x9E3779B97F4A7C15 & _WORD
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & _WORD
-        return state ^ state >> 31
-
-    def shuffle(self, values: MutableSequence[int]) -> None:
-        """Put *values* into another order, any as likely as the other."""
-        for last in range(len(values) - 1, 0, -1):
-            other = self.roll() % (last + 1)
-            values[last], values[other] = values[other], values[last]
 
 
 class RankedNode(NamedTuple):

@@ -10,8 +10,9 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.planning.dice import Dice
 from pinfold.planning.fleet import Fleet, FleetOutcome, FleetScenario, count_shards, plan_fleet
-from pinfold.planning.scheduling import Demand, Dice, Load, Ranking, Room, Scheduler, zones_needed
+from pinfold.planning.scheduling import Demand, Load, Ranking, Room, Scheduler, zones_needed
 from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 
 GIB = 1 << 30
