@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import Connection, format_frames
-from pinfold.formats.wire.ttrpc import Kind, format_message
+from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
 from tests.e2e.containerd import CGROUPS, Ask, Containerd, make_groups, remove_groups
@@ -138,7 +138,7 @@ class BareNode:
         """Accept the plugin, and tell it what there is."""
         self._plugin, _ = self._listener.accept()
         message = self._next(Connection.RUNTIME)
-        self._send(Connection.RUNTIME, message.stream, Kind.RESPONSE, envelope.Response().SerializeToString())
+        self._send(Connection.RUNTIME, message.stream, MessageKind.RESPONSE, envelope.Response().SerializeToString())
         self.call("Configure", nri.ConfigureRequest(runtime_name="bare", runtime_version="0").SerializeToString())
         known = nri.SynchronizeRequest(pods=self._pods, containers=self._containers)
         self.call("Synchronize", known.SerializeToString())
@@ -170,13 +170,13 @@ class BareNode:
         """Ask the plugin, and return its answer."""
         request = envelope.Request(service=_SERVICE, method=method, payload=payload)
         stream, self._stream = self._stream, self._stream + 2
-        self._send(Connection.PLUGIN, stream, Kind.REQUEST, request.SerializeToString())
+        self._send(Connection.PLUGIN, stream, MessageKind.REQUEST, request.SerializeToString())
         response = envelope.Response.FromString(self._next(Connection.PLUGIN).body)
         if response.status.code:
             raise SystemExit(f"{method}: {response.status.message}")
         return bytes(response.payload)
 
-    def _send(self, connection: Connection, stream: int, kind: Kind, body: bytes) -> None:
+    def _send(self, connection: Connection, stream: int, kind: MessageKind, body: bytes) -> None:
         assert self._plugin is not None  # noqa: S101 - for mypy
         self._plugin.sendall(format_frames(connection, format_message(ttrpc.Message(stream, kind, body))))
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks._targets import Target, verdict
-from pinfold.cli.client import Client
+from pinfold.cli.asking.client import Client
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.procfs import Procfs
 

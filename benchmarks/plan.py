@@ -25,7 +25,8 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.planning.orders import Dice, sample
+from pinfold.planning.dice import Dice
+from pinfold.planning.orders import sample
 from pinfold.planning.plan import make_plan
 from pinfold.planning.replay import Event, replay
 

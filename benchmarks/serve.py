@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.request import urlopen
 
 from benchmarks._watchers import LAST, WITHIN, Load, Seen, watch
-from pinfold.cli.client import Client
+from pinfold.cli.asking.client import Client
 from pinfold.core.entries import STATE
 from pinfold.node.journal.files import DIRECTORY, Archive
 

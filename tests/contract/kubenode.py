@@ -15,7 +15,7 @@ from pinfold.node import cgroupfiles as files
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups.groups import PodGroups, find_driver
 from pinfold.node.podgroups.paths import expand_slice
-from pinfold.node.podgroups.settings import CPUS, MEMS, Quota, Setting
+from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota
 from pinfold.node.podgroups.simulated import Simulated
 from tests.contract import workload
 from tests.contract.workload import IDLE, ROOT, Workload
@@ -126,7 +126,7 @@ class _Counting(Simulated):
 
     writes: Counter[str] | None = None
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> Setting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         setting = super().set_own(group, file, cpus, known)
         if self.writes is not None and setting.changed:
             self.writes[str(group / file)] += 1

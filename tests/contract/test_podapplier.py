@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.settings import GroupSetting
     from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.cri.client import CRIClient
 
@@ -112,7 +112,7 @@ def test_a_guaranteed_pod_that_nobody_has_told_of_leaves_an_owners_cpus_too(trie
 
 
 def test_what_cannot_be_applied_does_not_keep_a_runtime_from_connecting(tried: Tried) -> None:
-    def refuse(*_: object, **__: object) -> tuple[Setting, ...]:
+    def refuse(*_: object, **__: object) -> tuple[GroupSetting, ...]:
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
@@ -127,7 +127,7 @@ def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
     assert cpus is not None
     real = tried.groups.groups.set_pool
 
-    def refuse(*_: object, **__: object) -> tuple[Setting, ...]:
+    def refuse(*_: object, **__: object) -> tuple[GroupSetting, ...]:
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
@@ -174,7 +174,7 @@ class SlowSystemd:
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
 
-    async def keep(self, settings: Iterable[Setting]) -> tuple[str, ...]:
+    async def keep(self, settings: Iterable[GroupSetting]) -> tuple[str, ...]:
         found = list(settings)
         await asyncio.sleep(0.02 / (1 + len(self.kept)))  # the first one longest
         self.kept.update({f"{setting.group}/{setting.file}": setting.value for setting in found})

@@ -24,7 +24,7 @@ from tests.contract.workload import FORK_STORM, IDLE, THREADS, allowed_or_gone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.settings import GroupSetting
 
 FIRST, LAST = CPUSet.of(ALL.lowest), CPUSet.of(max(ALL))
 REST = ALL - LAST
@@ -32,7 +32,7 @@ NO_SUCH_CPU = CPUSet.of(60_000)
 NAMINGS = ("cgroupfs", "systemd")
 
 
-def changed(settings: tuple[Setting, ...]) -> dict[str, str]:
+def changed(settings: tuple[GroupSetting, ...]) -> dict[str, str]:
     return {str(setting.group / setting.file): setting.value for setting in settings if setting.changed}
 
 

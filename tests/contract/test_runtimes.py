@@ -23,7 +23,7 @@ from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroup, ProcessGroups, choose
-from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
+from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
@@ -157,10 +157,10 @@ class Stand:
         self.runtime.apply(want)
         assert list(drift(want, self.runtime.observe())) == []
 
-    async def end_of(self, ref: ContainerRef) -> Ended:
+    async def end_of(self, ref: ContainerRef) -> ProcessEnded:
         """Return the next event, which is the end of this container."""
         ended = await asyncio.wait_for(anext(self.runtime.events()), WITHIN)
-        assert isinstance(ended, Ended)
+        assert isinstance(ended, ProcessEnded)
         assert ended.container == ref
         return ended
 
@@ -405,7 +405,7 @@ def test_a_main_process_is_known_until_it_ends(stand: Stand) -> None:
         assert stand.runtime.allowed(APP) == str(LAST)
         assert not await stand.runtime.gone([APP], 0.01)
         stand.runtime.signal(APP, signal.SIGTERM)
-        assert await stand.end_of(APP) == Ended(APP, -signal.SIGTERM)
+        assert await stand.end_of(APP) == ProcessEnded(APP, -signal.SIGTERM)
         assert APP not in stand.runtime.mains
         assert await stand.runtime.gone([APP, NOBODY], 0.01)
         stand.runtime.signal(APP, signal.SIGTERM)
@@ -463,7 +463,7 @@ def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
         pid = real.spawn(APP, "sh", "-c", script)
-        assert await real.end_of(APP) == Ended(APP, code)
+        assert await real.end_of(APP) == ProcessEnded(APP, code)
         with pytest.raises(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WNOHANG | os.WEXITED)  # noqa: ASYNC222 - does not wait
 
@@ -501,7 +501,7 @@ def test_a_command_that_cannot_be_started_is_said_as_a_shell_does(
 ) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
-        with pytest.raises(CannotStart) as error:
+        with pytest.raises(LaunchError) as error:
             real.spawn(APP, command, directory=directory)
         assert error.value.code == code
         assert (directory or command) in str(error.value)

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from pinfold.cli.client import Client
+from pinfold.cli.asking.client import Client
 from pinfold.cli.main import main
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError

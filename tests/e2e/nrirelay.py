@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import Connection
-from pinfold.formats.wire.ttrpc import Kind
+from pinfold.formats.wire.ttrpc import MessageKind
 from pinfold.proto import ttrpc_pb2 as envelope
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Relay:
             while data := runtime.recv(_CHUNK):
                 now = time.perf_counter()
                 for connection, message in noted.feed(data):
-                    if (connection, message.kind) == (Connection.PLUGIN, Kind.REQUEST):
+                    if (connection, message.kind) == (Connection.PLUGIN, MessageKind.REQUEST):
                         self._asked[number, message.stream] = (_method(message), now)
                 plugin.sendall(data)
         with suppress(OSError):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.cli.client import Refused
+from pinfold.cli.asking.client import RefusedByDaemon
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
@@ -1327,6 +1327,6 @@ def test_watching_ends_without_a_traceback_when_the_daemon_does(daemon: Daemon) 
 
 
 def test_a_refusal_says_why_and_of_which_container(host: Daemon) -> None:
-    with pytest.raises(Refused, match="not enough cpus available") as refused:
+    with pytest.raises(RefusedByDaemon, match="not enough cpus available") as refused:
         host.client.post("/v1/run", {"name": "greedy", "milli": 4_096_000})
     assert refused.value.answer["container"] == "main"

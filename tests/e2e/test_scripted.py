@@ -16,7 +16,7 @@ from pinfold.node.podgroups.simulated import Simulated
 from pinfold.proto import cri_pb2 as cri
 from pinfold.proto import nri_pb2 as nri
 from pinfold.runtimes.cri.client import CRIClient, Happening
-from pinfold.runtimes.nri.plugin import Link, serve
+from pinfold.runtimes.nri.plugin import NRILink, serve
 from pinfold.runtimes.simulated.record import Spec
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 from tests.e2e.containerd import CALL, Ask, Containerd, PodOnNode
@@ -195,7 +195,7 @@ async def play(node: Driven, listener: Listener, told: Told) -> None:
     await node.remove(app)
     told.links.clear()
     await node.restart()
-    await told.until(Link.SYNCHRONIZED)
+    await told.until(NRILink.SYNCHRONIZED)
     await node.remove(never)
     await node.remove(late)
     await node.stop_pod()
@@ -213,7 +213,7 @@ async def heard(node: Driven, socket: str) -> list[Heard | str]:
     listener, told = Listener(), Told()
     serving = asyncio.create_task(serve(socket, told.plugin(listener)))
     try:
-        await told.until(Link.SYNCHRONIZED)
+        await told.until(NRILink.SYNCHRONIZED)
         await play(node, listener, told)
     finally:
         serving.cancel()

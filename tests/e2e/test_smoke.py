@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.cli.client import Client
+from pinfold.cli.asking.client import Client
 from pinfold.core.machine.cpuset import CPUSet
 from tests.needs import needs
 

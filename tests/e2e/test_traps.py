@@ -20,7 +20,7 @@ import pytest
 from pinfold.errors import PinfoldError
 from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import Connection, format_frames
-from pinfold.formats.wire.ttrpc import Kind, format_message
+from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.proto import nri_pb2 as nri
@@ -164,7 +164,7 @@ class Bare:
         request = envelope.Request(service="nri.pkg.api.v1alpha1.Runtime", method=method, payload=payload)
         with self._sending:
             stream, self._stream = self._stream, self._stream + 2
-            message = ttrpc.Message(stream, Kind.REQUEST, request.SerializeToString())
+            message = ttrpc.Message(stream, MessageKind.REQUEST, request.SerializeToString())
             self._socket.sendall(format_frames(Connection.RUNTIME, format_message(message)))
 
     def _read(self) -> None:
@@ -179,7 +179,7 @@ class Bare:
         method = envelope.Request.FromString(message.body).method
         answer = nri.ConfigureResponse(events=1 << nri.CREATE_CONTAINER - 1) if method == "Configure" else nri.Empty()
         response = envelope.Response(payload=answer.SerializeToString())
-        answered = ttrpc.Message(message.stream, Kind.RESPONSE, response.SerializeToString())
+        answered = ttrpc.Message(message.stream, MessageKind.RESPONSE, response.SerializeToString())
         with self._sending:
             self._socket.sendall(format_frames(Connection.PLUGIN, format_message(answered)))
         if method == "Synchronize":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.errors import ParseError
 from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import Connection, format_frames
-from pinfold.formats.wire.ttrpc import MOST_MESSAGE, Kind, format_message
+from pinfold.formats.wire.ttrpc import MOST_MESSAGE, MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
 from pinfold.runtimes.nri.plugin import Identity
@@ -135,7 +135,9 @@ def seeds() -> list[bytes]:
         envelope.Request(service=SERVICE, method=method, payload=message.SerializeToString()).SerializeToString()
         for method, message in sent
     ]
-    framed = [format_frames(Connection.PLUGIN, format_message(ttrpc.Message(1, Kind.REQUEST, body))) for body in bodies]
+    framed = [
+        format_frames(Connection.PLUGIN, format_message(ttrpc.Message(1, MessageKind.REQUEST, body))) for body in bodies
+    ]
     return [*bodies, *(b"\x20" + frame for frame in framed), b"\xff" + b"".join(framed)]
 
 

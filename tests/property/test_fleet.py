@@ -14,7 +14,7 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
-from pinfold.planning.fleet import Fleet, Scenario, plan_fleet
+from pinfold.planning.fleet import Fleet, FleetScenario, plan_fleet
 from pinfold.planning.scheduling import Scheduler
 from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 from tests.property.strategies import pods, reserved_within, topologies
@@ -107,7 +107,7 @@ def test_no_node_takes_more_than_it_has(fleet: Fleet, scheduler: Scheduler) -> N
 
 @given(fleets(), st.integers(0, 3))
 def test_counts_add_up(fleet: Fleet, seed: int) -> None:
-    for outcome in plan_fleet(fleet, Scenario(seed=seed)):
+    for outcome in plan_fleet(fleet, FleetScenario(seed=seed)):
         assert outcome.placed + outcome.refused + outcome.unschedulable == fleet.pods
         assert outcome.placed == sum(kind.usage.pods for kind in outcome.types)
         by_type = sum((Counter(kind.refusals) for kind in outcome.types), Counter[str]())
@@ -125,5 +125,5 @@ def test_the_same_seed_gives_the_same_outcome_whatever_the_order_of_work(fleet: 
     def backwards(tasks: Sequence[ShardTask]) -> list[ShardResult]:
         return [run_shard(task) for task in reversed(tasks)][::-1]
 
-    scenario = Scenario(seed=3)
+    scenario = FleetScenario(seed=3)
     assert plan_fleet(large, scenario) == plan_fleet(large, scenario, backwards)

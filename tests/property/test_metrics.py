@@ -14,7 +14,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
-from pinfold.formats.openmetrics import Kind
+from pinfold.formats.openmetrics import MetricKind
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.counters import Counters
 from pinfold.serve.metrics.metrics import Metrics
@@ -46,7 +46,7 @@ def written(text: str) -> dict[str, float]:
 
 def growing(found: dict[str, float]) -> dict[str, float]:
     ends = ("_total", "_bucket", "_count", "_sum")
-    gauges = {metric.full_name() for metric in rows.TABLE if metric.kind is Kind.GAUGE}
+    gauges = {metric.full_name() for metric in rows.TABLE if metric.kind is MetricKind.GAUGE}
     series = {name: value for name, value in found.items() if name.partition("{")[0] not in gauges}
     assert all(name.partition("{")[0].endswith(ends) for name in series)
     return series

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pinfold.errors import ParseError
 from pinfold.formats.wire import nrimux, ttrpc
-from pinfold.formats.wire.nrimux import Connection, Frame, format_frames
-from pinfold.formats.wire.ttrpc import MOST_MESSAGE, Kind, Message, format_message
+from pinfold.formats.wire.nrimux import Connection, MuxFrame, format_frames
+from pinfold.formats.wire.ttrpc import MOST_MESSAGE, Message, MessageKind, format_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,11 +29,11 @@ class Decoder(Protocol[T_co]):
     def buffered(self) -> int: ...
 
 
-DECODERS: dict[str, Callable[[], Decoder[object]]] = {"ttrpc": ttrpc.Decoder, "nrimux": nrimux.Decoder}
+DECODERS: dict[str, Callable[[], Decoder[object]]] = {"ttrpc": ttrpc.TTRPCDecoder, "nrimux": nrimux.MuxDecoder}
 messages = st.builds(
-    Message, st.integers(0, 2**32 - 1), st.sampled_from(Kind), st.binary(max_size=300), st.integers(0, 255)
+    Message, st.integers(0, 2**32 - 1), st.sampled_from(MessageKind), st.binary(max_size=300), st.integers(0, 255)
 )
-frames = st.builds(Frame, st.sampled_from(Connection), st.binary(min_size=1, max_size=300))
+frames = st.builds(MuxFrame, st.sampled_from(Connection), st.binary(min_size=1, max_size=300))
 lengths = st.integers(0, 40) | st.sampled_from([MOST_MESSAGE - 11, MOST_MESSAGE, MOST_MESSAGE + 1, 2**31, 2**32 - 1])
 headers = {
     "ttrpc": st.builds(struct.Struct(">IIBB").pack, lengths, st.integers(0, 9), st.integers(0, 4), st.integers(0, 255)),
@@ -75,21 +75,21 @@ def decode(decoder: Decoder[object], pieces: Sequence[bytes]) -> tuple[list[obje
 @given(st.lists(messages, max_size=5), cuts)
 def test_messages_come_back_however_they_are_cut(sent: list[Message], at: list[int]) -> None:
     data = b"".join(map(format_message, sent))
-    assert decode(ttrpc.Decoder(), pieces_of(data, at)) == (sent, "")
+    assert decode(ttrpc.TTRPCDecoder(), pieces_of(data, at)) == (sent, "")
 
 
 @given(st.lists(frames, max_size=5), cuts)
-def test_frames_come_back_however_they_are_cut(sent: list[Frame], at: list[int]) -> None:
+def test_frames_come_back_however_they_are_cut(sent: list[MuxFrame], at: list[int]) -> None:
     data = b"".join(format_frames(*frame) for frame in sent)
-    assert decode(nrimux.Decoder(), pieces_of(data, at)) == (sent, "")
+    assert decode(nrimux.MuxDecoder(), pieces_of(data, at)) == (sent, "")
 
 
 @given(messages, st.integers(0, 20_000), cuts)
 def test_message_comes_back_through_frames(message: Message, size: int, at: list[int]) -> None:
     long = message._replace(body=message.body + bytes(size))
-    decoder = ttrpc.Decoder()
+    decoder = ttrpc.TTRPCDecoder()
     found: list[Message] = []
-    mux = nrimux.Decoder()
+    mux = nrimux.MuxDecoder()
     for piece in pieces_of(format_frames(Connection.PLUGIN, format_message(long)), at):
         for frame in mux.feed(piece):
             assert len(frame.data) <= 4088

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.cli.amount import add_amount, amount_body
-from pinfold.cli.client import Client, add_socket
+from pinfold.cli.arguments.amount import add_amount, amount_body
+from pinfold.cli.asking.client import Client, add_socket
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinfold.cli.client import Client, Refused, add_socket
+from pinfold.cli.asking.client import Client, RefusedByDaemon, add_socket
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _show(row: dict[str, Any]) -> int:  # Any: JSON of the daemon
     print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
     if refused.get("explanation"):
         print(f"  {refused['explanation']}")
-    return Refused.exit_code
+    return RefusedByDaemon.exit_code
 
 
 def _read(name: str) -> str:

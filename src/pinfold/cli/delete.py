@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pinfold.cli.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_socket
 
 if TYPE_CHECKING:
     import argparse

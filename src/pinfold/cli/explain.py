@@ -6,9 +6,9 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from pinfold.cli.records import add_records, find_records
-from pinfold.cli.terminal import look
-from pinfold.cli.when import show_when
+from pinfold.cli.arguments.when import show_when
+from pinfold.cli.asking.records import add_records, find_records
+from pinfold.cli.output.terminal import look
 from pinfold.core.entries import Subject
 from pinfold.render.explanation import format_explanation
 

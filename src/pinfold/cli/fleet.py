@@ -12,7 +12,7 @@ from pinfold.core.allocators.order import Fidelity
 from pinfold.errors import ParseError, PinfoldError, excerpt
 from pinfold.formats.fleet.manifest import parse_fleet
 from pinfold.formats.fleet.pods import MAX_REPLICAS, parse_workloads
-from pinfold.planning.fleet import RETRIES, Fleet, Scenario, plan_fleet
+from pinfold.planning.fleet import RETRIES, Fleet, FleetScenario, plan_fleet
 from pinfold.planning.scheduling import Scheduler
 from pinfold.render.fleet import FleetReport, format_json, format_table, format_yaml
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what becomes of the fleet."""
     fleet, notes = read_fleet(args.fleet, args.pods, Fidelity(args.view))
     schedulers = tuple(Scheduler) if args.scheduler == _BOTH else (Scheduler(args.scheduler),)
-    scenario = Scenario(schedulers, args.seed, args.retries)
+    scenario = FleetScenario(schedulers, args.seed, args.retries)
     _say(notes)
     progress = Progress(fleet.pods * len(schedulers), sys.stderr)
     try:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from pinfold.cli.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_socket
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.render.plan.columns import printable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinfold.cli.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_socket
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.node.kubeletstate import FILE

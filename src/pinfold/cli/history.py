@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pinfold.cli.records import add_records, find_records
-from pinfold.cli.terminal import look
-from pinfold.cli.when import parse_when, show_when
+from pinfold.cli.arguments.when import parse_when, show_when
+from pinfold.cli.asking.records import add_records, find_records
+from pinfold.cli.output.terminal import look
 from pinfold.core.entries import Subject
 from pinfold.core.machine.cpuset import MAX_CPU
 from pinfold.errors import ParseError, PinfoldError
@@ -22,7 +22,7 @@ from pinfold.render.history import format_entry, format_moment, format_tenure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pinfold.cli.records import Data, Records
+    from pinfold.cli.asking.records import Data, Records
     from pinfold.render.map import Look
 
 _WIDEST: Final = 1 << 30

@@ -10,11 +10,11 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from pinfold.cli.output.progress import shown
+from pinfold.cli.output.terminal import look
 from pinfold.cli.planning.arguments import BadQuestion, add_arguments
 from pinfold.cli.planning.inputs import read_inputs, read_text
 from pinfold.cli.planning.journal import JournalEvents, format_then, then_data
-from pinfold.cli.planning.progress import shown
-from pinfold.cli.terminal import look
 from pinfold.formats.pods.trace import parse_trace
 from pinfold.planning.compare import combinations, compare, ranked
 from pinfold.planning.orders import sample, tally

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pinfold.cli.amount import add_amount, amount_body
-from pinfold.cli.client import Client, add_socket
+from pinfold.cli.arguments.amount import add_amount, amount_body
+from pinfold.cli.asking.client import Client, add_socket
 from pinfold.errors import ParseError
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

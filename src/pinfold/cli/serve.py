@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from pinfold.cli import machine
+from pinfold.cli.arguments import machine
 from pinfold.daemon.directory import AlreadyRunning, StateDirectory
 from pinfold.daemon.serve import serve
 from pinfold.node.processgroups.errors import GroupsHeldError

@@ -10,9 +10,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pinfold.cli.client import Client, NoDaemon, add_socket
+from pinfold.cli.asking.client import Client, NoDaemon, add_socket
 from pinfold.cli.get import table, without_namespace
-from pinfold.cli.terminal import look
+from pinfold.cli.output.terminal import look
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.formats.machine.topologyjson import parse_topology_json
 from pinfold.render.map import format_map

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from pinfold.cli import machine
-from pinfold.cli.terminal import look
+from pinfold.cli.arguments import machine
+from pinfold.cli.output.terminal import look
 from pinfold.formats.machine.lscpu import format_lscpu
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.render.map import format_map

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import QoS
-from pinfold.core.trace import Step
+from pinfold.core.trace import TraceStep
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TELLING: Final = ("assigned", "refused", "released")
 NOT_KEPT: Final = "how they were chosen was not kept"
 
 
-class Refused(NamedTuple):
+class WhyRefused(NamedTuple):
     """Why not, and what would help."""
 
     reason: str
@@ -46,19 +46,19 @@ class Explanation(NamedTuple):
     """Its own CPUs; None if it has none."""
     since: float | None = None
     """When that was decided."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TraceStep, ...] = ()
     alignment: Mapping[str, object] | None = None
-    refusal: Refused | None = None
+    refusal: WhyRefused | None = None
     shares: str = ""
     """Why it has no CPUs of its own, if nobody refused it any."""
 
     @property
-    def taken(self) -> tuple[Step, ...]:
+    def taken(self) -> tuple[TraceStep, ...]:
         """The steps that led to the CPUs."""
         return tuple(step for step in self.steps if not step.what.startswith(_PASSED))
 
     @property
-    def passed_over(self) -> tuple[Step, ...]:
+    def passed_over(self) -> tuple[TraceStep, ...]:
         """What was looked at and not taken."""
         return tuple(step for step in self.steps if step.what.startswith(_PASSED))
 
@@ -125,7 +125,9 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
         fixes = entry.fields.get("fixes")
         told = tuple(str(fix) for fix in fixes if fix) if isinstance(fixes, list) else ()
         return found._replace(
-            refusal=Refused(entry.text("reason"), entry.text("message"), entry.text("need"), entry.text("room"), told)
+            refusal=WhyRefused(
+                entry.text("reason"), entry.text("message"), entry.text("need"), entry.text("room"), told
+            )
         )
     if entry.what == "released":
         return found._replace(shares="it has given its CPUs back")
@@ -135,9 +137,9 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     )
 
 
-def _steps(kept: object) -> Sequence[Step]:
+def _steps(kept: object) -> Sequence[TraceStep]:
     rows: list[dict[str, Any]] = [row for row in kept if isinstance(row, dict)] if isinstance(kept, list) else []
-    return [Step(str(row.get("what", "")), _cpus(row.get("took")), str(row.get("why") or "")) for row in rows]
+    return [TraceStep(str(row.get("what", "")), _cpus(row.get("took")), str(row.get("why") or "")) for row in rows]
 
 
 def _cpus(text: object) -> CPUSet:

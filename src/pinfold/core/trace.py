@@ -37,7 +37,7 @@ class Defect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One thing that was done, or looked at and passed over (then it took nothing)."""
 
     what: str
@@ -54,7 +54,7 @@ class Step:
 class Trace:
     """What led to a decision, in order."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TraceStep, ...] = ()
     defects: tuple[tuple[Defect, str], ...] = ()
 
     def text(self) -> str:
@@ -76,12 +76,12 @@ class Recorder:
     __slots__ = ("_defects", "_steps")
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[TraceStep] = []
         self._defects: dict[tuple[Defect, str], None] = {}
 
     def step(self, what: str, took: int = 0, why: str = "") -> None:
         """Remember a step that took the CPUs of the mask *took*."""
-        self._steps.append(Step(what, CPUSet(took), why))
+        self._steps.append(TraceStep(what, CPUSet(took), why))
 
     def defect(self, defect: Defect, what: str) -> None:
         """Remember a defect of the reference that shows here."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _SYNC_AFTER: Final = 1.0
 
 
-class Record(NamedTuple):
+class EventRecord(NamedTuple):
     """Where what happens is kept and counted."""
 
     archive: Archive
@@ -66,7 +66,7 @@ class Record(NamedTuple):
             await asyncio.to_thread(self.archive.sync)
 
 
-def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> Record:
+def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> EventRecord:
     """Return the journal and the counters, which from now on hear of everything."""
     counters = Counters(admitter, now=time.perf_counter(), links=links(chosen))
     archive: Archive = Archive(chosen.state_dir / DIRECTORY)
@@ -82,7 +82,7 @@ def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> Record:
         bus.keep(journal.append, Audience.JOURNAL)
         archive = journal
     bus.subscribe(counters.hear)
-    return Record(archive, counters)
+    return EventRecord(archive, counters)
 
 
 class Opened(NamedTuple):
@@ -98,7 +98,7 @@ class Opened(NamedTuple):
             await end()
 
 
-async def open_views(basis: Basis, views: Views, record: Record, report: Report) -> Opened:
+async def open_views(basis: Basis, views: Views, record: EventRecord, report: Report) -> Opened:
     """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
     ends: list[Callable[[], Awaitable[None]]] = []
     pages = None
@@ -116,7 +116,7 @@ async def open_views(basis: Basis, views: Views, record: Record, report: Report)
     return Opened(pages, tuple(ends))
 
 
-def _gate(views: settings.Views, pages: Address) -> HTTPGate:
+def _gate(views: settings.ViewSettings, pages: Address) -> HTTPGate:
     """Return a gate that knows the address as it was given and as it is, and whatever else may be asked for."""
     hosts = LOOPBACK | {pages.name} | views.hosts
     if views.listen is not None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import yaml
 
 from pinfold.errors import ParseError, excerpt
+from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,13 +37,6 @@ _NUMBER: Final = re.compile(
     r"|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
 )
 _NUMBER_STARTS: Final = frozenset("0123456789+-.")
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number as it was written."""
-
-    text: str
 
 
 class Document(NamedTuple):

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import ParseError, excerpt
-from pinfold.formats.documents import Number
+from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 Labels = tuple[tuple[str, str], ...]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a metric does: only grow, go up and down, or count by size."""
 
     COUNTER = "counter"
@@ -56,7 +56,7 @@ class Family(NamedTuple):
     """All series of one name."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     samples: Sequence[Sample | Distribution]
 
@@ -64,7 +64,7 @@ class Family(NamedTuple):
 def format_prometheus(families: Iterable[Family]) -> str:
     r"""Return the metrics in the Prometheus text format.
 
-    >>> print(format_prometheus([Family("cpus", Kind.GAUGE, "by pool", [Sample((("pool", 'a"b'),), 3)])]), end="")
+    >>> print(format_prometheus([Family("cpus", MetricKind.GAUGE, "by pool", [Sample((("pool", 'a"b'),), 3)])]), end="")
     # HELP cpus by pool
     # TYPE cpus gauge
     cpus{pool="a\"b"} 3
@@ -79,7 +79,7 @@ def format_prometheus(families: Iterable[Family]) -> str:
 def format_openmetrics(families: Iterable[Family]) -> str:
     """Return the metrics in the OpenMetrics text format.
 
-    >>> print(format_openmetrics([Family("saves_total", Kind.COUNTER, "how often", [Sample((), 3)])]), end="")
+    >>> print(format_openmetrics([Family("saves_total", MetricKind.COUNTER, "how often", [Sample((), 3)])]), end="")
     # TYPE saves counter
     # HELP saves how often
     saves_total 3
@@ -96,14 +96,14 @@ def format_openmetrics(families: Iterable[Family]) -> str:
 
 
 @lru_cache(_KEPT)
-def _head(name: str, kind: Kind, text: str) -> str:
+def _head(name: str, kind: MetricKind, text: str) -> str:
     return f"# HELP {name} {text.translate(_HELP_ESCAPES)}\n# TYPE {name} {kind}"
 
 
 @lru_cache(_KEPT)
-def _openmetrics_head(name: str, kind: Kind, text: str) -> str:
+def _openmetrics_head(name: str, kind: MetricKind, text: str) -> str:
     shown = str(kind)
-    if kind is Kind.COUNTER:
+    if kind is MetricKind.COUNTER:
         shown = shown if name.endswith(_TOTAL) else "unknown"
         name = name.removesuffix(_TOTAL)
     return f"# TYPE {name} {shown}\n# HELP {name} {text.translate(_ESCAPES)}"

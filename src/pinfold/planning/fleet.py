@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.planning.scheduling import Dice, Scheduler
+from pinfold.planning.dice import Dice
+from pinfold.planning.scheduling import Scheduler
 from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Usage, Waiting, run_shard
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Fleet(NamedTuple):
         return sum(workload.replicas * len(workload.pod.all_containers) for workload in self.workloads)
 
 
-class Scenario(NamedTuple):
+class FleetScenario(NamedTuple):
     """How to try it."""
 
     schedulers: tuple[Scheduler, ...] = (Scheduler.BLIND, Scheduler.AWARE)
@@ -122,7 +123,11 @@ class FleetOutcome(NamedTuple):
         return not self.refused and not self.unschedulable
 
 
-def plan_fleet(fleet: Fleet, scenario: Scenario = Scenario(), work: Work | None = None) -> tuple[FleetOutcome, ...]:  # noqa: B008 - a value that cannot change
+def plan_fleet(
+    fleet: Fleet,
+    scenario: FleetScenario = FleetScenario(),  # noqa: B008 - a value that cannot change
+    work: Work | None = None,
+) -> tuple[FleetOutcome, ...]:
     """Return the outcome under each scheduler; *work* gets lists of tasks and returns their results in order.
 
     >>> from pinfold.core.config import Config, Reservation
@@ -166,7 +171,7 @@ def count_shards(nodes: int) -> int:
 class _Run:
     """The shards under one scheduler, round after round, until nobody waits any more."""
 
-    def __init__(self, fleet: Fleet, scenario: Scenario, scheduler: Scheduler) -> None:
+    def __init__(self, fleet: Fleet, scenario: FleetScenario, scheduler: Scheduler) -> None:
         self.fleet = fleet
         self.scenario = scenario
         self.scheduler = scheduler
@@ -251,9 +256,16 @@ class _Run:
 def _deal(fleet: Fleet, seed: int, shards: int) -> list[list[Waiting]]:
     """Return who waits at which shard, in the order of arrival: any order is as likely as the other."""
     order = [number for number, workload in enumerate(fleet.workloads) for _ in range(workload.replicas)]
-    Dice(seed).shuffle(order)
+    _shuffle(order, Dice.of(seed))
     fresh = [Waiting(number) for number in range(len(fleet.workloads))]
     return [[fresh[number] for number in order[shard::shards]] for shard in range(shards)]
+
+
+def _shuffle(order: list[int], dice: Dice) -> None:
+    # By remainders, not by `Dice.shuffle`: with it a seed would give other figures than it gave before.
+    for last in range(len(order) - 1, 0, -1):
+        other = dice.roll() % (last + 1)
+        order[last], order[other] = order[other], order[last]
 
 
 def _sorted(refusals: Mapping[str, int]) -> dict[str, int]:

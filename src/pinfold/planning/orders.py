@@ -1,13 +1,13 @@
 """Order matters: the same pods in many random orders of coming and going, and how often each fares badly.
 
-Everything follows from a seed. The numbers are drawn by SplitMix64, in plain arithmetic: the same on every machine and
-with every version of Python.
+Everything follows from a seed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.planning.dice import Dice
 from pinfold.planning.plan import Walk
 
 if TYPE_CHECKING:
@@ -19,39 +19,8 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Pod
     from pinfold.core.state import State
 
-_MASK: Final = (1 << 64) - 1
 # After so many arrivals, on average, one of those who are there leaves, to come again at the end.
 _LEAVES_ONE_IN: Final = 4
-
-
-class Dice:
-    """Random numbers from a seed.
-
-    >>> dice = Dice(1)
-    >>> [dice.below(6) for _ in range(8)]
-    [3, 4, 5, 2, 2, 4, 5, 3]
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, seed: int) -> None:
-        self._state = seed & _MASK
-
-    def below(self, count: int) -> int:
-        """Return a number from 0 to *count* - 1; the bias is below 2**-40 for the counts that occur."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        mixed = self._state
-        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _MASK
-        return ((mixed ^ mixed >> 31) * count) >> 64
-
-    def shuffled(self, count: int) -> list[int]:
-        """Return the numbers from 0 to *count* - 1 in random order."""
-        numbers = list(range(count))
-        for i in range(count - 1, 0, -1):
-            j = self.below(i + 1)
-            numbers[i], numbers[j] = numbers[j], numbers[i]
-        return numbers
 
 
 class Order(NamedTuple):
@@ -89,7 +58,8 @@ def _one(trial: _Try, dice: Dice) -> Order:
     walk = Walk(trial.admitter, trial.state)
     there: dict[int, Outcome] = {}
     refused: set[int] = set()
-    waiting = dice.shuffled(len(trial.pods))
+    waiting = list(range(len(trial.pods)))
+    dice.shuffle(waiting)
     first = len(waiting)
     for step, number in enumerate(waiting):  # it grows while pods leave, which are among the first only
         outcome = walk.admit(trial.pods[number])
@@ -106,7 +76,7 @@ def _one(trial: _Try, dice: Dice) -> Order:
     return Order(frozenset(refused), spread)
 
 
-class Tally(NamedTuple):
+class OrderTally(NamedTuple):
     """How often each pod was refused or lay badly, and how many pods were refused at once, over all orders."""
 
     orders: int
@@ -117,7 +87,7 @@ class Tally(NamedTuple):
     """How many orders refused 0, 1, 2 … pods."""
 
 
-def tally(orders: Sequence[Order], pods: int) -> Tally:
+def tally(orders: Sequence[Order], pods: int) -> OrderTally:
     """Return the orders in numbers."""
     refused, misaligned, histogram = [0] * pods, [0] * pods, [0] * (pods + 1)
     for order in orders:
@@ -126,4 +96,4 @@ def tally(orders: Sequence[Order], pods: int) -> Tally:
             refused[number] += 1
         for number in order.misaligned:
             misaligned[number] += 1
-    return Tally(len(orders), tuple(refused), tuple(misaligned), tuple(histogram))
+    return OrderTally(len(orders), tuple(refused), tuple(misaligned), tuple(histogram))

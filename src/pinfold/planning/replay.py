@@ -42,7 +42,7 @@ class Event(NamedTuple):
         return not isinstance(self.pod, str)
 
 
-class Moment(NamedTuple):
+class ReplayMoment(NamedTuple):
     """The node after an event."""
 
     time: float
@@ -84,11 +84,11 @@ class Replay(NamedTuple):
     plan: Plan
     times: tuple[float, ...]
     """When each pod of the plan came."""
-    moments: tuple[Moment, ...]
+    moments: tuple[ReplayMoment, ...]
     comparison: Comparison
 
     @property
-    def peak(self) -> Moment | None:
+    def peak(self) -> ReplayMoment | None:
         """The first moment at which most CPUs were exclusive; None of an empty trace."""
         return max(self.moments, key=lambda moment: moment.exclusive, default=None)
 
@@ -134,7 +134,7 @@ class _Course:
     def __init__(self, admitter: Admitter, before: State, since: float | None) -> None:
         self.walk = Walk(admitter, before)
         self.rows: list[_Row] = []
-        self.moments: list[Moment] = []
+        self.moments: list[ReplayMoment] = []
         self.compared = _Compared()
         self._admitter = admitter
         self._mine = before.shared.mask | before.exclusive.mask
@@ -220,7 +220,7 @@ class _Course:
 
     def _keep_moment(self, time: float) -> None:
         exclusive = (self._mine & ~self.walk.settle().shared.mask).bit_count()
-        self.moments.append(Moment(time, len(self._there), exclusive, self._refused))
+        self.moments.append(ReplayMoment(time, len(self._there), exclusive, self._refused))
 
 
 class _Compared:

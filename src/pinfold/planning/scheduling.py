@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 
     from pinfold.core.pods.pod import Container, Pod
+    from pinfold.planning.dice import Dice
 
 BEST_SCORE: Final = 100
 ZONE_COST: Final = BEST_SCORE // 8
@@ -27,7 +28,6 @@ UNSET_REQUEST: Final = 100
 """The milli CPUs that a container without a request counts as when nodes are compared (not when they are filtered)."""
 
 _MILLI: Final = 1000
-_WORD: Final = (1 << 64) - 1
 
 
 class Scheduler(StrEnum):
@@ -170,33 +170,7 @@ def _take(left: MutableSequence[int], part: int) -> int:
     return count
 
 
-class Dice:
-    """Numbers that look random and depend on the seeds alone: SplitMix64, the same on every machine and Python.
-
-    >>> Dice(1).roll() == Dice(1).roll() != Dice(2).roll()
-    True
-    """
-
-    def __init__(self, *seeds: int) -> None:
-        self._state = 0
-        for seed in seeds:
-            self._state = self.roll() ^ seed & _WORD
-
-    def roll(self) -> int:
-        """Return the next number, of 64 bits."""
-        self._state = state = self._state + 0x9E3779B97F4A7C15 & _WORD
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & _WORD
-        return state ^ state >> 31
-
-    def shuffle(self, values: MutableSequence[int]) -> None:
-        """Put *values* into another order, any as likely as the other."""
-        for last in range(len(values) - 1, 0, -1):
-            other = self.roll() % (last + 1)
-            values[last], values[other] = values[other], values[last]
-
-
-class Entry(NamedTuple):
+class RankedNode(NamedTuple):
     """A node's place in a ranking."""
 
     used: int
@@ -220,9 +194,9 @@ class Ranking:
         self._loads = loads
         self._dice = dice
         self._entries = [
-            Entry(load.used(room), node) for node, (room, load) in enumerate(zip(rooms, loads, strict=True))
+            RankedNode(load.used(room), node) for node, (room, load) in enumerate(zip(rooms, loads, strict=True))
         ]
-        self._orders: dict[Room, list[Entry]] = {room: [] for room in rooms}
+        self._orders: dict[Room, list[RankedNode]] = {room: [] for room in rooms}
         for entry in sorted(self._entries):
             self._orders[rooms[entry.node]].append(entry)
         self._failed: dict[Demand, int] = {}
@@ -266,12 +240,12 @@ class Ranking:
         self._failed[demand] = failed
         return best
 
-    def _in_order(self, room: Room) -> Iterator[Entry]:
+    def _in_order(self, room: Room) -> Iterator[RankedNode]:
         """Yield the nodes of a kind, emptier ones first; equal ones from any of them on."""
         order = self._orders[room]
         start = 0
         while start < len(order):
-            end = bisect_left(order, Entry(order[start].used + 1, -1), start)
+            end = bisect_left(order, RankedNode(order[start].used + 1, -1), start)
             turn = start + self._dice.roll() % (end - start)
             yield from islice(order, turn, end)
             yield from islice(order, start, turn)
@@ -286,7 +260,7 @@ class Ranking:
     def filled(self, node: int) -> None:
         """Put the node where it belongs after a pod has come to it."""
         room = self._rooms[node]
-        entry = Entry(self._loads[node].used(room), node)
+        entry = RankedNode(self._loads[node].used(room), node)
         if entry != self._entries[node]:
             order = self._orders[room]
             del order[bisect_left(order, self._entries[node])]

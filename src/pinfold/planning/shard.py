@@ -14,7 +14,8 @@ from pinfold.core.admission import Scope
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.state import State
 from pinfold.core.topologymanager.options import TopologyPolicy
-from pinfold.planning.scheduling import Demand, Dice, Load, Ranking, Room
+from pinfold.planning.dice import Dice
+from pinfold.planning.scheduling import Demand, Load, Ranking, Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -200,7 +201,7 @@ class _Shard:
         self.loads = list(task.loads or [site.empty for site in self.site_of])
         self.shapes = shapes_of({number: task.pods[number] for number in sorted({w.workload for w in task.waiting})})
         rooms = [site.room for site in self.site_of]
-        self.ranking = Ranking(task.scheduler, rooms, self.loads, Dice(*task.seeds))
+        self.ranking = Ranking(task.scheduler, rooms, self.loads, Dice.of(*task.seeds))
         self.placed: Counter[tuple[int, int, int]] = Counter()
         self.refusals: Counter[tuple[int, int, str]] = Counter()
         self.refused: Counter[int] = Counter()

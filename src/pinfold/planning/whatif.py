@@ -19,7 +19,7 @@ _NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 _SHOWN: Final = 5
 
 
-class UnknownPod(PinfoldError):  # noqa: N818 - the fact
+class UnknownPodName(PinfoldError):  # noqa: N818 - the fact
     """A what-if about a pod, or a container in it, that is not there."""
 
     def __init__(self, what: str, name: str, there: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class Scenario:
         pods = {pod.uid: pod for pod in self._called(name)}
         names = [own.name for pod in pods.values() for own in pod.all_containers]
         if container not in names:
-            raise UnknownPod(f"container of pod {excerpt(name)} called", container, sorted(set(names)))
+            raise UnknownPodName(f"container of pod {excerpt(name)} called", container, sorted(set(names)))
         return self._changed(lambda pod: (resized(pod, container, cpus),) if pod.uid in pods else (pod,))
 
     def replicas(self, name: str, count: int) -> Scenario:
@@ -76,7 +76,7 @@ class Scenario:
         found = [pod for pod in mine if pod.name == bare] or [pod for pod in mine if _base(pod, bare) == bare]
         found = found or [pod for pod in pods if pod.uid == name]
         if not found:
-            raise UnknownPod("pod", name, sorted({pod.name for pod in pods} | set(self.others)))
+            raise UnknownPodName("pod", name, sorted({pod.name for pod in pods} | set(self.others)))
         return found
 
     def _changed(self, change: Callable[[Pod], tuple[Pod, ...]]) -> Scenario:

@@ -47,7 +47,7 @@ class Frame(NamedTuple):
     """The least width of a box, for its label."""
 
 
-class Metrics(NamedTuple):
+class Measures(NamedTuple):
     """The sizes to draw with: one frame for each level, and the cell that stands for a core."""
 
     frames: tuple[Frame, ...]
@@ -97,27 +97,27 @@ class Fit(NamedTuple):
     """The most rows of cells that a box has."""
 
 
-def arrange(layout: Layout, metrics: Metrics, cost: Callable[[Fit], tuple[float, ...]]) -> Picture:
+def arrange(layout: Layout, measures: Measures, cost: Callable[[Fit], tuple[float, ...]]) -> Picture:
     """Return the picture of *layout* that costs least."""
-    shapes = _Shapes(layout, metrics)
+    shapes = _Shapes(layout, measures)
     plans = product(*map(_columns, shapes.most))
     best = min(plans, key=lambda plan: cost(shapes.fit(plan)))
-    return _Placing(metrics, best).picture(layout)
+    return _Placing(measures, best).picture(layout)
 
 
 class _Shapes:
     """The distinct shapes of boxes: how many cells, or which shapes are in it. Regular machines have few."""
 
-    def __init__(self, layout: Layout, metrics: Metrics) -> None:
-        self.metrics = metrics
-        self.most = _most(layout, metrics)
+    def __init__(self, layout: Layout, measures: Measures) -> None:
+        self.measures = measures
+        self.most = _most(layout, measures)
         self.index: dict[tuple[int, tuple[int, ...] | int], int] = {}
         self.root = self._add(0, tuple(self._shape(box, 1) for box in layout.boxes))
 
     def _shape(self, box: Box, depth: int) -> int:
         if box.boxes:
             return self._add(depth, tuple(self._shape(inner, depth + 1) for inner in box.boxes))
-        return self._add(depth, _cells(box, self.metrics))
+        return self._add(depth, _cells(box, self.measures))
 
     def _add(self, depth: int, inside: tuple[int, ...] | int) -> int:
         return self.index.setdefault((depth, inside), len(self.index))
@@ -130,7 +130,7 @@ class _Shapes:
 
     def _size(self, plan: Sequence[int]) -> Size:
         sizes: list[Size] = []
-        cell, cell_gap, frames = self.metrics.cell, self.metrics.cell_gap, self.metrics.frames
+        cell, cell_gap, frames = self.measures.cell, self.measures.cell_gap, self.measures.frames
         for depth, inside in self.index:
             if isinstance(inside, int):
                 tracks = _even_tracks(cell, inside, plan[depth])
@@ -138,14 +138,14 @@ class _Shapes:
             else:
                 tracks = _tracks([sizes[shape] for shape in inside], plan[depth])
                 size = tracks.size(frames[depth].gap)
-            sizes.append(_framed(size, self.metrics, depth))
+            sizes.append(_framed(size, self.measures, depth))
         return sizes[self.root]
 
 
 class _Placing(NamedTuple):
     """Gives boxes their places, once the numbers of columns are known; inner ones first, then moved into the outer."""
 
-    metrics: Metrics
+    measures: Measures
     plan: Sequence[int]
 
     def picture(self, layout: Layout) -> Picture:
@@ -154,21 +154,21 @@ class _Placing(NamedTuple):
     def _side_by_side(self, boxes: Sequence[Box], depth: int) -> tuple[Size, tuple[Placed, ...]]:
         placed = [self._box(box, depth) for box in boxes]
         tracks = _tracks([Size(box.rect.w, box.rect.h) for box in placed], self.plan[depth])
-        gap = self.metrics.frames[depth].gap
+        gap = self.measures.frames[depth].gap
         pairs = zip(placed, tracks.places(len(placed), gap), strict=True)
         return tracks.size(gap), tuple(replace(_moved(box, at.x, at.y), rect=at) for box, at in pairs)
 
     def _box(self, box: Box, depth: int) -> Placed:
-        frame, gap = self.metrics.frames[depth], self.metrics.cell_gap
+        frame, gap = self.measures.frames[depth], self.measures.cell_gap
         boxes: tuple[Placed, ...] = ()
         cells: list[Rect] = []
         if box.boxes:
             inner, boxes = self._side_by_side(box.boxes, depth + 1)
         else:
-            number = _cells(box, self.metrics)
-            tracks = _even_tracks(self.metrics.cell, number, self.plan[depth + 1])
+            number = _cells(box, self.measures)
+            tracks = _even_tracks(self.measures.cell, number, self.plan[depth + 1])
             inner, cells = tracks.size(gap), tracks.places(number, gap)
-        whole = Rect(-frame.left, -frame.top, *_framed(inner, self.metrics, depth + 1))
+        whole = Rect(-frame.left, -frame.top, *_framed(inner, self.measures, depth + 1))
         return _moved(Placed(box, depth, whole, boxes, tuple(cells)), frame.left, frame.top)
 
 
@@ -212,23 +212,23 @@ def _even_tracks(size: Size, number: int, columns: int) -> _Tracks:
     return _Tracks([size.w] * min(columns, number), [size.h] * -(-number // columns))
 
 
-def _framed(inner: Size, metrics: Metrics, depth: int) -> Size:
+def _framed(inner: Size, measures: Measures, depth: int) -> Size:
     """Return the size of a box around *inner*; depth 0 is the whole picture, which has no frame."""
     if depth == 0:
         return inner
-    frame = metrics.frames[depth - 1]
+    frame = measures.frames[depth - 1]
     return Size(max(inner.w + frame.left + frame.right, frame.least), inner.h + frame.top + frame.bottom)
 
 
-def _cells(box: Box, metrics: Metrics) -> int:
-    return 1 if metrics.one_cell else len(box.cores)
+def _cells(box: Box, measures: Measures) -> int:
+    return 1 if measures.one_cell else len(box.cores)
 
 
-def _most(layout: Layout, metrics: Metrics) -> list[int]:
+def _most(layout: Layout, measures: Measures) -> list[int]:
     """Return the largest number of boxes in a box, for each level, and of cells."""
     boxes = [max((len(box.boxes) for box in layout.at(depth)), default=1) for depth in range(len(layout.levels) - 1)]
     leaves = layout.at(len(layout.levels) - 1)
-    return [max(len(layout.boxes), 1), *boxes, max((_cells(box, metrics) for box in leaves), default=1)]
+    return [max(len(layout.boxes), 1), *boxes, max((_cells(box, measures) for box in leaves), default=1)]
 
 
 def _columns(most: int) -> list[int]:

@@ -12,7 +12,7 @@ from pinfold.formats.fields import bare
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pinfold.planning.fleet import Fleet, FleetOutcome, Scenario, TypeOutcome, WorkloadOutcome
+    from pinfold.planning.fleet import Fleet, FleetOutcome, FleetScenario, TypeOutcome, WorkloadOutcome
 
 _NAME: Final = 19
 _WHAT: Final = 24
@@ -25,7 +25,7 @@ class FleetReport(NamedTuple):
     """What was asked, and what came of it."""
 
     fleet: Fleet
-    scenario: Scenario
+    scenario: FleetScenario
     outcomes: tuple[FleetOutcome, ...]
 
 

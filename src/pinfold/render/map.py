@@ -12,9 +12,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.machine.layout import Kind, layout, remarks, summary
+from pinfold.core.machine.layout import GroupKind, layout, remarks, summary
 from pinfold.formats.machine.distances import format_distances
-from pinfold.render.arrange import Fit, Frame, Metrics, Picture, Placed, Rect, Size, arrange
+from pinfold.render.arrange import Fit, Frame, Measures, Picture, Placed, Rect, Size, arrange
 from pinfold.render.canvas import ASCII, UNICODE, Canvas, Signs, flow, wrap
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _ROWS_UP_TO: Final = 120
 # A longer label than this is a heading, not the start of a row.
 _LABEL_UP_TO: Final = 12
 
-COLOURS: Final[Mapping[Kind, str]] = {Kind.SOCKET: "34", Kind.NUMA: "32", Kind.UNCORE: "36"}
+COLOURS: Final[Mapping[GroupKind, str]] = {GroupKind.SOCKET: "34", GroupKind.NUMA: "32", GroupKind.UNCORE: "36"}
 """Calm colours of the groups, as numbers of ANSI escape sequences."""
 _BOLD, _DIM, _YELLOW = "1", "2", "33"
 
@@ -100,28 +100,28 @@ def _drawing(machine: Layout, topology: Topology, look: Look) -> _Drawing:
     """Return the most detailed drawing that fits the width and stays short."""
     core = Size(max((len(_core_text(core, topology)) for box in machine.boxes for core in box.cores), default=1), 1)
     boxes = [_Shape.BOX] * len(machine.levels)
-    drawing = _arranged(machine, boxes, Metrics(_frames(machine, boxes, look), core, Size(2, 0)), look)
+    drawing = _arranged(machine, boxes, Measures(_frames(machine, boxes, look), core, Size(2, 0)), look)
     if drawing.fits(look.width, _BOXES_UP_TO):
         return drawing
     rows = _row_shapes(machine, look)
     frames = _frames(machine, rows, look)
-    drawing = _arranged(machine, rows, Metrics(frames, core, Size(1, 0)), look)
+    drawing = _arranged(machine, rows, Measures(frames, core, Size(1, 0)), look)
     if drawing.fits(look.width, _ROWS_UP_TO):
         return drawing
     room = look.width - sum(frame.left + frame.right for frame in frames)
     lists = {leaf: wrap(_list_text(leaf), room) for box in machine.boxes for leaf in box.leaves()}
     width = max((len(line) for lines in lists.values() for line in lines), default=1)
     cell = Size(width, max(map(len, lists.values()), default=1))
-    return _arranged(machine, rows, Metrics(frames, cell, Size(1, 0), one_cell=True), look)._replace(lists=lists)
+    return _arranged(machine, rows, Measures(frames, cell, Size(1, 0), one_cell=True), look)._replace(lists=lists)
 
 
-def _arranged(machine: Layout, shapes: Sequence[_Shape], metrics: Metrics, look: Look) -> _Drawing:
+def _arranged(machine: Layout, shapes: Sequence[_Shape], measures: Measures, look: Look) -> _Drawing:
     def cost(fit: Fit) -> tuple[float, ...]:
         # Short is good, full rows are better; a row that starts with its label is best left in one line.
         fold = 0.35 * (fit.cell_rows - 1) if _Shape.LABEL in shapes else 0
         return (max(fit.size.w, look.width), fit.size.h * (1 + 2 * fit.waste) * (1 + fold), fit.size.w)
 
-    return _Drawing(shapes, arrange(machine, metrics, cost), {})
+    return _Drawing(shapes, arrange(machine, measures, cost), {})
 
 
 def _row_shapes(machine: Layout, look: Look) -> list[_Shape]:

@@ -10,8 +10,8 @@ from html import escape
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.machine.layout import Kind, layout, remarks, summary
-from pinfold.render.arrange import Fit, Frame, Metrics, Rect, Size, arrange
+from pinfold.core.machine.layout import GroupKind, layout, remarks, summary
+from pinfold.render.arrange import Fit, Frame, Measures, Rect, Size, arrange
 from pinfold.render.canvas import wrap
 from pinfold.render.svgstyle import OWNER_COLOURS, style
 
@@ -31,7 +31,11 @@ _LEGEND_WIDTH: Final = 52
 # More lines than this would leave the boxes no room on the page.
 _LEGEND_LINES: Final = 8
 _SAMPLES: Final = ("isolated", "offline")
-_CLASSES: Final[Mapping[Kind, str]] = {Kind.SOCKET: "socket", Kind.NUMA: "numa", Kind.UNCORE: "uncore"}
+_CLASSES: Final[Mapping[GroupKind, str]] = {
+    GroupKind.SOCKET: "socket",
+    GroupKind.NUMA: "numa",
+    GroupKind.UNCORE: "uncore",
+}
 
 
 def format_svg(topology: Topology, title: str = "", owners: Mapping[int, str] | None = None) -> str:
@@ -201,7 +205,7 @@ def _arranged(machine: Layout, cell: Size) -> Picture:
         # The smaller the page, the larger its letters; the boxes get the page without its heading, so wider than 16:9.
         return (max(fit.size.w, 2.05 * fit.size.h) * (1 + 2 * fit.waste),)
 
-    return arrange(machine, Metrics(tuple(frames), cell, Size(4, 4)), cost)
+    return arrange(machine, Measures(tuple(frames), cell, Size(4, 4)), cost)
 
 
 def _core_size(topology: Topology) -> Size:

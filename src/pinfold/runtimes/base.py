@@ -20,14 +20,14 @@ class ApplyError(PinfoldError):
     """CPUs could not be set as decided; no container may start on them."""
 
 
-class Ended(NamedTuple):
+class ProcessEnded(NamedTuple):
     """A container that no longer runs; *code* is its exit code, negative for a signal, None if it is not known."""
 
     container: ContainerRef
     code: int | None
 
 
-class CannotStart(PinfoldError):  # noqa: N818 - the fact
+class LaunchError(PinfoldError):
     """A command that could not be started; *code* is what a shell would exit with."""
 
     def __init__(self, command: str, cause: OSError) -> None:
@@ -145,6 +145,6 @@ class Launcher(Protocol):
         """Wait for the main processes of these containers to end, *within* seconds; return whether all have."""
         ...
 
-    def events(self) -> AsyncIterator[Ended]:
+    def events(self) -> AsyncIterator[ProcessEnded]:
         """Yield the containers whose main process has ended."""
         ...

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.node.podgroups.groups import PodGroups
-    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.settings import GroupSetting
     from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.roster import Roster
 
@@ -175,7 +175,7 @@ class PodApplier:
         gone = self._owners.keys() - want.exclusive.keys()
         # A container that goes on without CPUs of its own has the old ones in its group: they must grow to the pool.
         self._astray |= any(True for _ in self._places.live(gone))
-        settings: list[Setting] = []
+        settings: list[GroupSetting] = []
         pool = self._pool
         # New owners, or a container elsewhere, or the pool is not known: those that share leave first.
         if pool is None or self._astray or want.exclusive.keys() - self._owners.keys():
@@ -243,12 +243,12 @@ class PodApplier:
         self._alive &= self._roster.pods.keys()
         return not alive and pod_id in self._alive
 
-    def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[Setting, ...]:
+    def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[GroupSetting, ...]:
         guaranteed, singles = self._places.pooled(want)
         closely = self._pool is None or self._astray
         return self._groups.set_pool(cpus, guaranteed, singles, closely=closely, settled=self._places.settled())
 
-    def _set_owner(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> tuple[Setting, ...]:
+    def _set_owner(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> tuple[GroupSetting, ...]:
         container = self._roster.find(ref)
         group = self._places.group(container) if container is not None else None
         if group is not None:
@@ -257,7 +257,7 @@ class PodApplier:
         pod = next((group for group in map(self._places.pod_group, mine) if group is not None), None)
         return () if pod is None else self._groups.open_pod(pod, cpus)
 
-    def _give_quota_back(self, container: RuntimeContainer | None) -> tuple[Setting, ...]:
+    def _give_quota_back(self, container: RuntimeContainer | None) -> tuple[GroupSetting, ...]:
         """Limit a container again that has lost its CPUs, and its pod."""
         group = self._places.group(container) if container is not None else None
         pod = self._roster.of(container.pod).pod if container is not None else None
@@ -270,7 +270,7 @@ class PodApplier:
         settings = self._groups.set_quota(group.parent, whole)
         return settings + self._groups.set_quota(group, Quota.of_millicpu(own, period)) if own else settings
 
-    def _record(self, settings: Iterable[Setting]) -> None:
+    def _record(self, settings: Iterable[GroupSetting]) -> None:
         if self._systemd is not None:
             self._systemd.keep(settings)
 
@@ -280,10 +280,10 @@ class SystemdRecord:
 
     def __init__(self, systemd: Systemd) -> None:
         self._systemd = systemd
-        self._untold: dict[tuple[Path, str], Setting] = {}
+        self._untold: dict[tuple[Path, str], GroupSetting] = {}
         self._telling: asyncio.Task[None] | None = None
 
-    def keep(self, settings: Iterable[Setting]) -> None:
+    def keep(self, settings: Iterable[GroupSetting]) -> None:
         """Tell systemd without waiting for it; of each file only the newest setting."""
         self._untold.update(((setting.group, setting.file), setting) for setting in settings if setting.properties)
         if self._untold and (self._telling is None or self._telling.done()):

@@ -55,7 +55,7 @@ _DIGITS: Final = 19
 _LOOK_FOR: Final = 1.0
 
 
-class Look(Protocol):
+class TakeSnapshot(Protocol):
     """Takes a Snapshot of the node."""
 
     def __call__(self, *, closely: bool = False) -> Snapshot:
@@ -66,7 +66,7 @@ class Look(Protocol):
 class Views:
     """What there is to see of one node, as JSON-ready data; for the read-only API and for the control socket."""
 
-    def __init__(self, look: Look, bus: Bus, archive: Archive) -> None:
+    def __init__(self, look: TakeSnapshot, bus: Bus, archive: Archive) -> None:
         self.look = look
         self.bus = bus
         self._archive = archive

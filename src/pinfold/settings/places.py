@@ -19,7 +19,7 @@ MAX_SOCKET_PATH: Final = 107
 """Bytes that Linux has for the path of a unix socket, less the NUL at its end."""
 
 
-class Place(NamedTuple):
+class SourcedPath(NamedTuple):
     """A path, and why it is that one."""
 
     path: Path
@@ -35,29 +35,29 @@ def socket_path(environment: Mapping[str, str], uid: int, flag: str | None = Non
     return find_socket(environment, uid, flag).path
 
 
-def find_state(environment: Mapping[str, str], uid: int, flag: str | None) -> Place:
+def find_state(environment: Mapping[str, str], uid: int, flag: str | None) -> SourcedPath:
     """Return the state directory: the *flag* --state-dir, else the default one of this user."""
     if flag is not None:
-        return Place(check_path(flag, "--state-dir"), "--state-dir")
+        return SourcedPath(check_path(flag, "--state-dir"), "--state-dir")
     if place := _default_state(environment, uid):
         return place
     said = "no state directory: neither $XDG_STATE_HOME nor $HOME is an absolute path"
     raise ConfigError(Problem(said, "name one with --state-dir"))
 
 
-def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> Place:
+def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> SourcedPath:
     """Return the control socket, and what names it."""
     if flag is not None:
-        return bindable(Place(check_path(flag, "--socket"), "--socket"))
+        return bindable(SourcedPath(check_path(flag, "--socket"), "--socket"))
     if named := environment.get("PINFOLD_SOCKET"):
-        return bindable(Place(Path(named), "$PINFOLD_SOCKET"))
+        return bindable(SourcedPath(Path(named), "$PINFOLD_SOCKET"))
     if uid == 0:
-        return Place(Path("/run/pinfold/pinfold.sock"), DEFAULT)
+        return SourcedPath(Path("/run/pinfold/pinfold.sock"), DEFAULT)
     if directory := _directory(environment, "XDG_RUNTIME_DIR"):
-        return bindable(Place(directory / "pinfold/pinfold.sock", "$XDG_RUNTIME_DIR"))
+        return bindable(SourcedPath(directory / "pinfold/pinfold.sock", "$XDG_RUNTIME_DIR"))
     # Beside the default State even if --state-dir names another, so that commands find it without that flag.
     if state := _default_state(environment, uid):
-        return bindable(Place(state.path / "pinfold.sock", state.source))
+        return bindable(SourcedPath(state.path / "pinfold.sock", state.source))
     said = "no control socket: none of $XDG_RUNTIME_DIR, $XDG_STATE_HOME and $HOME is an absolute path"
     raise ConfigError(Problem(said, "name one with --socket or $PINFOLD_SOCKET"))
 
@@ -69,16 +69,16 @@ def check_path(text: str, flag: str) -> Path:
     return Path(text)
 
 
-def _default_state(environment: Mapping[str, str], uid: int) -> Place | None:
+def _default_state(environment: Mapping[str, str], uid: int) -> SourcedPath | None:
     if uid == 0:
-        return Place(Path("/var/lib/pinfold"), DEFAULT)
+        return SourcedPath(Path("/var/lib/pinfold"), DEFAULT)
     for variable, below in (("XDG_STATE_HOME", "pinfold"), ("HOME", ".local/state/pinfold")):
         if directory := _directory(environment, variable):
-            return Place(directory / below, f"${variable}")
+            return SourcedPath(directory / below, f"${variable}")
     return None
 
 
-def bindable(place: Place) -> Place:
+def bindable(place: SourcedPath) -> SourcedPath:
     """Return *place*, unless it is too long for a socket."""
     size = len(os.fsencode(place.path))
     if size > MAX_SOCKET_PATH:

@@ -34,7 +34,7 @@ from pinfold.formats.kubelet.flags import (
 )
 from pinfold.settings.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_hosts, parse_prefix, whole_number
 from pinfold.settings.flags import add_arguments
-from pinfold.settings.places import DEFAULT, Place, bindable, check_path, find_socket, find_state, socket_path
+from pinfold.settings.places import DEFAULT, SourcedPath, bindable, check_path, find_socket, find_state, socket_path
 from pinfold.settings.table import SETTINGS, Groups, LogFormat, RuntimeName
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Kubernetes:
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class ViewSettings:
     """What others can see, and where."""
 
     listen: Address | None
@@ -96,7 +96,7 @@ class Settings:
     group_name: str
     end_workloads: bool
     kubernetes: Kubernetes
-    views: Views
+    views: ViewSettings
     state_dir: Path
     socket: Path
     sysroot: Path
@@ -143,13 +143,13 @@ def read_settings(
     return settings
 
 
-def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> Views:
+def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> ViewSettings:
     listen = reader.take("listen", parse_address, _ADDRESS)
     others = reader.take("allow_remote_read", parse_bool, otherwise=False)
     if listen is not None and not listen.is_loopback and not others:
         said = f"{reader.flag('listen')}: other machines can reach {listen.host}"
         reader.problems.append(Problem(said, "add --allow-remote-read if they may read everything"))
-    return Views(
+    return ViewSettings(
         listen=listen,
         listen_is_default=not reader.is_given("listen"),
         hosts=reader.take("allow_host", parse_hosts, frozenset()),
@@ -161,11 +161,11 @@ def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> Vi
 
 
 def _read_pod_resources(reader: _Reader, environment: Mapping[str, str], uid: int) -> Path:
-    def find(flag: str | None) -> Place:
+    def find(flag: str | None) -> SourcedPath:
         if flag is not None:
-            return bindable(Place(check_path(flag, "--pod-resources-socket"), "--pod-resources-socket"))
+            return bindable(SourcedPath(check_path(flag, "--pod-resources-socket"), "--pod-resources-socket"))
         beside = find_socket(environment, uid, reader.arguments.socket)
-        return bindable(Place(beside.path.with_name("pod-resources.sock"), beside.source))
+        return bindable(SourcedPath(beside.path.with_name("pod-resources.sock"), beside.source))
 
     return reader.place("pod_resources_socket", find)
 
@@ -252,7 +252,7 @@ class _Reader:
             self.problems.append(Problem(f"{self.flag(name)}: {said}", advice))
         return {option: text for option, text in found.items() if not wrong.get(option)}
 
-    def place(self, name: str, find: Callable[[str | None], Place]) -> Path:
+    def place(self, name: str, find: Callable[[str | None], SourcedPath]) -> Path:
         try:
             place = find(getattr(self.arguments, name))
         except ConfigError as error:

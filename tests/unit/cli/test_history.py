@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from pinfold.cli.arguments.when import parse_when, show_when
 from pinfold.cli.history import all_hands
 from pinfold.cli.main import main
-from pinfold.cli.when import parse_when, show_when
 from pinfold.core.entries import Entry, Subject
 from pinfold.errors import ParseError
 from pinfold.node.journal.files import Archive

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pinfold.cli.main import main
-from pinfold.cli.planning.progress import shown
+from pinfold.cli.output.progress import shown
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State

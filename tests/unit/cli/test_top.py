@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pinfold.cli.client import Client
+from pinfold.cli.asking.client import Client
 from pinfold.cli.main import main
 from pinfold.cli.top import glance
 from pinfold.core.machine.cpuset import CPUSet

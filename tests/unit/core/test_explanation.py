@@ -12,7 +12,7 @@ from pinfold.core.events.fields import entry_fields
 from pinfold.core.explanation import (
     NOT_KEPT,
     Explanation,
-    Refused,
+    WhyRefused,
     alignment_counts,
     decides_on,
     explain_entry,
@@ -21,7 +21,7 @@ from pinfold.core.explanation import (
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.trace import Step
+from pinfold.core.trace import TraceStep
 from pinfold.planning.plan import make_plan
 from tests.property.strategies import pinned, pod_of
 
@@ -40,7 +40,7 @@ def explained(*pods: Pod, config: Config = SINGLE) -> Explanation:
     found = Explanation(f"{outcome.pod.namespace}/{outcome.pod.name}/{container.name}", cpus, since=5.0)
     if outcome.refusal is not None:
         advice = advise(plan.ruler, outcome, plan.names)
-        refusal = Refused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, advice.fixes)
+        refusal = WhyRefused(outcome.refusal.reason, outcome.refusal.message, advice.need, advice.room, advice.fixes)
         return found._replace(steps=steps, refusal=refusal)
     if cpus is None:
         return found._replace(shares=why_shared(plan.admitter.policy, outcome.pod, container))
@@ -75,7 +75,7 @@ def test_a_refusal_comes_with_numbers_and_what_would_help() -> None:
 def test_in_one_line_the_first_steps_stand_for_all() -> None:
     found = explained(pod_of(pinned(3), uid="web"))
     assert found.why == "took whole cores in socket 0, then took single CPUs in socket 0"
-    many = found._replace(steps=tuple(Step(f"took core {core}", CPUSet.of(core)) for core in range(5)))
+    many = found._replace(steps=tuple(TraceStep(f"took core {core}", CPUSet.of(core)) for core in range(5)))
     assert many.why == "took core 0, then took core 1, then took core 2, and 2 steps more"
 
 
@@ -116,7 +116,7 @@ def test_only_decisions_explain() -> None:
     ]
     assert [entry.number for entry in entries if decides_on(entry, subject)] == [1, 2, 3]
     refused = explain_entry(entries[2], subject)
-    assert (refused.why, refused.refusal) == ("R: M", Refused("R", "M", fixes=("with 6 CPUs",)))
+    assert (refused.why, refused.refusal) == ("R: M", WhyRefused("R", "M", fixes=("with 6 CPUs",)))
     assert explain_entry(entries[1], subject).why == "it has given its CPUs back"
     assert explain_entry(entries[0], subject).why == NOT_KEPT
     assert not any(decides_on(entry, Subject.parse("nobody")) for entry in entries)

@@ -11,7 +11,7 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.state import State
-from pinfold.core.trace import Defect, Recorder, Step, Trace
+from pinfold.core.trace import Defect, Recorder, Trace, TraceStep
 from tests.property.strategies import pinned, pod_of
 
 PARITY = Path(__file__).parents[3] / "docs" / "reference" / "parity.md"
@@ -20,18 +20,20 @@ PARITY = Path(__file__).parents[3] / "docs" / "reference" / "parity.md"
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (Step("took a core", CPUSet.of(0, 4), "2 were needed"), "took a core: CPUs 0,4 (2 were needed)"),
-        (Step("passed over cache 0", EMPTY, "it is full"), "passed over cache 0 (it is full)"),
-        (Step("looked"), "looked"),
-        (Step("took", CPUSet.of(1)), "took: CPUs 1"),
+        (TraceStep("took a core", CPUSet.of(0, 4), "2 were needed"), "took a core: CPUs 0,4 (2 were needed)"),
+        (TraceStep("passed over cache 0", EMPTY, "it is full"), "passed over cache 0 (it is full)"),
+        (TraceStep("looked"), "looked"),
+        (TraceStep("took", CPUSet.of(1)), "took: CPUs 1"),
     ],
 )
-def test_a_step_is_one_line(step: Step, text: str) -> None:
+def test_a_step_is_one_line(step: TraceStep, text: str) -> None:
     assert str(step) == text
 
 
 def test_text_has_a_line_for_each_step_and_then_for_each_defect() -> None:
-    trace = Trace((Step("one"), Step("two", CPUSet.of(3))), ((Defect.UNAVAILABLE_CPUS, "CPUs 3 were not free"),))
+    trace = Trace(
+        (TraceStep("one"), TraceStep("two", CPUSet.of(3))), ((Defect.UNAVAILABLE_CPUS, "CPUs 3 were not free"),)
+    )
     assert trace.text().splitlines() == ["one", "two: CPUs 3", "defect unavailable-cpus: CPUs 3 were not free"]
 
 
@@ -42,7 +44,7 @@ def test_a_trace_of_nothing_is_empty() -> None:
 
 
 def test_data_is_ready_for_json() -> None:
-    trace = Trace((Step("took", CPUSet.parse("0-3"), "why"),), ((Defect.AVERAGE_SIZE, "a core"),))
+    trace = Trace((TraceStep("took", CPUSet.parse("0-3"), "why"),), ((Defect.AVERAGE_SIZE, "a core"),))
     assert json.loads(json.dumps(trace.data())) == {
         "steps": [{"what": "took", "took": "0-3", "why": "why"}],
         "defects": [{"defect": "average-size", "what": "a core"}],

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from pinfold.errors import ParseError
-from pinfold.formats.documents import MAX_TEXT, Number, parse_documents
+from pinfold.formats.documents import MAX_TEXT, parse_documents
+from pinfold.formats.number import Number
 
 
 def values(text: str) -> list[object]:

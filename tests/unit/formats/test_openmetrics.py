@@ -16,7 +16,7 @@ from pinfold.formats.openmetrics import (
     TEXT,
     Distribution,
     Family,
-    Kind,
+    MetricKind,
     Sample,
     choose,
     format_openmetrics,
@@ -37,12 +37,17 @@ PROMETHEUS_2 = (
 )
 
 FAMILIES = [
-    Family("saves_total", Kind.COUNTER, "how often", [Sample((), 7)]),
+    Family("saves_total", MetricKind.COUNTER, "how often", [Sample((), 7)]),
     Family(
-        "kubelet_aligned_count", Kind.COUNTER, "not named as OpenMetrics wants it", [Sample((("scope", "pod"),), 2)]
+        "kubelet_aligned_count",
+        MetricKind.COUNTER,
+        "not named as OpenMetrics wants it",
+        [Sample((("scope", "pod"),), 2)],
     ),
-    Family("pool_cpus", Kind.GAUGE, "by pool", [Sample((("pool", "shared"),), 3), Sample((("pool", "own"),), 0.5)]),
-    Family("took_ms", Kind.HISTOGRAM, "time", [Distribution((), (0.05, 1.0), (1, 2, 3), 12.5)]),
+    Family(
+        "pool_cpus", MetricKind.GAUGE, "by pool", [Sample((("pool", "shared"),), 3), Sample((("pool", "own"),), 0.5)]
+    ),
+    Family("took_ms", MetricKind.HISTOGRAM, "time", [Distribution((), (0.05, 1.0), (1, 2, 3), 12.5)]),
 ]
 # Neither format has a way to write half of a surrogate pair, nor do real names hold one.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -112,7 +117,7 @@ def test_nothing_to_tell_is_still_a_document() -> None:
 @given(TEXTS, TEXTS)
 def test_label_values_and_help_come_back_as_they_were(value: str, text: str) -> None:
     labels = (("pod", value),)
-    family = Family("x", Kind.GAUGE, f"help {text}", [Sample(labels, 1), Sample((*labels, ("le", value)), 2)])
+    family = Family("x", MetricKind.GAUGE, f"help {text}", [Sample(labels, 1), Sample((*labels, ("le", value)), 2)])
     for formatted, openmetrics in ((format_prometheus([family]), False), (format_openmetrics([family]), True)):
         expected = {("x", labels): 1.0, ("x", tuple(sorted((*labels, ("le", value))))): 2.0}
         assert series(formatted, openmetrics=openmetrics) == expected
@@ -122,14 +127,14 @@ def test_label_values_and_help_come_back_as_they_were(value: str, text: str) -> 
 
 @given(TEXTS)
 def test_no_value_can_begin_a_line_of_its_own(value: str) -> None:
-    family = Family("x", Kind.GAUGE, value, [Sample((("pod", value),), 1)])
+    family = Family("x", MetricKind.GAUGE, value, [Sample((("pod", value),), 1)])
     assert format_prometheus([family]).count("\n") == 3
     assert format_openmetrics([family]).count("\n") == 4
 
 
 @given(st.floats())
 def test_numbers_come_back_as_they_were(value: float) -> None:
-    family = Family("x", Kind.GAUGE, "x", [Sample((), value)])
+    family = Family("x", MetricKind.GAUGE, "x", [Sample((), value)])
     for formatted, openmetrics in ((format_prometheus([family]), False), (format_openmetrics([family]), True)):
         (found,) = series(formatted, openmetrics=openmetrics).values()
         assert found == value or (math.isnan(found) and math.isnan(value))
@@ -146,7 +151,7 @@ def test_numbers_come_back_as_they_were(value: float) -> None:
 )
 def test_buckets_add_up(of: tuple[list[float], list[int]]) -> None:
     bounds, counts = of
-    family = Family("x", Kind.HISTOGRAM, "x", [Distribution((("a", "b"),), bounds, counts, float(sum(counts)))])
+    family = Family("x", MetricKind.HISTOGRAM, "x", [Distribution((("a", "b"),), bounds, counts, float(sum(counts)))])
     for formatted, openmetrics in ((format_prometheus([family]), False), (format_openmetrics([family]), True)):
         found = series(formatted, openmetrics=openmetrics)
         buckets = [value for (name, _), value in found.items() if name == "x_bucket"]

@@ -17,7 +17,7 @@ from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
 from pinfold.planning.compare import Compared, Variant, combinations, compare, ranked
-from pinfold.planning.orders import Tally
+from pinfold.planning.orders import OrderTally
 from pinfold.planning.plan import Running, make_plan
 from pinfold.planning.replay import Event, replay
 from pinfold.render.map import Look
@@ -276,7 +276,7 @@ def test_a_recommendation_can_be_to_stay() -> None:
 
 
 def test_orders_are_shown_worst_first_with_a_histogram() -> None:
-    found = Tally(10, (0, 3, 9), (1, 0, 0), (1, 6, 3, 0))
+    found = OrderTally(10, (0, 3, 9), (1, 0, 0), (1, 6, 3, 0))
     text = format_orders(found, PODS, 7, Look())
     assert text.index("huge") < text.index("web") < text.index("db ")
     assert re.search(r"huge +90.0% +0.0% +█+", text)
@@ -287,12 +287,12 @@ def test_orders_are_shown_worst_first_with_a_histogram() -> None:
 
 
 def test_orders_in_which_all_is_well_say_so() -> None:
-    assert "every pod fits" in format_orders(Tally(10, (0,), (0,), (10, 0)), PODS[:1], 1, Look())
+    assert "every pod fits" in format_orders(OrderTally(10, (0,), (0,), (10, 0)), PODS[:1], 1, Look())
 
 
 def test_histograms_of_many_pods_stay_short() -> None:
     many = [pod_of(pinned(1), uid=f"p{i}") for i in range(99)]
-    text = format_orders(Tally(100, (1,) * 99, (0,) * 99, (1,) * 100), many, 1, Look())
+    text = format_orders(OrderTally(100, (1,) * 99, (0,) * 99, (1,) * 100), many, 1, Look())
     assert "19+" in text
     assert len(text.splitlines()) < 75
 

@@ -10,8 +10,9 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.planning.fleet import Fleet, FleetOutcome, Scenario, count_shards, plan_fleet
-from pinfold.planning.scheduling import Demand, Dice, Load, Ranking, Room, Scheduler, zones_needed
+from pinfold.planning.dice import Dice
+from pinfold.planning.fleet import Fleet, FleetOutcome, FleetScenario, count_shards, plan_fleet
+from pinfold.planning.scheduling import Demand, Load, Ranking, Room, Scheduler, zones_needed
 from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
 
 GIB = 1 << 30
@@ -41,7 +42,7 @@ def fleet_of(count: int, config: Config, *workloads: tuple[Pod, int], machine: s
 
 
 def outcomes(fleet: Fleet, seed: int = 0, retries: int = 3) -> dict[Scheduler, FleetOutcome]:
-    return {outcome.scheduler: outcome for outcome in plan_fleet(fleet, Scenario(seed=seed, retries=retries))}
+    return {outcome.scheduler: outcome for outcome in plan_fleet(fleet, FleetScenario(seed=seed, retries=retries))}
 
 
 def test_a_pod_that_fits_is_placed_under_both_schedulers() -> None:

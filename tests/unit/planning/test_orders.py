@@ -5,7 +5,7 @@ from itertools import islice
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
-from pinfold.planning.orders import Dice, Order, sample, tally
+from pinfold.planning.orders import Order, sample, tally
 from pinfold.planning.plan import make_plan
 from tests.property.strategies import pinned, pod_of
 
@@ -16,28 +16,6 @@ PLAN = make_plan((), MACHINE, Config("static", reserved=Reservation.of(CPUSet.of
 def orders(sizes: list[int], seed: int, count: int = 200) -> list[Order]:
     pods = [pod_of(pinned(size), uid=f"p{i}") for i, size in enumerate(sizes)]
     return list(islice(sample(PLAN.admitter, PLAN.ruler, PLAN.before, pods, seed), count))
-
-
-def test_the_numbers_are_those_of_splitmix64() -> None:
-    dice = Dice(1234567)
-    assert [dice.below(1 << 64) for _ in range(3)] == [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-    ]
-
-
-def test_every_number_is_drawn_about_equally_often() -> None:
-    dice = Dice(7)
-    counts = [0] * 6
-    for _ in range(6000):
-        counts[dice.below(6)] += 1
-    assert all(850 < count < 1150 for count in counts)
-
-
-def test_a_shuffle_keeps_every_number() -> None:
-    assert sorted(Dice(3).shuffled(100)) == list(range(100))
-    assert Dice(3).shuffled(100) != list(range(100))
 
 
 def test_the_same_seed_gives_the_same_orders_and_another_one_others() -> None:

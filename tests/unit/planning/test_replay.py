@@ -8,7 +8,7 @@ from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 from pinfold.planning.plan import Running
-from pinfold.planning.replay import KEPT_WHOLE, Event, Moment, replay
+from pinfold.planning.replay import KEPT_WHOLE, Event, ReplayMoment, replay
 from tests.property.strategies import pinned, pod_of
 
 MACHINE = preset("cores:8")
@@ -20,12 +20,12 @@ def test_pods_come_and_go_and_every_moment_is_kept() -> None:
     events = [Event(0, a), Event(5, b), Event(6, big), Event(7, a.uid), Event(9, b.uid), Event(9, big)]
     found = replay(events, MACHINE, CONFIG)
     assert list(found.moments) == [
-        Moment(0, 1, 2, 0),
-        Moment(5, 2, 5, 0),
-        Moment(6, 2, 5, 1),
-        Moment(7, 1, 3, 1),
-        Moment(9, 0, 0, 1),
-        Moment(9, 1, 7, 1),
+        ReplayMoment(0, 1, 2, 0),
+        ReplayMoment(5, 2, 5, 0),
+        ReplayMoment(6, 2, 5, 1),
+        ReplayMoment(7, 1, 3, 1),
+        ReplayMoment(9, 0, 0, 1),
+        ReplayMoment(9, 1, 7, 1),
     ]
     assert list(found.times) == [0, 5, 6, 9]
     assert [outcome.refusal is None for outcome in found.plan.outcomes] == [True, True, False, True]

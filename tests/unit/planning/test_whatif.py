@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pinfold.core.pods.pod import PodUID
-from pinfold.planning.whatif import Scenario, UnknownPod
+from pinfold.planning.whatif import Scenario, UnknownPodName
 from tests.property.strategies import pinned, pod_of
 
 DB = pod_of(pinned(4), uid="db")
@@ -86,15 +86,15 @@ def test_a_container_that_runs_leaves_to_be_resized_and_comes_first() -> None:
 
 @pytest.mark.parametrize("name", ["", "nope", "other/db", "we"])
 def test_a_pod_that_is_not_there_is_refused_with_those_that_are(name: str) -> None:
-    with pytest.raises(UnknownPod, match=r"no pod .*; there are db, web-0"):
+    with pytest.raises(UnknownPodName, match=r"no pod .*; there are db, web-0"):
         Scenario((DB, *WEB)).without(name)
 
 
 def test_a_container_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(UnknownPod, match='no container of pod "db" called "x"; there are app'):
+    with pytest.raises(UnknownPodName, match='no container of pod "db" called "x"; there are app'):
         Scenario((DB,)).resize("db", "x", 2)
 
 
 def test_without_any_pod_none_is_listed() -> None:
-    with pytest.raises(UnknownPod, match="there is none"):
+    with pytest.raises(UnknownPodName, match="there is none"):
         Scenario(()).without("db")

@@ -8,7 +8,7 @@ import yaml
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.planning.fleet import Fleet, Scenario, plan_fleet
+from pinfold.planning.fleet import Fleet, FleetScenario, plan_fleet
 from pinfold.planning.scheduling import Scheduler
 from pinfold.planning.shard import FleetWorkload, NodeType
 from pinfold.render.fleet import FleetReport, format_json, format_table, format_yaml
@@ -24,7 +24,7 @@ def report(*schedulers: Scheduler, name: str = "small", workloads: int = 1) -> F
     wanted = [FleetWorkload(f"large-{n}", pod(9), 2) for n in range(workloads)]
     types = (NodeType(name, 3, preset("sockets:2,cores:8"), config),)
     fleet = Fleet(types, (*wanted, FleetWorkload("fits", pod(2), 4)))
-    scenario = Scenario(schedulers or tuple(Scheduler))
+    scenario = FleetScenario(schedulers or tuple(Scheduler))
     return FleetReport(fleet, scenario, plan_fleet(fleet, scenario))
 
 

@@ -9,7 +9,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.layout import layout
 from pinfold.core.machine.presets import preset, preset_names
 from pinfold.core.machine.topology import Topology
-from pinfold.render.arrange import Fit, Frame, Metrics, Placed, Rect, Size, arrange
+from pinfold.render.arrange import Fit, Frame, Measures, Placed, Rect, Size, arrange
 from pinfold.render.svg import format_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -82,7 +82,7 @@ def test_boxes_lie_inside_their_box_and_beside_each_other(rows: list[tuple[int |
     def cost(fit: Fit) -> tuple[float, ...]:
         return (max(fit.size.w, 2 * fit.size.h),)
 
-    picture = arrange(machine, Metrics(frames, Size(5, 4), Size(1, 1)), cost)
+    picture = arrange(machine, Measures(frames, Size(5, 4), Size(1, 1)), cost)
     for placed in picture.boxes:
         assert_nested(placed)
     assert picture.size.w == max(placed.rect.x + placed.rect.w for placed in picture.boxes)

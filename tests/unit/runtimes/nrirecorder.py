@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pinfold.proto import nri_pb2 as nri
-from pinfold.runtimes.nri.plugin import Identity, Link, Plugin
+from pinfold.runtimes.nri.plugin import Identity, NRILink, Plugin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,18 +101,18 @@ class Told:
     """What the callbacks were told."""
 
     def __init__(self) -> None:
-        self.links: list[tuple[Link, str]] = []
+        self.links: list[tuple[NRILink, str]] = []
         self.failures: list[tuple[str, str]] = []
         self.news = asyncio.Event()
 
-    def changed(self, link: Link, detail: str) -> None:
+    def changed(self, link: NRILink, detail: str) -> None:
         self.links.append((link, detail))
         self.news.set()
 
     def failed(self, method: str, error: Exception) -> None:
         self.failures.append((method, repr(error)))
 
-    async def until(self, link: Link) -> str:
+    async def until(self, link: NRILink) -> str:
         """Wait until *link* is told, and return the detail."""
         while not (found := [detail for told, detail in self.links if told == link]):
             self.news.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.cli.machine import read_machine
+from pinfold.cli.arguments.machine import read_machine
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import POLICIES, Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet

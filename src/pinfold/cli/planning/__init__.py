@@ -1,1 +1,1 @@
-"""What `pinfold plan` and `pinfold fleet` need beside the verb itself: inputs, arguments, progress."""
+"""What `pinfold plan` and `pinfold fleet` need beside the verb itself: inputs and arguments."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.cli.machine import machine_name, read_machine
+from pinfold.cli.arguments.machine import machine_name, read_machine
 from pinfold.cli.planning.arguments import BadQuestion, as_serve
 from pinfold.cli.planning.live import Live, read_live
 from pinfold.cli.planning.pods import Filed, make_scenario

@@ -7,8 +7,8 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from pinfold.cli.arguments.when import parse_when, show_when
 from pinfold.cli.planning.arguments import BadQuestion
-from pinfold.cli.when import parse_when, show_when
 from pinfold.formats.journal.trace import JournalReader
 from pinfold.formats.pods.trace import MAX_EVENTS
 from pinfold.node.journal.files import DIRECTORY, find_segments, walk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pinfold.cli.client import Client
+from pinfold.cli.asking.client import Client
 from pinfold.errors import ParseError
 from pinfold.formats.machine.topologyjson import parse_topology_json
 from pinfold.formats.pods.manifest import parse_pods

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.cli.planning.arguments import BadQuestion
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.pods.manifest import MAX_PODS
-from pinfold.planning.whatif import Scenario, UnknownPod
+from pinfold.planning.whatif import Scenario, UnknownPodName
 
 if TYPE_CHECKING:
     import argparse
@@ -45,7 +45,7 @@ def _joined(without: Sequence[str], there: Scenario, filed: Sequence[Filed]) -> 
     for name in without:
         try:
             there = there.without(name)
-        except UnknownPod:
+        except UnknownPodName:
             everyone = _followed(there, filed)
             left = _what_if("--without", everyone, name, Scenario.without).arriving[len(there.arriving) :]
             kept = {pod.uid for pod in left}
@@ -77,7 +77,7 @@ def _what_if(flag: str, scenario: Scenario, text: str, change: Callable[[Scenari
         return change(scenario, text)
     except ParseError as error:
         raise error.within(flag) from None
-    except UnknownPod as error:
+    except UnknownPodName as error:
         raise BadQuestion(f"{flag}: {error}") from None
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key", bound="Hashable")
 
 
-class Kind(StrEnum):
+class GroupKind(StrEnum):
     """A kind of group that is drawn as a box; the value is what people call it."""
 
     SOCKET = "Socket"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     UNCORE = "L3"
 
 
-_FIELDS: Final[Mapping[Kind, int]] = {Kind.SOCKET: 2, Kind.NUMA: 3, Kind.UNCORE: 4}
+_FIELDS: Final[Mapping[GroupKind, int]] = {GroupKind.SOCKET: 2, GroupKind.NUMA: 3, GroupKind.UNCORE: 4}
 """Where a row of the Topology says it."""
 
 
@@ -37,11 +37,11 @@ _FIELDS: Final[Mapping[Kind, int]] = {Kind.SOCKET: 2, Kind.NUMA: 3, Kind.UNCORE:
 class Name:
     """A group that a box stands for; without an id, CPUs of which the machine does not say their group.
 
-    >>> print(Name(Kind.NUMA, 3), Name(Kind.UNCORE, None), Name(Kind.UNCORE, 0, whole=False), sep=" ; ")
+    >>> print(Name(GroupKind.NUMA, 3), Name(GroupKind.UNCORE, None), Name(GroupKind.UNCORE, 0, whole=False), sep=" ; ")
     NUMA 3 ; L3 unknown ; L3 0 (part)
     """
 
-    kind: Kind
+    kind: GroupKind
     id: int | None
     whole: bool = True
 
@@ -64,9 +64,9 @@ class Box:
         return " · ".join(map(str, self.names)) or "Machine"
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> GroupKind:
         """The outermost kind of group that the box stands for."""
-        return self.names[0].kind if self.names else Kind.SOCKET
+        return self.names[0].kind if self.names else GroupKind.SOCKET
 
     def data(self) -> dict[str, object]:
         """Return the box as JSON-ready data; the cores stand in the innermost boxes."""
@@ -83,7 +83,7 @@ class Box:
 class Layout:
     """All boxes of a machine, level by level: every outermost box has the same kinds of boxes in it."""
 
-    levels: tuple[tuple[Kind, ...], ...]
+    levels: tuple[tuple[GroupKind, ...], ...]
     boxes: tuple[Box, ...]
 
     def at(self, depth: int) -> Sequence[Box]:
@@ -101,10 +101,10 @@ def layout(topology: Topology, *, merge: bool = True) -> Layout:
 
     >>> from pinfold.core.machine.presets import preset
     >>> layout(preset("sockets:1,l3:1,numa:2,cores:2")).levels
-    ((<Kind.SOCKET: 'Socket'>, <Kind.UNCORE: 'L3'>), (<Kind.NUMA: 'NUMA'>,))
+    ((<GroupKind.SOCKET: 'Socket'>, <GroupKind.UNCORE: 'L3'>), (<GroupKind.NUMA: 'NUMA'>,))
     """
     rows = topology.cpus
-    kinds = [kind for kind in Kind if any(row[_FIELDS[kind]] is not None for row in rows)]
+    kinds = [kind for kind in GroupKind if any(row[_FIELDS[kind]] is not None for row in rows)]
     order = min(permutations(kinds), key=lambda kinds: _pieces(rows, kinds))
     levels = _levels(rows, order) if merge else tuple((kind,) for kind in order)
     whole = {kind: Counter(row[_FIELDS[kind]] for row in rows) for kind in kinds}
@@ -210,7 +210,7 @@ def _states(topology: Topology) -> tuple[tuple[CPUSet, str], ...]:
     return (topology.offline, "offline"), (topology.isolated, "isolated")
 
 
-def _pieces(rows: Sequence[CPUInfo], order: Sequence[Kind]) -> int:
+def _pieces(rows: Sequence[CPUInfo], order: Sequence[GroupKind]) -> int:
     """Return how many boxes this order of nesting needs; a group that is cut by an outer one counts twice."""
     labels = [[row[_FIELDS[kind]] for kind in order] for row in rows]
     return sum(
@@ -219,9 +219,9 @@ def _pieces(rows: Sequence[CPUInfo], order: Sequence[Kind]) -> int:
     )
 
 
-def _levels(rows: Sequence[CPUInfo], order: Sequence[Kind]) -> tuple[tuple[Kind, ...], ...]:
+def _levels(rows: Sequence[CPUInfo], order: Sequence[GroupKind]) -> tuple[tuple[GroupKind, ...], ...]:
     """Return *order* with kinds put together whose groups are the same CPUs throughout."""
-    levels: list[tuple[Kind, ...]] = []
+    levels: list[tuple[GroupKind, ...]] = []
     for kind in order:
         if levels and _same_groups(rows, _FIELDS[levels[-1][-1]], _FIELDS[kind]):
             levels[-1] += (kind,)
@@ -236,7 +236,7 @@ def _same_groups(rows: Sequence[CPUInfo], a: int, b: int) -> bool:
 
 
 def _boxes(
-    rows: Sequence[CPUInfo], levels: Sequence[Sequence[Kind]], whole: Mapping[Kind, Mapping[int | None, int]]
+    rows: Sequence[CPUInfo], levels: Sequence[Sequence[GroupKind]], whole: Mapping[GroupKind, Mapping[int | None, int]]
 ) -> tuple[Box, ...]:
     if not levels:
         return ()

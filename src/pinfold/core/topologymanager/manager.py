@@ -13,7 +13,7 @@ from pinfold.core.topologymanager.closeness import Closeness
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.merge import gather, merge_hints, merge_single
 from pinfold.core.topologymanager.options import TopologyOption, TopologyPolicy, read_options
-from pinfold.core.topologymanager.report import MergeReason, MergeReport, Question, report
+from pinfold.core.topologymanager.report import MergeQuestion, MergeReason, MergeReport, report
 from pinfold.core.trace import Defect
 from pinfold.errors import AdmissionError, ConfigError, Problem
 
@@ -133,4 +133,4 @@ class TopologyManager:
         if self.policy is _NONE:
             return MergeReport(admit, hint, MergeReason.NOT_ASKED)
         single = self.policy is _SINGLE_NUMA_NODE
-        return report(providers, Question(self.everything, self.closeness, single=single), hint, admit=admit)
+        return report(providers, MergeQuestion(self.everything, self.closeness, single=single), hint, admit=admit)

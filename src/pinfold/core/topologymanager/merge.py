@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MOST_LISTED: Final = 16
 
 
-class Resources(NamedTuple):
+class GatheredHints(NamedTuple):
     """The hints to merge, without those that have no say."""
 
     lists: list[HintList]
@@ -43,7 +43,7 @@ class Resources(NamedTuple):
     """Whether every resource has a hint at all; if not, nothing is preferred."""
 
 
-def gather(providers: Providers) -> Resources:
+def gather(providers: Providers) -> GatheredHints:
     """Return the hints of all providers. No map, an empty one, or None for a resource: no preference, so no say."""
     lists: list[HintList] = []
     cpus: CPUHints | None = None
@@ -60,7 +60,7 @@ def gather(providers: Providers) -> Resources:
                 cpus = hints
             else:
                 lists.append(_listed(hints))
-    return Resources(lists, cpus, satisfiable)
+    return GatheredHints(lists, cpus, satisfiable)
 
 
 def _listed(hints: Hints) -> HintList:
@@ -69,7 +69,7 @@ def _listed(hints: Hints) -> HintList:
     return HintList(hints)
 
 
-def merge_hints(resources: Resources, everything: int, closeness: Closeness | None = None) -> Hint:
+def merge_hints(resources: GatheredHints, everything: int, closeness: Closeness | None = None) -> Hint:
     """Return the best hint that all *resources* share, on a machine with the nodes *everything*.
 
     >>> cpus = HintList([Hint.of(0), Hint.of(1), Hint.of(0, 1, preferred=False)])
@@ -107,7 +107,7 @@ def merge_single(providers: Providers, everything: int) -> Hint:
     return Hint(None if lowest in {0, everything} else lowest, preferred=bool(lowest) or not picky)
 
 
-def best_preferred(resources: Resources, everything: int, closeness: Closeness | None) -> int:
+def best_preferred(resources: GatheredHints, everything: int, closeness: Closeness | None) -> int:
     """Return the best mask that all resources prefer; 0 if there is none."""
     cpus = resources.cpus
     picky = [hints.preferred for hints in resources.lists if not hints.any_preferred]
@@ -128,7 +128,7 @@ def preferred_masks(lists: Sequence[HintList], everything: int) -> AbstractSet[i
     return {everything}.union(*(hints.preferred for hints in lists))
 
 
-def best_common(resources: Resources, everything: int, closeness: Closeness | None) -> int:
+def best_common(resources: GatheredHints, everything: int, closeness: Closeness | None) -> int:
     """Return the best mask that the resources have in common, preferred or not; 0 if there is none."""
     goal = count_goal(resources)
     masks = common_masks(resources.lists, everything)
@@ -140,7 +140,7 @@ def best_common(resources: Resources, everything: int, closeness: Closeness | No
     return min((mask for mask in masks if mask.bit_count() == count), key=ranking(closeness))
 
 
-def count_goal(resources: Resources) -> int:
+def count_goal(resources: GatheredHints) -> int:
     """Return the number of nodes that is best for a result which is not preferred.
 
     It is the largest of the resources' narrowest hints. Fewer nodes are too few for some resource, so the more the

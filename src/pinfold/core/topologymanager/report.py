@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.topologymanager.closeness import Closeness
     from pinfold.core.topologymanager.hint import Hints
-    from pinfold.core.topologymanager.merge import Providers, Resources
+    from pinfold.core.topologymanager.merge import GatheredHints, Providers
 
     _Named = Sequence[tuple[str, Hints | None]]
 
@@ -63,7 +63,7 @@ class MergeReport:
     """The next best results, the best first."""
 
 
-class Question(NamedTuple):
+class MergeQuestion(NamedTuple):
     """What hints are merged for."""
 
     everything: int
@@ -72,7 +72,7 @@ class Question(NamedTuple):
     """Whether only single nodes count."""
 
 
-def report(providers: Providers, question: Question, hint: Hint, *, admit: bool) -> MergeReport:
+def report(providers: Providers, question: MergeQuestion, hint: Hint, *, admit: bool) -> MergeReport:
     """Return how *hint* came about."""
     named = [(name, hints) for provider in providers if provider for name, hints in provider.items()]
     reason, at_fault = _reason(named, hint, single=question.single)
@@ -110,7 +110,7 @@ def _preferred(hints: Hints | None, *, single: bool) -> Iterator[Hint]:
             yield hint
 
 
-def _chosen(resources: Sequence[Hints | None], question: Question, hint: Hint) -> Sequence[Hint | None]:
+def _chosen(resources: Sequence[Hints | None], question: MergeQuestion, hint: Hint) -> Sequence[Hint | None]:
     """Return a hint of each resource so that together they give *hint*; all None if it is what is left without any."""
     nothing = [None] * len(resources)
     if hint.preferred:
@@ -159,7 +159,7 @@ def _ways_on(hints: Hints | None, have: int, target: int) -> Iterator[tuple[int,
                 yield (have if hint.affinity is None else hint.affinity), hint
 
 
-def _preferred_results(resources: Resources, question: Question) -> list[int]:
+def _preferred_results(resources: GatheredHints, question: MergeQuestion) -> list[int]:
     """Return the masks that all prefer, the best first; if CPUHints over very many nodes decide alone, none."""
     rank, cpus, everything = ranking(question.closeness), resources.cpus, question.everything
     picky = [hints for hints in resources.lists if not hints.any_preferred]
@@ -174,7 +174,7 @@ def _preferred_results(resources: Resources, question: Question) -> list[int]:
     return sorted((mask for mask in masks if mask.bit_count() in wanted), key=rank)
 
 
-def _other_results(resources: Resources, question: Question) -> list[int]:
+def _other_results(resources: GatheredHints, question: MergeQuestion) -> list[int]:
     """Return the masks that the resources have in common, the best first; few of them where CPUs have many nodes."""
     if question.single:
         return []

@@ -13,11 +13,12 @@ from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config
 from pinfold.core.machine.presets import preset
 from pinfold.errors import ConfigError, ParseError, excerpt
-from pinfold.formats.documents import Document, Number, parse_documents
+from pinfold.formats.documents import Document, parse_documents
 from pinfold.formats.fields import DocumentError, Field, Problems
 from pinfold.formats.fleet.pods import MAX_REPLICAS, parse_workloads
 from pinfold.formats.kubelet.config import KIND, VERSION, parse_kubelet_config
 from pinfold.formats.machine.machinefile import parse_machine
+from pinfold.formats.number import Number
 from pinfold.planning.shard import MOST_PODS, NodeType
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from pinfold.formats.kubelet.checkpointrecord import (
     VERSION_2,
     VERSION_3,
     VERSION_4,
+    CheckpointRecord,
     CPUListError,
-    Record,
     is_version_1,
     parse_cpus,
     payload,
@@ -132,7 +132,7 @@ def _member(name: str, members: Sequence[str]) -> str:
     return f',"{name}":{{{",".join(members)}}}' if members else ""
 
 
-def _load(text: str) -> Record:
+def _load(text: str) -> CheckpointRecord:
     """Return the record of whatever version the file is: the newest that accepts it, as the kubelet tries them."""
     try:
         value = parse_json(text)
@@ -144,7 +144,7 @@ def _load(text: str) -> Record:
     return _load_3(value) or _load_2(value)
 
 
-def _load_4(value: Value) -> Record:
+def _load_4(value: Value) -> CheckpointRecord:
     try:
         outer = read_record(value, VERSION_4)
     except ParseError as error:
@@ -160,7 +160,7 @@ def _load_4(value: Value) -> Record:
     return record
 
 
-def _load_3(value: Value) -> Record | None:
+def _load_3(value: Value) -> CheckpointRecord | None:
     try:
         record = read_record(value, VERSION_3)
     except ParseError:
@@ -168,7 +168,7 @@ def _load_3(value: Value) -> Record | None:
     return record if record.checksum == record.checksum_3() else None
 
 
-def _load_2(value: Value) -> Record:
+def _load_2(value: Value) -> CheckpointRecord:
     try:
         record = read_record(value, VERSION_2)
     except ParseError as error:

@@ -34,7 +34,7 @@ class CPUListError(ParseError):
 
 
 @dataclass(slots=True)
-class Record:
+class CheckpointRecord:
     """The fields of a checkpoint as they stand in the file; None is null, and hashes differently from empty."""
 
     policy: str = ""
@@ -59,13 +59,13 @@ class Record:
         return print_map(self.entries, print_containers)
 
 
-def read_record(value: Value, names: Collection[str]) -> Record:
+def read_record(value: Value, names: Collection[str]) -> CheckpointRecord:
     """Return the record with these fields in *value*.
 
     >>> read_record((("PolicyName", "static"), ("later", None)), VERSION_2).policy
     'static'
     """
-    record = Record()
+    record = CheckpointRecord()
     for name, member in fields(value, names):
         try:
             _read(record, name, member)
@@ -76,7 +76,7 @@ def read_record(value: Value, names: Collection[str]) -> Record:
 
 def payload(value: Value) -> tuple[str, int]:
     """Return `data` and `dataChecksum`, whatever else is wrong; one that is wrong itself counts as missing."""
-    record = Record()
+    record = CheckpointRecord()
     for name, member in fields(value, ("data", "dataChecksum")) if isinstance(value, tuple) else ():
         try:
             _read(record, name, member)
@@ -119,7 +119,7 @@ def parse_cpus(text: str) -> CPUSet:
         raise CPUListError(error.problem, text=plain, at=error.at) from error
 
 
-def _read(record: Record, name: str, value: Value) -> None:
+def _read(record: CheckpointRecord, name: str, value: Value) -> None:
     match name:
         case "policyName":
             record.policy = text_field(value, record.policy)

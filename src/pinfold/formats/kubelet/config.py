@@ -15,7 +15,7 @@ from pinfold.core.config import POLICIES, Config
 from pinfold.core.policies.options import OPTION_GATES, POD_LEVEL, RESIZE
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ParseError
-from pinfold.formats.documents import Document, Number, parse_documents
+from pinfold.formats.documents import Document, parse_documents
 from pinfold.formats.fields import Field, Problems, shown
 from pinfold.formats.kubelet.flags import (
     check_gate,
@@ -33,6 +33,7 @@ from pinfold.formats.kubelet.flags import (
     reservation,
     spell_out_gates,
 )
+from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 from pinfold.errors import ParseError, excerpt
+from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -24,13 +24,6 @@ _NATURAL: Final = re.compile(r"[0-9]{1,20}")
 _MAX_NATURAL: Final = 2**64 - 1
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number as it was written."""
-
-    text: str
 
 
 Value: TypeAlias = "bool | str | Number | list[Value] | Object | None"

@@ -16,7 +16,7 @@ from pinfold.formats.machine.hwlocxml import MAX_ID, read_document
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pinfold.formats.machine.hwlocxml import Document, Element
+    from pinfold.formats.machine.hwlocxml import Element, HwlocDocument
 
 
 def parse_hwloc(text: str) -> Topology:
@@ -50,7 +50,7 @@ def parse_hwloc(text: str) -> Topology:
     )
 
 
-def _online(document: Document) -> tuple[int, int]:
+def _online(document: HwlocDocument) -> tuple[int, int]:
     """Return the CPUs that are online and those that are offline."""
     if document.machine is None:
         raise ParseError("no object found; expected at least the machine")
@@ -113,7 +113,7 @@ def _own_cpus(nodes: Mapping[int, int], online: int) -> dict[int, int]:
     return dict(sorted(owned.items()))
 
 
-def _distances(document: Document) -> dict[int, dict[int, int]]:
+def _distances(document: HwlocDocument) -> dict[int, dict[int, int]]:
     nodes = document.of_type("NUMANode")
     for matrix in document.matrices:
         count = matrix.required("nbobjs")

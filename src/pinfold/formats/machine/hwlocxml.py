@@ -82,7 +82,7 @@ class Element:
 
 
 @dataclass(slots=True)
-class Document:
+class HwlocDocument:
     """The elements that matter; the machine is the outermost object."""
 
     machine: Element | None = None
@@ -99,7 +99,7 @@ class Document:
         return self.of_type(levels[0]) if levels else ()
 
 
-def read_document(text: str) -> Document:
+def read_document(text: str) -> HwlocDocument:
     """Return what matters in an hwloc XML document."""
     if len(text) > _MAX_TEXT:
         raise ParseError(f"hwloc XML of {len(text):,} characters; {_MAX_TEXT:,} are allowed")
@@ -139,7 +139,7 @@ class _Reader:
     """Puts the elements that matter into a document, as expat meets them."""
 
     def __init__(self) -> None:
-        self.document = Document()
+        self.document = HwlocDocument()
         self.depth = 0
         self.matrix: Element | None = None
         self.text: list[str] = []

@@ -109,7 +109,7 @@ class RuntimeContainer(NamedTuple):
     """When it came into its phase, in seconds since the epoch; 0 where the source does not tell."""
 
 
-class Place(NamedTuple):
+class CgroupPlace(NamedTuple):
     """What a pod's cgroup says: its QoS class, and its UID as far as the name of the cgroup keeps it."""
 
     qos: QoS
@@ -120,21 +120,21 @@ class OverrideError(ParseError):
     """An annotation that asks for what the pod cannot have."""
 
 
-def parse_parent(cgroup_parent: str) -> Place | None:
+def parse_parent(cgroup_parent: str) -> CgroupPlace | None:
     """Return what the parent cgroup of a pod's containers says, with either cgroup driver; None: not of Kubernetes.
 
     >>> parse_parent("/kubepods/burstable/pod1a2b-3c")
-    Place(qos=<QoS.BURSTABLE: 'Burstable'>, uid='1a2b-3c')
+    CgroupPlace(qos=<QoS.BURSTABLE: 'Burstable'>, uid='1a2b-3c')
     >>> parse_parent("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod1a2b_3c.slice")
-    Place(qos=<QoS.GUARANTEED: 'Guaranteed'>, uid='1a2b-3c')
+    CgroupPlace(qos=<QoS.GUARANTEED: 'Guaranteed'>, uid='1a2b-3c')
     >>> parse_parent("/system.slice")
     """
     path = cgroup_parent.rstrip("/")
     if found := _SLICE_FORM.fullmatch(path):
         # systemd nests at "-", so the kubelet writes "_" for those of a UID.
-        return Place(_CLASSES[found[1]], found[2].replace("_", "-"))
+        return CgroupPlace(_CLASSES[found[1]], found[2].replace("_", "-"))
     found = _FILE_FORM.fullmatch(path)
-    return Place(_CLASSES[found[1]], found[2]) if found else None
+    return CgroupPlace(_CLASSES[found[1]], found[2]) if found else None
 
 
 def parent_of(cgroups_path: str) -> str:
@@ -171,7 +171,7 @@ def is_workload(container: RuntimeContainer) -> bool:
     return bool(_container_name(container)) and not any(mark in items for items in notes for mark in _SANDBOX)
 
 
-def place_of(pod: RuntimePod, containers: Iterable[RuntimeContainer] = ()) -> Place | None:
+def place_of(pod: RuntimePod, containers: Iterable[RuntimeContainer] = ()) -> CgroupPlace | None:
     """Return the place of a pod, from its own cgroup or those of its containers; None: not a pod of Kubernetes."""
     parents = (pod.cgroup_parent, *(parent_of(container.cgroups_path) for container in containers))
     return next((place for parent in parents if parent and (place := parse_parent(parent))), None)

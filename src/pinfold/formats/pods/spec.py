@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources, peak_requests
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError, excerpt
-from pinfold.formats.documents import Number
+from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

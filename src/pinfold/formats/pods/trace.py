@@ -16,8 +16,8 @@ from uuid import UUID, uuid5
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError, excerpt
-from pinfold.formats.documents import Number
 from pinfold.formats.fields import Field, Problems
+from pinfold.formats.number import Number
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.spec import read_label, read_subdomain
 from pinfold.planning.replay import Event

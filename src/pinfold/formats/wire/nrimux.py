@@ -37,7 +37,7 @@ class Connection(IntEnum):
     RUNTIME = 2
 
 
-class Frame(NamedTuple):
+class MuxFrame(NamedTuple):
     """Some bytes of one connection."""
 
     connection: Connection
@@ -56,16 +56,16 @@ def format_frames(connection: Connection, data: bytes, most: int = _MOST_SENT) -
     return b"".join(_HEADER.pack(connection, len(piece)) + piece for piece in pieces)
 
 
-class Decoder:
+class MuxDecoder:
     """Finds the frames in bytes that come in pieces of any size; keeps at most one unfinished frame.
 
     A frame towards us can be as long as a ttrpc message. After an error every later call raises it again.
 
-    >>> decoder = Decoder()
+    >>> decoder = MuxDecoder()
     >>> decoder.feed(bytes.fromhex("00000001 00000005 68656c"))
     []
     >>> decoder.feed(b"lo")
-    [Frame(connection=<Connection.PLUGIN: 1>, data=b'hello')]
+    [MuxFrame(connection=<Connection.PLUGIN: 1>, data=b'hello')]
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Decoder:
         """How many bytes wait for the rest of their frame."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[MuxFrame]:
         """Return the frames that *data* completes; raise MuxError as soon as a header cannot be one."""
         if self._broken is None:
             self._buffer += data
@@ -88,7 +88,7 @@ class Decoder:
                 self._broken = error
         raise self._broken
 
-    def _take(self) -> list[Frame]:
+    def _take(self) -> list[MuxFrame]:
         found = []
         at = 0
         while len(self._buffer) - at >= _HEADER.size:
@@ -98,7 +98,7 @@ class Decoder:
             begin, end = at + _HEADER.size, at + _HEADER.size + length
             if end > len(self._buffer):
                 break
-            found.append(Frame(connection, bytes(self._buffer[begin:end])))
+            found.append(MuxFrame(connection, bytes(self._buffer[begin:end])))
             at = end
         del self._buffer[:at]
         return found
@@ -107,14 +107,15 @@ class Decoder:
 class Messages:
     """Finds the ttrpc messages in the bytes of one direction; *longest* is the most bytes that a frame has carried.
 
-    >>> data = format_frames(Connection.PLUGIN, ttrpc.format_message(ttrpc.Message(1, ttrpc.Kind.REQUEST, b"hello")))
+    >>> message = ttrpc.Message(1, ttrpc.MessageKind.REQUEST, b"hello")
+    >>> data = format_frames(Connection.PLUGIN, ttrpc.format_message(message))
     >>> [message.body for _, message in Messages().feed(data)]
     [b'hello']
     """
 
     def __init__(self) -> None:
-        self._frames = Decoder()
-        self._decoders = {connection: ttrpc.Decoder() for connection in Connection}
+        self._frames = MuxDecoder()
+        self._decoders = {connection: ttrpc.TTRPCDecoder() for connection in Connection}
         self.longest = 0
 
     @property

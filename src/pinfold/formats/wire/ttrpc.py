@@ -22,7 +22,7 @@ class TTRPCError(ParseError):
     """Bytes that are no ttrpc message, or a message that ttrpc cannot carry."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is."""
 
     REQUEST = 1
@@ -34,7 +34,7 @@ class Message(NamedTuple):
     """One message of a stream."""
 
     stream: int
-    kind: Kind
+    kind: MessageKind
     body: bytes
     flags: int = 0
 
@@ -42,22 +42,22 @@ class Message(NamedTuple):
 def format_message(message: Message) -> bytes:
     """Return the bytes of *message*.
 
-    >>> format_message(Message(1, Kind.REQUEST, b"hello")).hex(" ")
+    >>> format_message(Message(1, MessageKind.REQUEST, b"hello")).hex(" ")
     '00 00 00 05 00 00 00 01 01 00 68 65 6c 6c 6f'
     """
     _check_length(len(message.body))
     return _HEADER.pack(len(message.body), message.stream, message.kind, message.flags) + message.body
 
 
-class Decoder:
+class TTRPCDecoder:
     """Finds the messages in bytes that come in pieces of any size; keeps at most one unfinished message.
 
-    >>> data = format_message(Message(1, Kind.REQUEST, b"hello"))
-    >>> decoder = Decoder()
+    >>> data = format_message(Message(1, MessageKind.REQUEST, b"hello"))
+    >>> decoder = TTRPCDecoder()
     >>> decoder.feed(data[:12])
     []
     >>> decoder.feed(data[12:])
-    [Message(stream=1, kind=<Kind.REQUEST: 1>, body=b'hello', flags=0)]
+    [Message(stream=1, kind=<MessageKind.REQUEST: 1>, body=b'hello', flags=0)]
 
     After an error nothing more can be made of the bytes: every later call raises it again.
     """
@@ -103,8 +103,8 @@ def _check_length(length: int) -> None:
         raise TTRPCError(f"a ttrpc message of {length:,} bytes; at most {MOST_BODY:,} are allowed")
 
 
-def _kind(number: int) -> Kind:
+def _kind(number: int) -> MessageKind:
     try:
-        return Kind(number)
+        return MessageKind(number)
     except ValueError:
         raise TTRPCError(f"a ttrpc message of type {number}; known are 1 (request), 2 (response), 3 (data)") from None

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from pinfold.core.events.about import PodName
-from pinfold.core.events.running import CannotStart as CannotStartEvent
-from pinfold.core.events.running import Ended, Started
+from pinfold.core.events.running import CannotStart, Ended, Started
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
-from pinfold.runtimes.base import CannotStart
+from pinfold.runtimes.base import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,16 +143,16 @@ class Workload:
 
     async def _once(
         self, container: Container, tell: Callable[[Event], None], begun: asyncio.Event | None
-    ) -> Ended | CannotStartEvent:
+    ) -> Ended | CannotStart:
         """Run the container to its end, and return what to tell of it."""
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._ends[container.name] = future
         try:
             pid = self._spawn_unless_running(container, tell)
         except PinfoldError as error:
-            code = error.code if isinstance(error, CannotStart) else _NOT_STARTED
+            code = error.code if isinstance(error, LaunchError) else _NOT_STARTED
             self.now(container.name, Phase.CANNOT_START, code=code)
-            return CannotStartEvent(PodName.of(self.pod), container.name, str(error))
+            return CannotStart(PodName.of(self.pod), container.name, str(error))
         finally:
             if begun is not None:
                 begun.set()
@@ -173,7 +172,7 @@ class Workload:
                 environment = {**os.environ, **dict(container.env)}
                 pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
         except OSError as error:
-            raise CannotStart(str(log), error) from error
+            raise LaunchError(str(log), error) from error
         tell(Started(PodName.of(self.pod), container.name, pid))
         return pid
 

@@ -30,7 +30,7 @@ _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _POOLS: Final = ("reserved", "offline")
 
 
-class Question(NamedTuple):
+class HistoryQuestion(NamedTuple):
     """Which entries are asked for."""
 
     since: float | None = None
@@ -59,7 +59,7 @@ class Question(NamedTuple):
         )
 
 
-def parse_question(query: Mapping[str, str]) -> Question:
+def parse_question(query: Mapping[str, str]) -> HistoryQuestion:
     """Return the question that a query asks: since, until, container, what, after, limit, cpu, newest, brief.
 
     `what` is a list; a kind with an exclamation mark before it is left out.
@@ -71,7 +71,7 @@ def parse_question(query: Mapping[str, str]) -> Question:
     for kind in kinds:
         if _WORD.fullmatch(kind.removeprefix("!")) is None:
             raise ParseError(f"{excerpt(kind)} is no kind of entry", where="what")
-    return Question(
+    return HistoryQuestion(
         parse_seconds(query, "since"),
         parse_seconds(query, "until"),
         Subject.parse(query["container"]) if "container" in query else None,
@@ -111,7 +111,7 @@ def _flag(query: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def answer_history(archive: Archive, question: Question) -> dict[str, object]:
+def answer_history(archive: Archive, question: HistoryQuestion) -> dict[str, object]:
     """Return the entries that are asked for, the earliest first; or in whose hands a CPU was.
 
     `first` is when the journal begins. `more` is whether there is more than the limit, or than one answer should hold:
@@ -131,7 +131,7 @@ def _first(archive: Archive) -> float | None:
     return None if first is None else round(first, 3)  # as that entry tells it
 
 
-def _within(archive: Archive, question: Question) -> Iterator[Entry]:
+def _within(archive: Archive, question: HistoryQuestion) -> Iterator[Entry]:
     read = archive.newest if question.newest else archive.entries
     return read(since=question.since, until=question.until, number_after=question.after)
 

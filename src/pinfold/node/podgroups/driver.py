@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.node.podgroups.settings import Quota, Setting
+    from pinfold.node.podgroups.settings import GroupSetting, Quota
 
 
 class Hierarchy(Protocol):
@@ -65,7 +65,7 @@ class Driver(Protocol):
         """Return the CPUs (or NUMA nodes) that processes in the group can use."""
         ...
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> Setting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own, unless they are so already; *known* is what was just read. Reads them back."""
         ...
 
@@ -73,7 +73,7 @@ class Driver(Protocol):
         """Return the group's own limit of CPU time; the groups above can have lower ones."""
         ...
 
-    def set_quota(self, group: Path, quota: Quota) -> tuple[Setting, ...]:
+    def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the group's own limit; sets nothing where CPU time cannot be limited."""
         ...
 

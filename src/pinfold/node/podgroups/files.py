@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups import paths
-from pinfold.node.podgroups.settings import Setting
+from pinfold.node.podgroups.settings import GroupSetting
 
 if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
@@ -46,17 +46,17 @@ class Directories:
         return None if parts is None else self.root.joinpath(*parts)
 
 
-def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *properties: str) -> Setting:
+def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *properties: str) -> GroupSetting:
     """Make the file list these CPUs (or NUMA nodes), unless it does; *known* is what was just read from it."""
     before = cgroupfiles.read_cpus(group / file) if known is None else known
     if before != cpus:
         cgroupfiles.write_cpus(group / file, cpus)
-    return Setting(group, file, str(before), str(cpus), properties)
+    return GroupSetting(group, file, str(before), str(cpus), properties)
 
 
-def set_text(group: Path, file: str, value: str, *properties: str) -> Setting:
+def set_text(group: Path, file: str, value: str, *properties: str) -> GroupSetting:
     """Make the file hold this text, unless it does."""
     before = cgroupfiles.read(group / file)
     if before != value:
         cgroupfiles.write(group / file, value)
-    return Setting(group, file, before, value, properties)
+    return GroupSetting(group, file, before, value, properties)

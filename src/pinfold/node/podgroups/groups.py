@@ -15,7 +15,7 @@ from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
 from pinfold.node.podgroups import v1, v2
 from pinfold.node.podgroups.cut import Cut
 from pinfold.node.podgroups.nested import Nested
-from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, Quota, Setting
+from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, GroupSetting, Quota
 from pinfold.node.podgroups.tree import PodTree
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def find_driver(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> Driver:
 class PodGroups:
     """The groups of pods and containers. A group is named by its path, which `tree` finds. Remembers nothing.
 
-    Every change returns all settings that are now as wanted; `Setting.changed` tells which were not so before. A group
-    that is removed meanwhile is skipped.
+    Every change returns all settings that are now as wanted; `GroupSetting.changed` tells which were not so before. A
+    group that is removed meanwhile is skipped.
     """
 
     def __init__(self, driver: Driver, kubepods: str | None = None) -> None:
@@ -85,7 +85,7 @@ class PodGroups:
         *,
         closely: bool = True,
         settled: Collection[Path] | None = None,
-    ) -> tuple[Setting, ...]:
+    ) -> tuple[GroupSetting, ...]:
         """Make *cpus* the shared pool: of all Burstable and BestEffort pods and of the groups that are given.
 
         *guaranteed* are the Guaranteed pods without an exclusive container; *singles* are, of the other Guaranteed
@@ -116,7 +116,7 @@ class PodGroups:
 
     def open_pod(
         self, pod: Path, cpus: CPUSet, mems: CPUSet | None = None, *, lift_quota: bool = True
-    ) -> tuple[Setting, ...]:
+    ) -> tuple[GroupSetting, ...]:
         """Make room in a Guaranteed pod for an exclusive container that is about to be made; others keep what they had.
 
         Call it before the runtime makes the group: on v1 that would fail, and on v2 the container would run on all
@@ -135,7 +135,7 @@ class PodGroups:
 
     def set_container(
         self, container: Path, cpus: CPUSet, mems: CPUSet | None = None, *, lift_quota: bool = True
-    ) -> tuple[Setting, ...]:
+    ) -> tuple[GroupSetting, ...]:
         """Give an exclusive container its CPUs (and NUMA nodes), with room in its pod, and no quota in either.
 
         Move the others away first, with `set_pool`.
@@ -150,13 +150,13 @@ class PodGroups:
                 order.give(container, file, wanted)
         return changes.settings()
 
-    def set_quota(self, group: Path, quota: Quota) -> tuple[Setting, ...]:
+    def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the limit of a pod or container, to give back what was lifted when nothing in it is exclusive."""
         changes = Changes(self._driver)
         changes.set_quota(self.tree.checked(group), quota)
         return changes.settings()
 
-    def widen_all(self, cpus: CPUSet, containers: Collection[Path] = ()) -> tuple[Setting, ...]:
+    def widen_all(self, cpus: CPUSet, containers: Collection[Path] = ()) -> tuple[GroupSetting, ...]:
         """Let every group from kubepods down to the pods have *cpus* again: for leaving the node.
 
         Groups are widened from the top down, and read back when all are done. Groups that follow the one above need

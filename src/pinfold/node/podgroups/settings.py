@@ -71,7 +71,7 @@ class Quota(NamedTuple):
         return (f"CPUQuota={-(-self.quota * _PERCENT // self.period)}%", f"CPUQuotaPeriodSec={self.period}us")
 
 
-class Setting(NamedTuple):
+class GroupSetting(NamedTuple):
     """A file of a group that now holds what was wanted."""
 
     group: Path
@@ -97,7 +97,7 @@ class Changes:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self._settings: dict[tuple[Path, str], Setting] = {}
+        self._settings: dict[tuple[Path, str], GroupSetting] = {}
 
     def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> None:
         """Set the group's own CPUs (or NUMA nodes); *known* is what was just read."""
@@ -108,7 +108,7 @@ class Changes:
         for setting in self.driver.set_quota(group, quota):
             self._add(setting)
 
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[GroupSetting, ...]:
         """Return what was set, each file once: as it was before the change, and as it is now."""
         return tuple(self._settings.values())
 
@@ -121,6 +121,6 @@ class Changes:
             if error.name not in _GONE or self.driver.hierarchy.exists(group):
                 raise
 
-    def _add(self, new: Setting) -> None:
+    def _add(self, new: GroupSetting) -> None:
         first = self._settings.setdefault((new.group, new.file), new)
         self._settings[new.group, new.file] = new._replace(before=first.before)

@@ -27,7 +27,7 @@ from typing import Final, Self
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.cgroupfiles import PROCS, CgroupError, explained
 from pinfold.node.podgroups.paths import GroupPathError
-from pinfold.node.podgroups.settings import CPUS, MEMS, Quota, Setting, cpuset_property
+from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota, cpuset_property
 
 _MAX: Final = "cpu.max"
 _UNLIMITED: Final = Quota(None)
@@ -94,7 +94,7 @@ class Simulated:
         above = self.effective(group.parent, file)
         return own & above or above
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> Setting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes), as pinfold, a kubelet or a runtime does."""
         with self._lock, explained(group / file, str(cpus), writing=True):
             own = self._find(group).own
@@ -102,21 +102,21 @@ class Simulated:
             if before != cpus:
                 self._check(group, file, cpus)
                 own[file] = cpus
-        return Setting(group, file, str(before), str(cpus), () if self.nested else (cpuset_property(file, cpus),))
+        return GroupSetting(group, file, str(before), str(cpus), () if self.nested else (cpuset_property(file, cpus),))
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""
         with explained(group / _MAX, "read"):
             return self._find(group).quota
 
-    def set_quota(self, group: Path, quota: Quota) -> tuple[Setting, ...]:
+    def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the group's own limit of CPU time, as pinfold, a kubelet or a runtime does."""
         with self._lock:
             if group not in self._groups:
                 return ()
             found = self._groups[group]
             before, found.quota = found.quota, quota.after(found.quota)
-        return (Setting(group, _MAX, str(before), str(found.quota), quota.properties()),)
+        return (GroupSetting(group, _MAX, str(before), str(found.quota), quota.properties()),)
 
     def hand_down_to(self, group: Path) -> None:
         """Do nothing: every group here can have CPUs of its own."""

@@ -5,7 +5,7 @@ their files holds until systemd applies what it knows of the unit: when another 
 So the drivers write the kernel's files first, which takes effect at once, and `Systemd` tells systemd after, by
 systemctl.
 
-On cgroup v1 systemd knows quotas, but no cpusets; `Setting.properties` is empty where there is nothing to tell.
+On cgroup v1 systemd knows quotas, but no cpusets; `GroupSetting.properties` is empty where there is nothing to tell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pinfold.node.podgroups.paths import unit_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pinfold.node.podgroups.settings import Setting
+    from pinfold.node.podgroups.settings import GroupSetting
 
 SYSTEMCTL: Final = "systemctl"
 _SECONDS: Final = 10.0
@@ -74,7 +74,7 @@ def runs(proc: Path = Path("/proc")) -> bool:
         return False
 
 
-def units(settings: Iterable[Setting]) -> list[Unit]:
+def units(settings: Iterable[GroupSetting]) -> list[Unit]:
     """Return the groups that are units, each with all its properties, in the order of the settings."""
     found: dict[str, Unit] = {}
     for setting in settings:
@@ -151,7 +151,7 @@ class Systemd:
         self._systemctl = systemctl
         self._seconds = seconds
 
-    async def keep(self, settings: Iterable[Setting]) -> tuple[str, ...]:
+    async def keep(self, settings: Iterable[GroupSetting]) -> tuple[str, ...]:
         """Tell systemd the settings that it does not know yet; return the units it was told of.
 
         A unit whose group is gone is skipped. While systemd is told of one unit, it can write its old values into

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node import cgroupfiles
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import files
-from pinfold.node.podgroups.settings import CPUS, MEMS, Quota, Setting
+from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ class V1:
         """Return the CPUs (or NUMA nodes) that processes in the group can use."""
         return cgroupfiles.read_cpus(group / _EFFECTIVE[file])
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> Setting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
         return files.set_cpus(group, file, cpus, known)
 
@@ -65,7 +65,7 @@ class V1:
         quota = int(cgroupfiles.read(timed / _QUOTA))
         return Quota(None if quota < 0 else quota, int(cgroupfiles.read(timed / _PERIOD)))
 
-    def set_quota(self, group: Path, quota: Quota) -> tuple[Setting, ...]:
+    def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the group's own limit of CPU time."""
         timed = self._timed(group)
         if timed is None:

@@ -13,7 +13,7 @@ from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import files
-from pinfold.node.podgroups.settings import CPUS, Quota, Setting, cpuset_property
+from pinfold.node.podgroups.settings import CPUS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ class V2:
         text = _read_if_there(group, shown)
         return self.effective(group.parent, file) if text is None else CPUSet.parse(text)
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> Setting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
         return files.set_cpus(group, file, cpus, known, cpuset_property(file, cpus))
 
@@ -66,7 +66,7 @@ class V2:
         text = _read_if_there(group, _MAX)
         return Quota(None) if text is None else Quota.parse(text)
 
-    def set_quota(self, group: Path, quota: Quota) -> tuple[Setting, ...]:
+    def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the group's own limit of CPU time."""
         if not (group / _MAX).exists():
             return ()

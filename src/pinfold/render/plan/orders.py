@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pinfold.core.pods.pod import Pod
-    from pinfold.planning.orders import Tally
+    from pinfold.planning.orders import OrderTally
     from pinfold.render.map import Look
 
 _MOST_ROWS: Final = 40
@@ -30,7 +30,7 @@ _MOST_BARS: Final = 20
 _LONGEST_BAR: Final = 40
 
 
-def format_orders(tally: Tally, pods: Sequence[Pod], seed: int, look: Look) -> str:
+def format_orders(tally: OrderTally, pods: Sequence[Pod], seed: int, look: Look) -> str:
     """Return how often each pod is refused or spread, the worst first, and how many are refused at once."""
     head = Canvas()
     head.append(wrap(f"{plural(tally.orders, 'order')} of {plural(len(pods), 'pod')}, seed {seed}", look.width), BOLD)
@@ -38,7 +38,7 @@ def format_orders(tally: Tally, pods: Sequence[Pod], seed: int, look: Look) -> s
     return join_parts(parts, look)
 
 
-def _table(tally: Tally, pods: Sequence[Pod], look: Look) -> Canvas:
+def _table(tally: OrderTally, pods: Sequence[Pod], look: Look) -> Canvas:
     worst = sorted(range(len(pods)), key=lambda i: (-tally.refused[i], -tally.misaligned[i], i))
     shown = [i for i in worst if tally.refused[i] or tally.misaligned[i]]
     canvas = Canvas()
@@ -73,7 +73,7 @@ def _share(count: int, orders: int, style: str) -> Cell:
     return Cell(f"{count / max(orders, 1):.1%}", style if count else DIM)
 
 
-def _histogram(tally: Tally, look: Look) -> Canvas:
+def _histogram(tally: OrderTally, look: Look) -> Canvas:
     """Return bars for 0, 1, 2 … pods refused at once; what is beyond the most bars is put together."""
     last = max((i for i, count in enumerate(tally.histogram) if count), default=0)
     canvas = Canvas()
@@ -98,7 +98,7 @@ def _bar(count: int, most: int, width: int, look: Look) -> str:
     return ("#" if look.ascii_only else "█") * (length or bool(count))
 
 
-def orders_data(tally: Tally, pods: Sequence[Pod], seed: int) -> dict[str, object]:
+def orders_data(tally: OrderTally, pods: Sequence[Pod], seed: int) -> dict[str, object]:
     """Return the same, ready for JSON."""
     return {
         "orders": tally.orders,

@@ -32,7 +32,7 @@ _CHUNK: Final = 1 << 16
 _SLOWEST: Final = 10.0
 
 
-class Link(StrEnum):
+class NRILink(StrEnum):
     """How far a connection has come."""
 
     CLOSED = "closed"
@@ -41,8 +41,8 @@ class Link(StrEnum):
     SYNCHRONIZED = "synchronized"
 
 
-Changed: TypeAlias = "Callable[[Link, str], object]"
-"""Told each change of a Link, with the runtime's name and version, or why it was closed."""
+Changed: TypeAlias = "Callable[[NRILink, str], object]"
+"""Told each change of an NRILink, with the runtime's name and version, or why it was closed."""
 
 
 def _ignore(_first: object, _second: object, /) -> None:
@@ -130,7 +130,7 @@ class Plugin:
         self._identity = identity or Identity()
         self._changed = changed
         self._failed = failed
-        self._told: tuple[Link, str] = (Link.CLOSED, "")
+        self._told: tuple[NRILink, str] = (NRILink.CLOSED, "")
         self.lived = 0.0
         """For how many seconds the last connection was registered."""
 
@@ -147,9 +147,9 @@ class Plugin:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-        self.tell(Link.CLOSED, reason)
+        self.tell(NRILink.CLOSED, reason)
 
-    def tell(self, link: Link, detail: str) -> None:
+    def tell(self, link: NRILink, detail: str) -> None:
         """Tell a change, once."""
         if self._told != (link, detail):
             self._told = (link, detail)
@@ -176,7 +176,7 @@ class _Session:
 
     async def run(self, identity: Identity) -> str:
         """Register, and answer requests until one side ends it; return which."""
-        self._tell(Link.CONNECTED, "")
+        self._tell(NRILink.CONNECTED, "")
         # At once: until a new connection has registered, the runtime accepts no other.
         await self._register(identity)
         while data := await self._reader.read(_CHUNK):
@@ -191,16 +191,16 @@ class _Session:
         wanted = nri.RegisterPluginRequest(plugin_name=identity.name, plugin_idx=identity.index)
         request = envelope.Request(service=_SERVICE, method="RegisterPlugin", payload=wanted.SerializeToString())
         body = request.SerializeToString()
-        await self._send(Connection.RUNTIME, ttrpc.Message(_REGISTER, ttrpc.Kind.REQUEST, body))
+        await self._send(Connection.RUNTIME, ttrpc.Message(_REGISTER, ttrpc.MessageKind.REQUEST, body))
 
     async def _receive(self, connection: Connection, message: ttrpc.Message) -> None:
         match connection, message.kind:
-            case Connection.PLUGIN, ttrpc.Kind.REQUEST:
+            case Connection.PLUGIN, ttrpc.MessageKind.REQUEST:
                 body = await self._dispatcher.answer(message.body)
-                await self._send(Connection.PLUGIN, ttrpc.Message(message.stream, ttrpc.Kind.RESPONSE, body))
+                await self._send(Connection.PLUGIN, ttrpc.Message(message.stream, ttrpc.MessageKind.RESPONSE, body))
                 self._follow()
             # It may come after the first requests: being configured is the sign of success.
-            case Connection.RUNTIME, ttrpc.Kind.RESPONSE if message.stream == _REGISTER:
+            case Connection.RUNTIME, ttrpc.MessageKind.RESPONSE if message.stream == _REGISTER:
                 _check_registration(message.body)
 
     async def _send(self, connection: Connection, message: ttrpc.Message) -> None:
@@ -214,7 +214,7 @@ class _Session:
     def _follow(self) -> None:
         if self._dispatcher.configured:
             self._since = asyncio.get_running_loop().time() if self._since is None else self._since
-            link = Link.SYNCHRONIZED if self._dispatcher.synchronized else Link.REGISTERED
+            link = NRILink.SYNCHRONIZED if self._dispatcher.synchronized else NRILink.REGISTERED
             self._tell(link, self._dispatcher.runtime)
 
 
@@ -226,7 +226,7 @@ async def serve(path: str, plugin: Plugin) -> NoReturn:
         try:
             streams = await asyncio.open_unix_connection(path)
         except OSError as error:
-            plugin.tell(Link.CLOSED, f"{path}: {error.strerror or error}")
+            plugin.tell(NRILink.CLOSED, f"{path}: {error.strerror or error}")
         else:
             await plugin.run(*streams)
         await asyncio.sleep(back_off.after(plugin.lived))

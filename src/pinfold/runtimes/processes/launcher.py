@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.procfs import PROC
-from pinfold.runtimes.base import ApplyError, CannotStart, Ended, Main
+from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded
 from pinfold.runtimes.processes.pids import check_threads, first, of_another, opened, send, started
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ProcessLauncher:
         self._pidfds: dict[ContainerRef, int] = {}
         self._ours: set[ContainerRef] = set()
         """The containers whose main process is a child of this one, so that its exit code can be read."""
-        self._ends: asyncio.Queue[Ended] = asyncio.Queue()
+        self._ends: asyncio.Queue[ProcessEnded] = asyncio.Queue()
         self._one_ended = asyncio.Event()
         applier.given_back = self._unwatch
 
@@ -68,7 +68,7 @@ class ProcessLauncher:
                 preexec_fn=group.joiner(),  # noqa: PLW1509 - it makes system calls only
             )
         except OSError as error:
-            raise CannotStart(directory if error.filename == directory and directory else command[0], error) from error
+            raise LaunchError(directory if error.filename == directory and directory else command[0], error) from error
         except subprocess.SubprocessError as error:
             raise ApplyError(f"{command[0]}: could not join its group: {error}") from error
         process.returncode = 0  # so that Popen does not wait for it: the pidfd tells
@@ -148,7 +148,7 @@ class ProcessLauncher:
             return False
         return True
 
-    async def events(self) -> AsyncIterator[Ended]:
+    async def events(self) -> AsyncIterator[ProcessEnded]:
         """Yield the containers whose main process has ended."""
         while True:
             yield await self._ends.get()
@@ -175,7 +175,7 @@ class ProcessLauncher:
                 if result is not None:
                     code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
         self._close(ref, pidfd)
-        self._ends.put_nowait(Ended(ref, code))
+        self._ends.put_nowait(ProcessEnded(ref, code))
         self._one_ended.set()
 
     def _close(self, ref: ContainerRef, pidfd: int) -> None:

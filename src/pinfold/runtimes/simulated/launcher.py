@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from pinfold.core.reconcile import Observed
 from pinfold.node.processgroups.origin import Origin
-from pinfold.runtimes.base import ApplyError, Ended, Main
+from pinfold.runtimes.base import ApplyError, Main, ProcessEnded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -87,7 +87,7 @@ class SimulatedLauncher:
     def __init__(self, applier: SimulatedApplier) -> None:
         self._applier = applier
         self._next = _FIRST_PID
-        self._events: asyncio.Queue[Ended] = asyncio.Queue()
+        self._events: asyncio.Queue[ProcessEnded] = asyncio.Queue()
 
     @property
     def mains(self) -> Mapping[ContainerRef, Main]:
@@ -148,7 +148,7 @@ class SimulatedLauncher:
         """Return whether none of these is pretended to run."""
         return not any(ref in self.mains for ref in refs)
 
-    async def events(self) -> AsyncIterator[Ended]:
+    async def events(self) -> AsyncIterator[ProcessEnded]:
         """Yield the ends that are pretended."""
         while True:
             yield await self._events.get()
@@ -156,4 +156,4 @@ class SimulatedLauncher:
     def end(self, ref: ContainerRef, code: int | None = 0) -> None:
         """Pretend that the container has ended by itself."""
         self._applier.mains.pop(ref, None)
-        self._events.put_nowait(Ended(ref, code))
+        self._events.put_nowait(ProcessEnded(ref, code))

@@ -33,7 +33,7 @@ _ALL_EVENTS: Final = sum(1 << (event - 1) for event in nri.Event.values() if eve
 _METHODS: Final = {number: name.title().replace("_", "") for name, number in nri.Event.items()}
 
 
-class Plugin(NamedTuple):
+class RegisteredPlugin(NamedTuple):
     """A plugin that is registered; *events* are those that it asked for, bit n - 1 for event n."""
 
     name: str
@@ -46,7 +46,7 @@ class Plugin(NamedTuple):
         return bool(self.events >> (event - 1) & 1)
 
 
-Synchronize: TypeAlias = "Callable[[Plugin], Awaitable[None]]"
+Synchronize: TypeAlias = "Callable[[RegisteredPlugin], Awaitable[None]]"
 """Tells a new plugin all that there is, and applies what it answers."""
 
 
@@ -59,7 +59,7 @@ class ScriptedNRI:
 
     def __init__(self, settings: RuntimeSettings, synchronize: Synchronize) -> None:
         self.settings = settings
-        self.plugins: list[Plugin] = []
+        self.plugins: list[RegisteredPlugin] = []
         self.errors: list[PinfoldError] = []
         self._synchronize = synchronize
         self.path = ""
@@ -147,7 +147,7 @@ class ScriptedNRI:
         await receiving
         self._drop(peer)
 
-    async def _register(self, peer: PluginPeer) -> Plugin:
+    async def _register(self, peer: PluginPeer) -> RegisteredPlugin:
         """Register and configure a plugin, or raise why containerd would not."""
         wanted = await peer.registration(self.settings.registration_timeout)
         name = f"{wanted.plugin_idx}-{wanted.plugin_name}"
@@ -156,7 +156,7 @@ class ScriptedNRI:
             peer.answer_registration(UNKNOWN, problem)
             raise PluginError("RegisterPlugin", UNKNOWN, problem)
         peer.answer_registration()
-        return Plugin(name, await self._configure(peer), peer)
+        return RegisteredPlugin(name, await self._configure(peer), peer)
 
     async def _configure(self, peer: PluginPeer) -> int:
         settings = self.settings
@@ -172,7 +172,7 @@ class ScriptedNRI:
             raise PluginError("Configure", UNKNOWN, problem)
         return int(answer.events) or _ALL_EVENTS
 
-    def _add(self, plugin: Plugin) -> None:
+    def _add(self, plugin: RegisteredPlugin) -> None:
         if not plugin.peer.why:
             self.plugins = sorted([*self.plugins, plugin], key=lambda found: found.name[:_INDEX])
             self._changed.set()

@@ -22,15 +22,15 @@ from pinfold.runtimes.simulated.record import Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pinfold.runtimes.simulated.nri import Plugin
-    from pinfold.runtimes.simulated.record import ContainerRecord, Record, SandboxRecord
+    from pinfold.runtimes.simulated.nri import RegisteredPlugin
+    from pinfold.runtimes.simulated.record import ContainerRecord, RuntimeRecord, SandboxRecord
     from pinfold.runtimes.simulated.settings import RuntimeSettings
 
 
 class NRIHooks:
     """The hooks of one runtime; *apply* changes a container of the record as a plugin's update asks."""
 
-    def __init__(self, record: Record, apply: Callable[[str, Spec], None], settings: RuntimeSettings) -> None:
+    def __init__(self, record: RuntimeRecord, apply: Callable[[str, Spec], None], settings: RuntimeSettings) -> None:
         self.nri = ScriptedNRI(settings, self._synchronize)
         self.unapplied: list[PinfoldError] = []
         """Why updates could not be applied."""
@@ -125,7 +125,7 @@ class NRIHooks:
 
     # -- plugins
 
-    async def _synchronize(self, plugin: Plugin) -> None:
+    async def _synchronize(self, plugin: RegisteredPlugin) -> None:
         """Tell a plugin of all sandboxes, also of dead ones, and of the containers that are not dead."""
         async with self._asking:
             live = [found for found in self._record.containers.values() if found.phase is not Phase.STOPPED]
@@ -134,7 +134,7 @@ class NRIHooks:
             containers = [container_of(self._record.sandbox(found.sandbox), found) for found in live]
             await self._send(plugin, pieces_of(pods, containers, self.nri.settings.most_synchronized))
 
-    async def _send(self, plugin: Plugin, pieces: Iterable[nri.SynchronizeRequest]) -> None:
+    async def _send(self, plugin: RegisteredPlugin, pieces: Iterable[nri.SynchronizeRequest]) -> None:
         now = asyncio.get_running_loop().time
         end = now() + self.nri.settings.request_timeout  # for all pieces together
         for piece in pieces:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pinfold.errors import PinfoldError
 from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import LONGEST_TO_RUNTIME, Connection, MuxError
-from pinfold.formats.wire.ttrpc import Kind
+from pinfold.formats.wire.ttrpc import MessageKind
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
 from pinfold.runtimes.nri.requests import SERVICE, parse
@@ -114,7 +114,7 @@ class PluginPeer:
         """Send the bytes of a request, and return its stream."""
         self._stream += 2  # a client's streams are odd
         self._answers[self._stream] = asyncio.get_running_loop().create_future()
-        self.send(Connection.PLUGIN, ttrpc.Message(self._stream, Kind.REQUEST, body))
+        self.send(Connection.PLUGIN, ttrpc.Message(self._stream, MessageKind.REQUEST, body))
         return self._stream
 
     async def response(self, stream: int, within: float) -> envelope.Response:
@@ -146,10 +146,10 @@ class PluginPeer:
 
     def _receive(self, connection: Connection, message: ttrpc.Message) -> None:
         match connection, message.kind:
-            case Connection.PLUGIN, Kind.RESPONSE if waiting := self._answers.get(message.stream):
+            case Connection.PLUGIN, MessageKind.RESPONSE if waiting := self._answers.get(message.stream):
                 if not waiting.done():
                     waiting.set_result(parse(envelope.Response, message.body))
-            case Connection.RUNTIME, Kind.REQUEST:
+            case Connection.RUNTIME, MessageKind.REQUEST:
                 self._serve(message.stream, parse(envelope.Request, message.body))
 
     def _serve(self, stream: int, request: envelope.Request) -> None:
@@ -162,4 +162,4 @@ class PluginPeer:
 
     def _respond(self, stream: int, status: envelope.Status) -> None:
         body = envelope.Response(status=status)
-        self.send(Connection.RUNTIME, ttrpc.Message(stream, Kind.RESPONSE, body.SerializeToString()))
+        self.send(Connection.RUNTIME, ttrpc.Message(stream, MessageKind.RESPONSE, body.SerializeToString()))

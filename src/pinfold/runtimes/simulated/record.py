@@ -1,4 +1,4 @@
-"""Record: the sandboxes and containers that a scripted runtime has, as plain values.
+"""RuntimeRecord: the sandboxes and containers that a scripted runtime has, as plain values.
 
 A container's resources are kept twice, as containerd does: in its OCI spec, and as ContainerStatus tells them. An
 adjustment by an NRI plugin changes the spec alone; every later update changes both. Its cgroup has them a third time.
@@ -104,7 +104,7 @@ class ContainerRecord:
         return replace(self, spec=spec, told=spec)
 
 
-class Record:
+class RuntimeRecord:
     """All sandboxes and containers, by id, in the order in which they were made."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from pinfold.runtimes.simulated.cgroups import NodeGroups
 from pinfold.runtimes.simulated.cri import ScriptedCRI
 from pinfold.runtimes.simulated.kubelet import Kubelet
 from pinfold.runtimes.simulated.nrihooks import NRIHooks
-from pinfold.runtimes.simulated.record import Record, Spec
+from pinfold.runtimes.simulated.record import RuntimeRecord, Spec
 from pinfold.runtimes.simulated.settings import RUNTIMES
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ScriptedRuntime:
         settings: RuntimeSettings = RUNTIMES["containerd-2.1"],
         now: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.record = Record()
+        self.record = RuntimeRecord()
         self.kubelet = kubelet
         self.settings = settings
         self.now = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold import __version__
-from pinfold.formats.openmetrics import Family, Kind, Sample, choose
+from pinfold.formats.openmetrics import Family, MetricKind, Sample, choose
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.gauges import Gauges, process_values
 
@@ -72,7 +72,7 @@ class Metrics:
         now = {**self._gauges.measure(snapshot), **self._others(snapshot)}
         for metric, name in self._names:
             samples: Sequence[Sample | Distribution] | None = now.get(metric.name)
-            if samples is None and metric.kind is not Kind.GAUGE:
+            if samples is None and metric.kind is not MetricKind.GAUGE:
                 samples = self._counters.tally.samples(metric)
             if samples:
                 yield Family(name, metric.kind, metric.help, samples)

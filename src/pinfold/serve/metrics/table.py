@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import ConfigError, Problem, excerpt
-from pinfold.formats.openmetrics import Kind, number
+from pinfold.formats.openmetrics import MetricKind, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,7 +54,7 @@ class Metric(NamedTuple):
     """A row: one metric."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[Label, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -69,12 +69,12 @@ class Metric(NamedTuple):
     @property
     def series(self) -> tuple[str, ...]:
         """The endings of the names under which its numbers are found."""
-        return ("_bucket", "_sum", "_count") if self.kind is Kind.HISTOGRAM else ("",)
+        return ("_bucket", "_sum", "_count") if self.kind is MetricKind.HISTOGRAM else ("",)
 
 
 def _kubelet(
     name: str,
-    kind: Kind,
+    kind: MetricKind,
     help_: str,
     *labels: Label,
     buckets: tuple[float, ...] = (),
@@ -91,77 +91,77 @@ _ALIGNED: Final = (Label("scope", SCOPES), Label("boundary", BOUNDARIES))
 
 PINNING_REQUESTS: Final = _kubelet(
     "cpu_manager_pinning_requests_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Containers that asked for CPUs of their own.",
     note="a container that comes again and still has its CPUs is not counted again",
 )
 PINNING_ERRORS: Final = _kubelet(
     "cpu_manager_pinning_errors_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Containers that asked for CPUs of their own and did not get them.",
     note="also counts CPUs that were decided on and could not be applied",
 )
 SHARED_MILLICORES: Final = _kubelet(
     "cpu_manager_shared_pool_size_millicores",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "CPUs that can still be given: the shared pool without the reserved CPUs, in thousandths of a CPU.",
 )
 EXCLUSIVE_CPUS: Final = _kubelet(
-    "cpu_manager_exclusive_cpu_allocation_count", Kind.GAUGE, "CPUs that belong to a container or pod."
+    "cpu_manager_exclusive_cpu_allocation_count", MetricKind.GAUGE, "CPUs that belong to a container or pod."
 )
 PER_NUMA: Final = _kubelet(
     "cpu_manager_allocation_per_numa",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "CPUs that belong to a container or pod, by NUMA node.",
     Label("numa_node"),
     note="every NUMA node has a series, which goes back to 0; the kubelet's stays at its last value",
 )
 ALIGNED: Final = _kubelet(
     "container_aligned_compute_resources_count",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Assignments within one boundary: whole cores (full-pcpus-only), one NUMA node (single-numa-node), one uncore "
     "cache.",
     *_ALIGNED,
 )
 NOT_ALIGNED: Final = _kubelet(
     "container_aligned_compute_resources_failure_count",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Refusals because a boundary that was demanded could not be kept.",
     *_ALIGNED,
 )
 ADMISSIONS: Final = _kubelet(
     "topology_manager_admission_requests_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Pods that asked to be let in.",
     note="a pod whose containers come one by one is counted once",
 )
 ADMISSION_ERRORS: Final = _kubelet(
-    "topology_manager_admission_errors_total", Kind.COUNTER, "Pods that were not let in."
+    "topology_manager_admission_errors_total", MetricKind.COUNTER, "Pods that were not let in."
 )
 ADMISSION_MS: Final = _kubelet(
     "topology_manager_admission_duration_ms",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "Milliseconds from a request to its answer: decided, saved, applied and verified.",
     buckets=_ADMISSION_MS,
     note="the kubelet applies later, and counts whole milliseconds",
 )
 ALLOCATIONS: Final = _kubelet(
     "resource_manager_allocations_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Containers that were given CPUs, out of the node's or out of their pod's.",
     _RESOURCE,
     _SOURCE,
 )
 ALLOCATION_ERRORS: Final = _kubelet(
     "resource_manager_allocation_errors_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Containers or pods that could not be given CPUs.",
     _RESOURCE,
     _SOURCE,
 )
 CONTAINER_ASSIGNMENTS: Final = _kubelet(
     "resource_manager_container_assignments_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Containers by the kind of CPUs that they were given.",
     _RESOURCE,
     Label("assignment_type", ASSIGNMENTS),
@@ -171,79 +171,84 @@ CONTAINER_ASSIGNMENTS: Final = _kubelet(
 
 OVERLAP: Final = Metric(
     "overlap_seconds_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Seconds for which others may have run on exclusive CPUs, counted from the last look that found nobody there.",
 )
 UNPINNED: Final = Metric(
-    "unpinned_seconds_total", Kind.COUNTER, "Seconds for which containers ran before they had their own CPUs."
+    "unpinned_seconds_total", MetricKind.COUNTER, "Seconds for which containers ran before they had their own CPUs."
 )
 UNPINNED_CONTAINERS: Final = Metric(
-    "unpinned_containers_total", Kind.COUNTER, "Containers that ran before they had their own CPUs."
+    "unpinned_containers_total", MetricKind.COUNTER, "Containers that ran before they had their own CPUs."
 )
 WAITING: Final = Metric(
-    "waiting_containers", Kind.GAUGE, "Containers that run without the CPUs they should have, until there are some."
+    "waiting_containers",
+    MetricKind.GAUGE,
+    "Containers that run without the CPUs they should have, until there are some.",
 )
 DRIFT_REPAIRS: Final = Metric(
     "drift_repairs_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Containers or pools found on other CPUs than decided, and put right.",
     (Label("cause", CAUSES),),
 )
 DRIFT_LEFT: Final = Metric(
-    "drift_unrepaired", Kind.GAUGE, "Containers or pools that the last look left on other CPUs than decided."
+    "drift_unrepaired", MetricKind.GAUGE, "Containers or pools that the last look left on other CPUs than decided."
 )
 REFUSALS: Final = Metric(
-    "refusals_total", Kind.COUNTER, "Pods that were refused, by reason.", (Label("reason", REASONS),)
+    "refusals_total", MetricKind.COUNTER, "Pods that were refused, by reason.", (Label("reason", REASONS),)
 )
 DECISION_SECONDS: Final = Metric(
-    "decision_duration_seconds", Kind.HISTOGRAM, "Time to decide about a pod.", buckets=_DECISION_S
+    "decision_duration_seconds", MetricKind.HISTOGRAM, "Time to decide about a pod.", buckets=_DECISION_S
 )
 APPLY_SECONDS: Final = Metric(
     "apply_duration_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "Time to apply a State and to read it back.",
     (Label("outcome", OUTCOMES),),
     _APPLY_S,
 )
 SAVE_SECONDS: Final = Metric(
-    "state_save_duration_seconds", Kind.HISTOGRAM, "Time to make a State durable.", buckets=_APPLY_S
+    "state_save_duration_seconds", MetricKind.HISTOGRAM, "Time to make a State durable.", buckets=_APPLY_S
 )
-SAVES: Final = Metric("state_saves_total", Kind.COUNTER, "States that were made durable.")
+SAVES: Final = Metric("state_saves_total", MetricKind.COUNTER, "States that were made durable.")
 SAVE_FAILURES: Final = Metric(
-    "state_save_failures_total", Kind.COUNTER, "States that could not be made durable; nothing was applied then."
+    "state_save_failures_total", MetricKind.COUNTER, "States that could not be made durable; nothing was applied then."
 )
-RELEASES: Final = Metric("releases_total", Kind.COUNTER, "Containers that are gone.")
-POOL_CPUS: Final = Metric("pool_cpus", Kind.GAUGE, "CPUs of each pool.", (Label("pool", POOLS),))
-OWNERS: Final = Metric("exclusive_containers", Kind.GAUGE, "Containers that have CPUs of their own.")
+RELEASES: Final = Metric("releases_total", MetricKind.COUNTER, "Containers that are gone.")
+POOL_CPUS: Final = Metric("pool_cpus", MetricKind.GAUGE, "CPUs of each pool.", (Label("pool", POOLS),))
+OWNERS: Final = Metric("exclusive_containers", MetricKind.GAUGE, "Containers that have CPUs of their own.")
 SPREAD: Final = Metric(
     "spread_containers",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Containers whose own CPUs touch more groups than as many CPUs need on an empty node.",
     (Label("boundary", SPANS),),
 )
 LARGEST_FREE: Final = Metric(
     "largest_free_cpus",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "The most assignable CPUs in one group: the largest request that it could still hold.",
     (Label("boundary", SPANS),),
 )
 BROKEN_FREE: Final = Metric(
     "free_fragmentation_ratio",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Share of the assignable CPUs that are in groups of which somebody has a part; 0 to 1.",
     (Label("boundary", SPANS),),
 )
 CONNECTED: Final = Metric(
-    "runtime_connected", Kind.GAUGE, "Whether what runs the containers can be reached; 1 or 0.", (Label("runtime"),)
+    "runtime_connected",
+    MetricKind.GAUGE,
+    "Whether what runs the containers can be reached; 1 or 0.",
+    (Label("runtime"),),
 )
-DISCONNECTS: Final = Metric("runtime_disconnects_total", Kind.COUNTER, "How often the connection to it was lost.")
-JOURNAL_DROPS: Final = Metric("journal_dropped_total", Kind.COUNTER, "Entries that the journal could not keep.")
+DISCONNECTS: Final = Metric("runtime_disconnects_total", MetricKind.COUNTER, "How often the connection to it was lost.")
+JOURNAL_DROPS: Final = Metric("journal_dropped_total", MetricKind.COUNTER, "Entries that the journal could not keep.")
 BUILD: Final = Metric(
-    "build_info", Kind.GAUGE, "Always 1; its labels say what runs.", (Label("version"), Label("policy"))
+    "build_info", MetricKind.GAUGE, "Always 1; its labels say what runs.", (Label("version"), Label("policy"))
 )
-RSS: Final = Metric("process_resident_memory_bytes", Kind.GAUGE, "Memory of the daemon.")
-CPU_SECONDS: Final = Metric("process_cpu_seconds_total", Kind.COUNTER, "CPU time that the daemon has used.")
-OPEN_FDS: Final = Metric("process_open_fds", Kind.GAUGE, "File descriptors that the daemon has open.")
+RSS: Final = Metric("process_resident_memory_bytes", MetricKind.GAUGE, "Memory of the daemon.")
+CPU_SECONDS: Final = Metric("process_cpu_seconds_total", MetricKind.COUNTER, "CPU time that the daemon has used.")
+OPEN_FDS: Final = Metric("process_open_fds", MetricKind.GAUGE, "File descriptors that the daemon has open.")
 
 TABLE: Final[tuple[Metric, ...]] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 

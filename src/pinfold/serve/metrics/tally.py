@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import product
 from typing import TYPE_CHECKING
 
-from pinfold.formats.openmetrics import Distribution, Kind, Sample
+from pinfold.formats.openmetrics import Distribution, MetricKind, Sample
 from pinfold.serve.metrics import table as rows
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Tally:
         """The series of each metric that has not changed since the last scrape."""
         for metric in rows.TABLE:
             combinations = list(product(*(label.values for label in metric.labels)))
-            if metric.kind is Kind.COUNTER:
+            if metric.kind is MetricKind.COUNTER:
                 self._totals[metric.name] = dict.fromkeys(combinations, 0)
-            elif metric.kind is Kind.HISTOGRAM:
+            elif metric.kind is MetricKind.HISTOGRAM:
                 self._histograms[metric.name] = {values: _Histogram(metric.buckets) for values in combinations}
 
     def add(self, metric: Metric, *values: str, by: float = 1) -> None:

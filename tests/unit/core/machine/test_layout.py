@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.machine.layout import Kind, layout, layout_data, remarks, summary
+from pinfold.core.machine.layout import GroupKind, layout, layout_data, remarks, summary
 from pinfold.core.machine.presets import preset, preset_names
 from pinfold.core.machine.topology import Facts, Topology
 
-S, N, U = Kind.SOCKET, Kind.NUMA, Kind.UNCORE
+S, N, U = GroupKind.SOCKET, GroupKind.NUMA, GroupKind.UNCORE
 IDS = st.none() | st.integers(0, 3)
 ROWS = st.lists(st.tuples(IDS, IDS, IDS, IDS), min_size=1, max_size=24)
 
@@ -29,7 +29,7 @@ def machine(rows: list[tuple[int | None, ...]]) -> Topology:
         pytest.param("sockets:1,l3:0,cores:2", ((S, N),), id="no cache, no box"),
     ],
 )
-def test_nesting_follows_the_machine(name: str, levels: tuple[tuple[Kind, ...], ...]) -> None:
+def test_nesting_follows_the_machine(name: str, levels: tuple[tuple[GroupKind, ...], ...]) -> None:
     assert layout(preset(name)).levels == levels
 
 

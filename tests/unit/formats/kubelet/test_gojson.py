@@ -8,7 +8,6 @@ import pytest
 
 from pinfold.errors import ParseError
 from pinfold.formats.kubelet.gojson import (
-    Number,
     Value,
     fields,
     map_field,
@@ -18,6 +17,7 @@ from pinfold.formats.kubelet.gojson import (
     quote_json,
     text_field,
 )
+from pinfold.formats.number import Number
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pinfold.formats.pods.annotations import SHARED, Overrides
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.runtime import (
     MAX_SHARES,
+    CgroupPlace,
     OverrideError,
     Phase,
-    Place,
     RuntimeContainer,
     RuntimePod,
     build_pod,
@@ -80,7 +80,7 @@ def exclusive(pod: Pod) -> dict[str, int]:
     ],
 )
 def test_the_parent_cgroup_tells_the_class(parent: str, qos: QoS) -> None:
-    assert parse_parent(parent) == Place(qos, UID)
+    assert parse_parent(parent) == CgroupPlace(qos, UID)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_other_cgroups_are_not_of_kubernetes(parent: str) -> None:
 
 def test_a_static_pod_has_a_hash_for_a_uid() -> None:
     place = parse_parent("/kubepods/burstable/pod0f3e2d1c0b9a88776655443322110012")
-    assert place == Place(QoS.BURSTABLE, "0f3e2d1c0b9a88776655443322110012")
+    assert place == CgroupPlace(QoS.BURSTABLE, "0f3e2d1c0b9a88776655443322110012")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,17 @@ import struct
 import pytest
 
 from pinfold.errors import ParseError
-from pinfold.formats.wire.ttrpc import MOST_BODY, MOST_MESSAGE, Decoder, Kind, Message, TTRPCError, format_message
+from pinfold.formats.wire.ttrpc import (
+    MOST_BODY,
+    MOST_MESSAGE,
+    Message,
+    MessageKind,
+    TTRPCDecoder,
+    TTRPCError,
+    format_message,
+)
 
-HELLO = Message(3, Kind.RESPONSE, b"hello", flags=1)
+HELLO = Message(3, MessageKind.RESPONSE, b"hello", flags=1)
 
 
 def header(length: int, kind: int = 1) -> bytes:
@@ -17,16 +25,16 @@ def header(length: int, kind: int = 1) -> bytes:
 
 
 def test_message_comes_back_with_stream_kind_and_flags() -> None:
-    assert Decoder().feed(format_message(HELLO)) == [HELLO]
+    assert TTRPCDecoder().feed(format_message(HELLO)) == [HELLO]
 
 
 def test_messages_that_come_together_are_all_found() -> None:
-    empty = Message(5, Kind.DATA, b"")
-    assert Decoder().feed(format_message(HELLO) + format_message(empty) * 2) == [HELLO, empty, empty]
+    empty = Message(5, MessageKind.DATA, b"")
+    assert TTRPCDecoder().feed(format_message(HELLO) + format_message(empty) * 2) == [HELLO, empty, empty]
 
 
 def test_begun_message_waits_for_its_end() -> None:
-    decoder = Decoder()
+    decoder = TTRPCDecoder()
     data = format_message(HELLO)
     assert decoder.feed(data + data[:-1]) == [HELLO]
     assert decoder.buffered == len(data) - 1
@@ -35,20 +43,20 @@ def test_begun_message_waits_for_its_end() -> None:
 
 
 def test_longest_message_is_taken() -> None:
-    longest = Message(1, Kind.REQUEST, bytes(MOST_BODY))
+    longest = Message(1, MessageKind.REQUEST, bytes(MOST_BODY))
     data = format_message(longest)
     assert len(data) == MOST_MESSAGE
-    assert Decoder().feed(data) == [longest]
+    assert TTRPCDecoder().feed(data) == [longest]
 
 
 def test_longer_message_is_not_made() -> None:
     with pytest.raises(TTRPCError, match="4,194,305 bytes; at most 4,194,304 are allowed"):
-        format_message(Message(1, Kind.REQUEST, bytes(MOST_BODY + 1)))
+        format_message(Message(1, MessageKind.REQUEST, bytes(MOST_BODY + 1)))
 
 
 @pytest.mark.parametrize("length", [MOST_BODY + 1, 0xFFFFFFFF])
 def test_longer_message_is_refused_when_its_header_is_there(length: int) -> None:
-    decoder = Decoder()
+    decoder = TTRPCDecoder()
     assert decoder.feed(header(length)[:9]) == []
     with pytest.raises(TTRPCError, match=f"a ttrpc message of {length:,} bytes"):
         decoder.feed(header(length)[9:])
@@ -58,11 +66,11 @@ def test_longer_message_is_refused_when_its_header_is_there(length: int) -> None
 @pytest.mark.parametrize("kind", [0, 4, 255])
 def test_unknown_type_is_refused_before_the_body_comes(kind: int) -> None:
     with pytest.raises(ParseError, match=f"a ttrpc message of type {kind}; known are"):
-        Decoder().feed(header(100, kind))
+        TTRPCDecoder().feed(header(100, kind))
 
 
 def test_nothing_is_taken_after_an_error() -> None:
-    decoder = Decoder()
+    decoder = TTRPCDecoder()
     for data in (header(0, 9), format_message(HELLO), b""):
         with pytest.raises(TTRPCError, match="type 9"):
             decoder.feed(data)

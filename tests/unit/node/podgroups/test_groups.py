@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.podgroups.groups import PodGroups
-from pinfold.node.podgroups.settings import CPUS, Setting
+from pinfold.node.podgroups.settings import CPUS, GroupSetting
 from pinfold.node.podgroups.simulated import Simulated
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Watched(Simulated):
     owned: Mapping[Path, CPUSet] = {}
     containers: tuple[Path, ...] = ()
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> Setting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         setting = super().set_own(group, file, cpus, known)
         self.check()
         return setting

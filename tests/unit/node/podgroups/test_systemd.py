@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pinfold.errors import ParseError
 from pinfold.node.podgroups import systemd
-from pinfold.node.podgroups.settings import Quota, Setting
+from pinfold.node.podgroups.settings import GroupSetting, Quota
 from pinfold.node.podgroups.systemd import Systemd, SystemdError, parse_shown, parse_span, units
 
 BURSTABLE = "kubepods-burstable.slice"
@@ -43,8 +43,8 @@ def systemctl(tmp_path: Path) -> Path:
     return path
 
 
-def setting(group: Path, *properties: str, file: str = "cpuset.cpus") -> Setting:
-    return Setting(group, file, "", "", properties)
+def setting(group: Path, *properties: str, file: str = "cpuset.cpus") -> GroupSetting:
+    return GroupSetting(group, file, "", "", properties)
 
 
 def calls(systemctl: Path, verb: str) -> list[str]:
@@ -53,7 +53,7 @@ def calls(systemctl: Path, verb: str) -> list[str]:
     return [line for line in lines if f'"{verb}"' in line]
 
 
-def keep(systemctl: Path, *settings: Setting) -> tuple[str, ...]:
+def keep(systemctl: Path, *settings: GroupSetting) -> tuple[str, ...]:
     return asyncio.run(Systemd(str(systemctl)).keep(settings))
 
 

@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 from pinfold.errors import ConfigError, PinfoldError
 from pinfold.formats.wire import ttrpc
 from pinfold.formats.wire.nrimux import Connection, format_frames
-from pinfold.formats.wire.ttrpc import Kind, format_message
+from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nri.plugin import BackOff, Identity, Launch, Link, Plugin, launched, serve, serve_launched
+from pinfold.runtimes.nri.plugin import BackOff, Identity, Launch, NRILink, Plugin, launched, serve, serve_launched
 from pinfold.runtimes.nri.requests import SERVICE
 from pinfold.runtimes.simulated.nri import ScriptedNRI
 from pinfold.runtimes.simulated.nripeer import PluginPeer
@@ -116,10 +116,10 @@ def test_links_are_told_in_order() -> None:
         await peer.ended(WITHIN)
 
     assert talk(Recorder())(conversation).links == [
-        (Link.CONNECTED, ""),
-        (Link.REGISTERED, "fake 1"),
-        (Link.SYNCHRONIZED, "fake 1"),
-        (Link.CLOSED, "the runtime shuts down"),
+        (NRILink.CONNECTED, ""),
+        (NRILink.REGISTERED, "fake 1"),
+        (NRILink.SYNCHRONIZED, "fake 1"),
+        (NRILink.CLOSED, "the runtime shuts down"),
     ]
 
 
@@ -319,7 +319,7 @@ def test_payload_that_is_no_message_is_refused_and_the_connection_lives_on() -> 
         (b"GET / HTTP/1.1\r\n", "an NRI frame of connection 1195725856"),
         (format_frames(Connection.PLUGIN, b"\xff" * 10), "a ttrpc message of 4,294,967,295 bytes"),
         (
-            format_frames(Connection.RUNTIME, format_message(ttrpc.Message(1, Kind.RESPONSE, b"\xff"))),
+            format_frames(Connection.RUNTIME, format_message(ttrpc.Message(1, MessageKind.RESPONSE, b"\xff"))),
             "1 bytes that are",
         ),
     ],
@@ -331,7 +331,7 @@ def test_garbage_ends_the_connection_with_a_reason(data: bytes, reason: str) -> 
         await peer.ended(WITHIN)
 
     link, detail = talk(Recorder())(conversation).links[-1]
-    assert link == Link.CLOSED
+    assert link == NRILink.CLOSED
     assert detail.startswith(reason)
 
 
@@ -341,13 +341,13 @@ def test_refused_registration_is_the_reason() -> None:
         await peer.ended(WITHIN)
 
     links = talk(Recorder())(conversation).links
-    assert links[-1] == (Link.CLOSED, r"the runtime refused the plugin: invalid plugin\nindex (code 2)")
+    assert links[-1] == (NRILink.CLOSED, r"the runtime refused the plugin: invalid plugin\nindex (code 2)")
 
 
 def test_messages_that_nobody_waits_for_are_passed_over() -> None:
     async def conversation(peer: PluginPeer) -> None:
         for connection in Connection:
-            for kind in (Kind.DATA, Kind.RESPONSE):
+            for kind in (MessageKind.DATA, MessageKind.RESPONSE):
                 peer.send(connection, ttrpc.Message(99, kind, b"?"))
         await configure(peer)
 
@@ -360,14 +360,14 @@ def test_plugin_connects_again_after_the_runtime_has_restarted(tmp_path: Path) -
         path = str(tmp_path / "nri.sock")
         runtime = runtime_without_pods()
         serving = asyncio.create_task(serve(path, told.plugin(Recorder())))
-        assert await told.until(Link.CLOSED) == f"{path}: No such file or directory"
+        assert await told.until(NRILink.CLOSED) == f"{path}: No such file or directory"
         for _ in range(2):
             told.links.clear()
             await runtime.listen(path)
             await runtime.until(1)
-            assert await told.until(Link.REGISTERED) == "fake 1"
+            assert await told.until(NRILink.REGISTERED) == "fake 1"
             await runtime.close()
-            assert await told.until(Link.CLOSED)
+            assert await told.until(NRILink.CLOSED)
         serving.cancel()
         with suppress(asyncio.CancelledError):
             await serving
@@ -380,8 +380,8 @@ def test_closed_is_told_once_while_nothing_changes(tmp_path: Path) -> None:
         told = Told()
         plugin = told.plugin(Recorder())
         for _ in range(3):
-            plugin.tell(Link.CLOSED, f"{tmp_path}: no")
-        assert told.links == [(Link.CLOSED, f"{tmp_path}: no")]
+            plugin.tell(NRILink.CLOSED, f"{tmp_path}: no")
+        assert told.links == [(NRILink.CLOSED, f"{tmp_path}: no")]
 
     run(check())
 

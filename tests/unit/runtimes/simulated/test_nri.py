@@ -11,7 +11,7 @@ import pytest
 
 from pinfold.formats.wire import ttrpc
 from pinfold.formats.wire.nrimux import Connection, format_frames
-from pinfold.formats.wire.ttrpc import Kind, format_message
+from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
 from pinfold.runtimes.nri.plugin import Identity, Plugin, serve
@@ -225,7 +225,7 @@ def test_waiting_for_a_plugin_that_does_not_come_ends_with_what_is_known() -> No
 
 def request(service: str, method: str, payload: bytes) -> bytes:
     body = envelope.Request(service=service, method=method, payload=payload).SerializeToString()
-    return format_frames(Connection.RUNTIME, format_message(ttrpc.Message(1, Kind.REQUEST, body)))
+    return format_frames(Connection.RUNTIME, format_message(ttrpc.Message(1, MessageKind.REQUEST, body)))
 
 
 def registration(name: str, index: str) -> bytes:
@@ -236,10 +236,10 @@ def registration(name: str, index: str) -> bytes:
 def configured(events: int) -> bytes:
     answer = nri.ConfigureResponse(events=events)
     body = envelope.Response(payload=answer.SerializeToString()).SerializeToString()
-    return format_frames(Connection.PLUGIN, format_message(ttrpc.Message(1, Kind.RESPONSE, body)))
+    return format_frames(Connection.PLUGIN, format_message(ttrpc.Message(1, MessageKind.RESPONSE, body)))
 
 
-LONG = format_frames(Connection.RUNTIME, format_message(ttrpc.Message(1, Kind.REQUEST, bytes(5000))), 1 << 20)
+LONG = format_frames(Connection.RUNTIME, format_message(ttrpc.Message(1, MessageKind.REQUEST, bytes(5000))), 1 << 20)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from pinfold.core.reconcile import Drift, wanted
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.errors import AdmissionError, ConfigError
-from pinfold.formats.openmetrics import Kind, Sample, choose
+from pinfold.formats.openmetrics import MetricKind, Sample, choose
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.counters import Counters
 from pinfold.serve.metrics.gauges import process_values
@@ -108,7 +108,7 @@ def test_every_series_is_there_from_the_start_and_every_counter_at_zero() -> Non
     process = {rows.RSS, rows.CPU_SECONDS, rows.OPEN_FDS}
     assert names == rows.names() - {metric.full_name() for metric in process} | {"pinfold_process_cpu_seconds_total"}
     for metric in TABLE:
-        if metric.kind is not Kind.GAUGE:
+        if metric.kind is not MetricKind.GAUGE:
             mine = [value for name, value in found.items() if name.startswith(metric.full_name())]
             assert mine
             assert not any(mine)
@@ -383,7 +383,7 @@ def test_pod_whose_containers_come_one_by_one_is_counted_as_if_it_came_at_once()
         at_once.admit(whole)
         for end in (1, 2, 3, 3):  # the last one is restarted
             bit_by_bit.admit(pod_of(*whole.containers[:end], uid=whole.uid))
-        same = [metric for metric in TABLE if metric.kind is Kind.COUNTER]
+        same = [metric for metric in TABLE if metric.kind is MetricKind.COUNTER]
         for metric in same:
             assert list(at_once.counters.tally.samples(metric)) == list(bit_by_bit.counters.tally.samples(metric)), (
                 metric.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
-from pinfold.cli.client import Client, NoDaemon, add_socket
+from pinfold.cli.asking.client import Client, NoDaemon, add_socket
 from pinfold.core.entries import Subject
 from pinfold.errors import PinfoldError
 from pinfold.node.journal.files import DIRECTORY, Archive

@@ -29,7 +29,7 @@ class NoDaemon(PinfoldError):  # noqa: N818 - the fact
         super().__init__(f"no daemon answers at {path} ({cause.strerror or cause}); start one: pinfold serve")
 
 
-class Refused(PinfoldError):  # noqa: N818 - the fact
+class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
     """The daemon says no."""
 
     exit_code = 4
@@ -103,7 +103,7 @@ class Client:
         finally:
             connection.close()
         if response.status == 409:  # noqa: PLR2004 - conflict: a refusal
-            raise Refused(answer)
+            raise RefusedByDaemon(answer)
         if response.status >= 400:  # noqa: PLR2004 - an error
             raise PinfoldError(answer.get("message", f"status {response.status}"))
         return answer

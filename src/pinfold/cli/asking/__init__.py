@@ -1,0 +1,1 @@
+"""Asks a daemon over its control socket, or reads the journal that it wrote. Prints nothing."""
