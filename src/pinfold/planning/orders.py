@@ -1,4 +1,4 @@
-"""Order matters: the same pods in many random orders of coming and going, and how often each fares badly.
+"""Plans the same pods in many random orders of arrival, and counts how often each is refused or spread.
 
 Everything follows from a seed. The numbers are drawn by SplitMix64, in plain arithmetic: the same on every machine and
 with every version of Python.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
 
 _MASK: Final = (1 << 64) - 1
-# After so many arrivals, on average, one of those who are there leaves, to come again at the end.
+# After this many arrivals, on average, one running pod leaves, and arrives again at the end.
 _LEAVES_ONE_IN: Final = 4
 
 
@@ -55,17 +55,17 @@ class Dice:
 
 
 class Order(NamedTuple):
-    """What came of one order: the pods that were refused, and those with a container that lies badly, by number."""
+    """The result of one order: the refused pods, and those with a spread container, by number."""
 
     refused: frozenset[int]
     misaligned: frozenset[int]
 
 
 def sample(admitter: Admitter, ruler: Ruler, state: State, pods: Sequence[Pod], seed: int) -> Iterator[Order]:
-    """Yield what comes of one random order after another, without end.
+    """Yield the results of random orders, without end.
 
-    All pods come in random order. After some arrivals a pod leaves; once all have come, those who left come again. So
-    every pod is asked for in the end, and its last arrival counts.
+    All pods arrive in random order. After some arrivals a pod leaves; at the end those that left arrive again. So the
+    last arrival of every pod counts.
     """
     dice = Dice(seed)
     while True:
@@ -73,7 +73,7 @@ def sample(admitter: Admitter, ruler: Ruler, state: State, pods: Sequence[Pod], 
 
 
 class _Try(NamedTuple):
-    """A node and the pods that will come."""
+    """A node and the pods that will arrive."""
 
     admitter: Admitter
     ruler: Ruler
@@ -91,7 +91,7 @@ def _one(trial: _Try, dice: Dice) -> Order:
     refused: set[int] = set()
     waiting = dice.shuffled(len(trial.pods))
     first = len(waiting)
-    for step, number in enumerate(waiting):  # it grows while pods leave, which are among the first only
+    for step, number in enumerate(waiting):  # it grows while pods leave, and only the first pods leave
         outcome = walk.admit(trial.pods[number])
         if outcome.refusal is None:
             there[number] = outcome
@@ -107,7 +107,7 @@ def _one(trial: _Try, dice: Dice) -> Order:
 
 
 class Tally(NamedTuple):
-    """How often each pod was refused or lay badly, and how many pods were refused at once, over all orders."""
+    """How often each pod was refused or spread, and how many pods were refused at once, over all orders."""
 
     orders: int
     refused: tuple[int, ...]
@@ -118,7 +118,7 @@ class Tally(NamedTuple):
 
 
 def tally(orders: Sequence[Order], pods: int) -> Tally:
-    """Return the orders in numbers."""
+    """Return the counts over all orders."""
     refused, misaligned, histogram = [0] * pods, [0] * pods, [0] * (pods + 1)
     for order in orders:
         histogram[len(order.refused)] += 1
