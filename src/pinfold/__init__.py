@@ -1,6 +1,6 @@
-"""CPUs of their own for containers and processes; these are the public names.
+"""Exclusive CPUs for containers and processes: the public names of pinfold.
 
-Those that plan are imported when they are first asked for: a command that needs none of them starts without.
+The names for planning are imported on first use, so that other commands start faster.
 """
 
 from importlib import import_module
@@ -75,7 +75,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name that is asked for late."""
+    """Import a public name on first use."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LATE[name]), name)

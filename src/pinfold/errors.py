@@ -16,7 +16,7 @@ class PinfoldError(Exception):
 
 
 class ParseError(PinfoldError, ValueError):
-    """Text that is not what it should be; says what, where, and the column if there is one.
+    """Text that cannot be parsed; says what is wrong, where, and the column if there is one.
 
     >>> str(ParseError("expected a CPU number", text="1,,2", at=2, where="sys/devices/system/cpu/online"))
     'sys/devices/system/cpu/online: expected a CPU number at column 3 of "1,,2"'
@@ -37,7 +37,7 @@ class ParseError(PinfoldError, ValueError):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a configuration, in the words of the reference where it has any, and what would be right."""
+    """One problem of a configuration, in the kubelet's words where it has any, and what to do about it."""
 
     said: str
     advice: str = ""
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(PinfoldError):
-    """A configuration that cannot be used, with all of its problems; the first is the one the kubelet would name."""
+    """A configuration with all of its problems; the first is the one that the kubelet would report."""
 
     def __init__(self, *problems: Problem | str) -> None:
         self.problems = tuple(Problem(problem) if isinstance(problem, str) else problem for problem in problems)
@@ -55,21 +55,21 @@ class ConfigError(PinfoldError):
 
 
 class StateError(PinfoldError):
-    """A State, or a file of it, that cannot be trusted."""
+    """A State, or its file, that cannot be trusted."""
 
 
 class RuntimeUnavailable(PinfoldError):  # noqa: N818 - the word users know from gRPC
-    """What runs the containers does not answer."""
+    """The runtime does not answer."""
 
 
 class AdmissionError(PinfoldError):
-    """A refusal; *reason* is the word the kubelet would put into the pod's status."""
+    """A refusal; *reason* is the word that the kubelet writes into the pod's status."""
 
     reason = "UnexpectedAdmissionError"
 
     @property
     def message(self) -> str:
-        """The text in the pod's status: the kubelet wraps what it did not expect."""
+        """The text in the pod's status: the kubelet wraps unexpected errors."""
         typed = self.reason != AdmissionError.reason
         return str(self) if typed else f"Allocate failed due to {self}, which is unexpected"
 

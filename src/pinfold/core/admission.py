@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     Recorders = dict[str, Recorder]
 
 WHOLE: Final = ""
-"""The name under which the steps of a pod are kept that is decided as a whole."""
+"""The key for the steps of a pod that is decided as a whole."""
 
 
 class Scope(StrEnum):
-    """What is aligned: each container by itself, or the pod as a whole."""
+    """What the Topology Manager aligns: each container by itself, or the pod as a whole."""
 
     CONTAINER = "container"
     POD = "pod"
 
 
 class Admission(NamedTuple):
-    """What came of a pod that asked to be let in."""
+    """The answer for one pod: admitted or refused, and the State afterwards."""
 
     state: State
-    """After a refusal too: what earlier containers of the pod got stays until stale state is collected."""
+    """After a refusal, earlier containers of the pod keep their CPUs here until stale state is collected."""
     decisions: Mapping[str, Decision]
     """By container, in the order of admission."""
     affinity: Mapping[str, Hint]
-    """The hints by which CPUs were given, by container; those not asked about are left out."""
+    """The merged hint of each container that was decided."""
     refusal: AdmissionError | None = None
     container: str | None = None
-    """The container that was refused; None if it was the pod as a whole."""
+    """The refused container; None if the pod was refused as a whole."""
 
 
 class Admitter(NamedTuple):
-    """Lets pods in, with one policy and one Topology Manager."""
+    """Admits pods, with one policy and one Topology Manager."""
 
     policy: Policy
     manager: TopologyManager
@@ -71,11 +71,11 @@ class Admitter(NamedTuple):
         others: Sequence[Resource] = (),
         recorders: Recorders | None = None,
     ) -> Admission:
-        """Return what becomes of *pod*: all or nothing of its containers that are *due* (all of them if not said).
+        """Admit or refuse the *due* containers of *pod* together; all containers are due by default.
 
-        A container that is not due is left out, unless it has CPUs already: then it keeps them, and the others are
+        Containers that are not due are ignored. If one of them has CPUs already, it keeps them, and the due ones are
         aligned with it. *others* are the hints of other resources (devices, memory). *recorders*, one for each
-        container, are told the steps.
+        container, collect the steps.
         """
         if due is not None:
             pod = pod.only({*due, *state.assignments.get(pod.uid, ())})
@@ -88,9 +88,9 @@ class Admitter(NamedTuple):
         )
 
     def has_decided(self, state: State, pod: Pod, due: Collection[str] | None = None) -> bool:
-        """Return whether a pod has been let in before, and every due container has the CPUs it asks for.
+        """Return whether the pod was admitted before and every due container has the CPUs it asks for.
 
-        Then there is nothing to decide. A pod without any Assignment is decided on each time: it gets none.
+        Then there is nothing to decide. A pod without an Assignment is decided each time: it gets no CPUs.
         """
         containers = state.assignments.get(pod.uid)
         return containers is not None and all(
@@ -102,7 +102,7 @@ class Admitter(NamedTuple):
     def explain(
         self, state: State, pod: Pod, *, due: Collection[str] | None = None, others: Sequence[Resource] = ()
     ) -> dict[str, Trace]:
-        """Return the steps that `admit` takes, by container; under WHOLE those of a pod that is decided as one."""
+        """Return the steps of `admit` by container; under WHOLE if the pod is decided as a whole."""
         recorders: Recorders = {}
         admission = self.admit(state, pod, due=due, others=others, recorders=recorders)
         if admission.refusal is not None:
@@ -116,7 +116,7 @@ class Admitter(NamedTuple):
         return _Question(providers, hint, admit=admit)
 
     def _record(self, recorders: Recorders | None, name: str, question: _Question) -> Recorder | None:
-        """Return the recorder for a container's steps, after it was told how hints were merged; None: no recording."""
+        """Return the recorder for a container, with the merging of hints recorded; None if nothing is recorded."""
         if recorders is None:
             return None
         recorder = recorders[name] = Recorder()
@@ -177,7 +177,7 @@ class Admitter(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """Hints that were merged, and what came of it."""
+    """The hints that were merged, and the result."""
 
     providers: Sequence[Resource]
     hint: Hint

@@ -1,6 +1,6 @@
-"""Why a pod was refused and what would help, found by really trying: other sizes, and others out of the way.
+"""Why a pod was refused and what would help: tries other sizes, and other containers moved or ended.
 
-Nothing is guessed: every "would fit" has been admitted. States are values, so trying leaves nothing behind.
+Every "would fit" was admitted in a trial. States are values, so a trial changes nothing.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _SOMEONE: Final = PodUID("\0moved")
 
 
 class Advice(NamedTuple):
-    """What a refused container needs, what there is, and what would make it fit; empty for one that was let in."""
+    """What a refused container needs, what is free, and what would make it fit; empty if it was admitted."""
 
     need: str = ""
     room: str = ""
     sizes: tuple[int, ...] = ()
-    """Numbers of CPUs with which it would fit: the largest smaller one, and the next larger one if that helps."""
+    """Sizes with which it would fit: the largest smaller one, and the next larger one if that fits."""
     then: str | None = None
-    """Another container of the pod that is refused as soon as this one fits with these sizes."""
+    """Another container of the pod that would be refused if this one had these sizes."""
     move: str | None = None
-    """A container that could go to other CPUs, and so make room."""
+    """A container that could move to other CPUs to make room."""
     end: str | None = None
-    """A container whose end would make room."""
+    """A container that would make room by ending."""
     is_cut: bool = False
-    """Whether time was up before every change had been tried."""
+    """Whether time ran out before every change was tried."""
 
     @property
     def fixes(self) -> tuple[str, ...]:
@@ -81,10 +81,10 @@ def advise(
     names: Mapping[PodUID, str] | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> Advice:
-    """Return what would help a refused pod; *names* are what to call the pods in the State, else by their UIDs.
+    """Return what would help a refused pod; *names* maps pod UIDs in the State to names for the text.
 
-    *has_time* is asked before every try; once it says no, the advice is cut. A brief outcome has forgotten the State
-    that it was refused on, and gets no advice.
+    *has_time* is called before every trial; when it returns False, the advice is cut. A brief outcome no longer has
+    the State before the refusal, and gets no advice.
     """
     container = _culprit(outcome)
     if outcome.refusal is None or outcome.is_brief or container is None:
@@ -104,14 +104,14 @@ def _named(ref: ContainerRef | None, names: Mapping[PodUID, str]) -> str | None:
 
 
 def _culprit(outcome: Outcome) -> Container | None:
-    """Return the container that was refused; of a pod that was refused as a whole, the one that wants most."""
+    """Return the refused container; if the pod was refused as a whole, its largest."""
     name, pod, request = outcome.admission.container, outcome.pod, outcome.admitter.policy.request
     wanting = [c for c in pod.all_containers if request(pod, c) and name in {None, c.name}]
     return max(wanting, key=lambda container: request(pod, container), default=None)
 
 
 def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tuple[str, str]:
-    """Return what is needed, and what there is of it."""
+    """Return what the container needs, and what is free."""
     can = f"{len(free)} can be given ({free})" if free else "none can be given"
     match outcome.refusal:
         case TopologyAffinityError():
@@ -120,7 +120,7 @@ def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tupl
             where = Level.NUMA.counted(nodes)
             return f"needs {_cpus(count)} in {where}", _most_free(ruler, Level.NUMA, free)
         case SMTAlignmentError(per_core=per_core, free=None) if count % per_core:
-            return f"needs whole cores of {per_core} CPUs, and {count} is no multiple of {per_core}", ""
+            return f"needs whole cores of {per_core} CPUs, and {count} is not a multiple of {per_core}", ""
         case SMTAlignmentError(free=whole):
             return f"needs {_cpus(count)} as whole cores", f"{whole or 0} CPUs are on cores that are wholly free"
         case EmptySharedPoolError():
@@ -133,13 +133,13 @@ def _cpus(count: int) -> str:
 
 
 def _most_free(ruler: Ruler, level: Level, free: CPUSet) -> str:
-    """Return the groups of a level that have most CPUs free, in words."""
+    """Return the groups of a level with the most free CPUs, in words."""
     groups = sorted(ruler.free(level, free).items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{level} {number} has {count} free" for number, count in groups[:_NAMED])
 
 
 class _Trial(NamedTuple):
-    """A refused pod, tried again in other ways while there is time."""
+    """Tries a refused pod again with changes, while there is time."""
 
     outcome: Outcome
     container: Container
@@ -147,11 +147,11 @@ class _Trial(NamedTuple):
     has_time: Callable[[], bool]
 
     def admit(self, state: State, pod: Pod) -> Admission:
-        """Return what would become of *pod*, due as the refused one was."""
+        """Return the answer for *pod*, with the same containers due as in the refusal."""
         return self.outcome.admitter.admit(state, pod, due=self.outcome.due)
 
     def sizes(self, most: int, ruler: Ruler) -> tuple[tuple[int, ...], str | None]:
-        """Return with how many CPUs the container would fit, and which other one is refused even then."""
+        """Return the sizes with which the container would fit, and which other container is still refused then."""
         if self.outcome.pod.resources is not None:
             return (), None
         smaller = range(min(self.wanted - 1, most), max(0, self.wanted - 1 - _MOST_TRIES), -1)
@@ -165,7 +165,7 @@ class _Trial(NamedTuple):
         )
 
     def _first_of(self, ways: Sequence[Sequence[int]], *, whole: bool) -> tuple[tuple[int, ...], str | None] | None:
-        """Return the first size of each way with which the pod fits as a *whole*, or at least this container."""
+        """Return the first size in each direction with which the *whole* pod fits, or at least this container."""
         found: dict[int, str | None] = {}
         for counts in ways:
             for count in takewhile(lambda _: self.has_time(), counts):
@@ -175,19 +175,19 @@ class _Trial(NamedTuple):
                     break
         if not found:
             return None
-        # What is said of the first size has to hold for all that are named beside it.
+        # The remark about the first size must be true for every size listed with it.
         then = next(iter(found.values()))
         return tuple(count for count, other in found.items() if other == then), then
 
     def _refused_with(self, count: int) -> str | None:
-        """Return the container that is refused when this one has so many CPUs; None if all fit."""
+        """Return the container that is refused when this one has *count* CPUs; None if all fit."""
         admission = self.admit(self.outcome.before, resized(self.outcome.pod, self.container.name, count))
         if admission.refusal is None:
             return None
         return admission.container or self.container.name
 
     def others(self) -> tuple[ContainerRef | None, ContainerRef | None]:
-        """Return a container that could move elsewhere to make room, and one whose end would; None where none helps."""
+        """Return a container that could move to make room, and one that could end; None where none helps."""
         ended = None
         admitter, before = self.outcome.admitter, self.outcome.before
         for ref, cpus in takewhile(lambda _: self.has_time(), self._owners()):
@@ -200,13 +200,13 @@ class _Trial(NamedTuple):
         return None, ended
 
     def _owners(self) -> list[tuple[ContainerRef, CPUSet]]:
-        """Return the owners of exclusive CPUs, fewest first: the smallest change that helps is the best."""
+        """Return the owners of exclusive CPUs, smallest first: the smallest change that helps is the best."""
         found = [(ref, cpus) for ref, cpus in self.outcome.before.flat() if ref.pod != self.outcome.pod.uid]
         return sorted(found, key=lambda pair: (len(pair[1]), pair[0]))[:_MOST_TRIES]
 
 
 def resized(pod: Pod, name: str, cpus: int) -> Pod:
-    """Return *pod* with so many whole CPUs for the container *name*, requested and as limit."""
+    """Return *pod* with *cpus* CPUs as request and limit of the container *name*."""
     return replace(
         pod,
         init=tuple(_with_cpus(c, cpus) if c.name == name else c for c in pod.init),
@@ -221,6 +221,6 @@ def _with_cpus(container: Container, cpus: int) -> Container:
 
 
 def _someone(cpus: int) -> Pod:
-    """Return a pod that wants as many CPUs as someone who has to move."""
+    """Return a pod that asks for as many CPUs as a container that must move."""
     amounts = Amounts(cpus * _MILLI, 1)
     return Pod(_SOMEONE, "", containers=(Container("", Resources(amounts, amounts)),))

@@ -1,6 +1,6 @@
-"""How CPUs lie on a machine: which cores, caches, NUMA nodes and sockets they touch, and whether fewer would do.
+"""How CPUs are spread over a machine: cores, caches, NUMA nodes and sockets used, and the minimum of each.
 
-Also what is left over: how much of the free CPUs still stands in groups that nobody has a part of.
+Also fragmentation: how many of the free CPUs are in partly used groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """A kind of group, from the inside out; the value is what people call it."""
+    """A kind of group, from the inside out; the value is its name for users."""
 
     CORE = "core"
     UNCORE = "L3"
@@ -26,7 +26,7 @@ class Level(StrEnum):
     SOCKET = "socket"
 
     def counted(self, number: int) -> str:
-        """Return so many groups of this kind, in words.
+        """Return *number* groups of this kind, in words.
 
         >>> Level.NUMA.counted(1), Level.NUMA.counted(2), Level.UNCORE.counted(2)
         ('1 NUMA node', '2 NUMA nodes', '2 L3')
@@ -40,14 +40,14 @@ class Level(StrEnum):
 
 
 class Span(NamedTuple):
-    """The groups of one level that CPUs touch, and how few could hold as many CPUs on this node."""
+    """The groups of one level that CPUs use, and the minimum for as many CPUs on this node."""
 
     ids: tuple[int, ...]
     fewest: int
 
     @property
     def is_aligned(self) -> bool:
-        """Whether there is no needless group."""
+        """Whether the CPUs use no more groups than necessary."""
         return len(self.ids) <= self.fewest
 
 
@@ -61,7 +61,7 @@ class Alignment(NamedTuple):
 
     @property
     def is_aligned(self) -> bool:
-        """Whether no level has a needless group."""
+        """Whether no level has more groups than necessary."""
         return all(span.is_aligned for span in self)
 
     @property
@@ -71,22 +71,22 @@ class Alignment(NamedTuple):
 
     @property
     def crossed(self) -> tuple[Level, ...]:
-        """The levels with a needless group."""
+        """The levels with more groups than necessary."""
         return tuple(level for level, span in self.levels.items() if not span.is_aligned)
 
 
 class Leftover(NamedTuple):
-    """What can still be given, and in which pieces."""
+    """The free CPUs, and how fragmented they are."""
 
     cpus: CPUSet
     largest: Mapping[Level, int]
-    """The most free CPUs in one group of a level: the largest request that could be held by one."""
+    """The most free CPUs in one group of a level: the largest request that fits into one."""
     broken: Mapping[Level, float]
-    """The share of the free CPUs that are in groups of which someone has a part; 0 where nothing is free."""
+    """Share of free CPUs in partly used groups, by level; 0 if no CPU is free."""
 
     @property
     def fragmentation(self) -> float:
-        """One figure for all of it, 0 (whole) to 1: the mean over cores, caches and NUMA nodes."""
+        """Share of free CPUs in partly used cores, caches and NUMA nodes (averaged), 0 to 1."""
         return sum(self.broken[level] for level in _PIECES) / len(_PIECES)
 
 
@@ -94,7 +94,7 @@ _PIECES: Final = (Level.CORE, Level.UNCORE, Level.NUMA)
 
 
 class Ruler:
-    """Measures CPUs of one node, of which only *allocatable* CPUs are ever given.
+    """Measures how CPUs of one node are spread; only *allocatable* CPUs can be exclusive.
 
     >>> from pinfold.core.machine.cpuset import CPUSet
     >>> from pinfold.core.machine.presets import preset
@@ -124,7 +124,7 @@ class Ruler:
         return tuple(accumulate(sizes))
 
     def measure(self, cpus: CPUSet) -> Alignment:
-        """Return how *cpus* lie."""
+        """Return how *cpus* are spread."""
         members, count = list(cpus), len(cpus)
         return Alignment(*[self._span(level, members, count) for level in Level])
 
@@ -133,20 +133,20 @@ class Ruler:
         return Span(tuple(sorted({of[cpu] for cpu in cpus if cpu in of})), self.fewest(level, count))
 
     def fewest(self, level: Level, count: int) -> int:
-        """Return how few groups can hold so many CPUs when nobody else is there; all if not even they can."""
+        """Return the minimum of groups for *count* CPUs on an empty node; all groups if even they are too few."""
         room = self._room[level]
         return min(bisect_left(room, count) + 1, len(room))
 
     def largest(self, level: Level) -> int:
-        """Return how many CPUs the largest group of a level can ever give."""
+        """Return the number of allocatable CPUs in the largest group of a level."""
         return self._room[level][0] if self._room[level] else 0
 
     def free(self, level: Level, cpus: CPUSet) -> dict[int, int]:
-        """Return how many of *cpus* each group of a level has, by id."""
+        """Return the number of *cpus* in each group of a level, by id."""
         return {group.id: (group.mask & cpus.mask).bit_count() for group in self._groups[level]}
 
     def leftover(self, free: CPUSet) -> Leftover:
-        """Return in which pieces the *free* CPUs stand."""
+        """Return how fragmented the *free* CPUs are."""
         largest = {level: max(self.free(level, free).values(), default=0) for level in Level}
         return Leftover(free, largest, {level: self._broken(level, free.mask) for level in Level})
 

@@ -30,7 +30,7 @@ _Built = TypeVar("_Built")
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """CPUs that are never exclusive: so much, and which ones if that is said.
+    """CPUs that are never exclusive: an amount, or listed CPUs.
 
     >>> from pinfold.core.machine.cpuset import CPUSet
     >>> Reservation.of(CPUSet.of(0, 1)).count, Reservation(milli=1500).count
@@ -38,7 +38,7 @@ class Reservation:
     """
 
     milli: int | None = None
-    """How much CPU is reserved for kubelet and system together; whole CPUs are chosen for it."""
+    """CPU reserved for kubelet and system together; the static policy chooses whole CPUs for it."""
     cpus: CPUSet | None = None
 
     @classmethod
@@ -52,10 +52,8 @@ class Reservation:
         return -(-(self.milli or 0) // 1000)
 
     def problems(self) -> list[Problem]:
-        """Return what the static policy has against it."""
-        advice = (
-            "reserve at least one CPU: without any, the shared pool could become empty, and where would the rest run"
-        )
+        """Return why the static policy cannot use this reservation."""
+        advice = "reserve at least one CPU: without one, the shared pool could become empty"
         if self.milli is None:
             return [Problem("[cpumanager] unable to determine reserved CPU resources for static policy", advice)]
         if self.milli <= 0:
@@ -69,7 +67,7 @@ NOT_SAID: Final = Reservation()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What an operator has set, with the kubelet's defaults; nothing is checked until it meets a machine.
+    """The operator's settings, with the kubelet's defaults; `build` checks them against a machine.
 
     >>> from pinfold.core.machine.cpuset import CPUSet
     >>> from pinfold.core.machine.presets import preset
@@ -91,7 +89,7 @@ class Config:
     fidelity: Fidelity = Fidelity.PINFOLD
 
     def build(self, topology: Topology) -> Admitter:
-        """Return what admits pods on this machine, or raise a ConfigError with all problems."""
+        """Return the Admitter for this machine, or raise a ConfigError with all problems."""
         problems: list[Problem] = []
         policy = _collect(problems, lambda: self.build_policy(topology))
         manager = _collect(problems, lambda: self.build_manager(topology))
@@ -109,7 +107,7 @@ class Config:
         return TopologyManager.for_machine(self.topology_policy, options, topology, any_machine=any_machine)
 
     def build_policy(self, topology: Topology, recorder: Recorder | None = None) -> Policy:
-        """Return the CPU Manager's policy; *recorder* is told how its reserved CPUs were chosen."""
+        """Return the CPU Manager's policy; *recorder* collects how it chose its reserved CPUs."""
         build = POLICIES.get(self.policy)
         if build is None:
             raise ConfigError(Problem(f"unknown policy: {go_quote(self.policy)}", f"known: {', '.join(POLICIES)}"))
@@ -147,11 +145,11 @@ POLICIES: Mapping[str, Callable[[Config, Topology, Recorder | None], Policy]] = 
 
 
 def check_machine(options: Options, topology_policy: str, topology: Topology) -> list[Problem]:
-    """Return what this machine, or the Topology Manager on it, has against the options."""
+    """Return conflicts of the options with this machine or its Topology Manager."""
     problems = []
     if options.align_by_socket:
         if topology_policy == TopologyPolicy.SINGLE_NUMA_NODE:
-            # The reference's spelling.
+            # The kubelet's spelling.
             other = "single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
             problems.append(Problem(f"Topolgy manager {other}"))
         if topology.counts.sockets > len(topology.numa_nodes):
@@ -165,7 +163,7 @@ def check_machine(options: Options, topology_policy: str, topology: Topology) ->
 def _check_some_are_shared(topology: Topology, reserved: CPUSet) -> list[Problem]:
     if topology.online - reserved:
         return []
-    # differs: the reference starts with an empty shared pool.
+    # differs: the kubelet starts with an empty shared pool.
     return [Problem(f"strict-cpu-reservation with all CPUs reserved ({reserved}) leaves no CPU for the shared pool")]
 
 

@@ -1,6 +1,6 @@
-"""Entry: something that happened on a node, with its number and time; and Subject: whom an entry is about.
+"""Entry: an event with its number and time; Subject: the pod or container that an entry is about.
 
-Numbers go up and are never used twice. Times are what the clock said, and a clock can be set back.
+Numbers go up and are unique. Times come from the clock, which can be set back.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATE: Final = "state"
-"""What an entry is that holds a whole State: `shared`, and `exclusive` by NAMESPACE/POD/CONTAINER, as CPU lists."""
+"""The word of an entry with a whole State: `shared`, and `exclusive` by NAMESPACE/POD/CONTAINER, as CPU lists."""
 _FAR: Final = 1e15
 _NAMED: Final = ("POD", "POD/CONTAINER", "NAMESPACE/POD/CONTAINER")
 
 
 class Entry(NamedTuple):
-    """A note with its number and time."""
+    """An event with its number and time."""
 
     number: int
     time: float
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(data: object) -> Entry:
-    """Return the entry that JSON data holds, or raise what it lacks.
+    """Return the entry in JSON data, or raise a ParseError.
 
     >>> entry_of({"number": 7, "time": 1.5, "what": "released", "pod": "web"})
     Entry(number=7, time=1.5, what='released', fields={'pod': 'web'})
@@ -60,7 +60,7 @@ def entry_of(data: object) -> Entry:
 
 
 class Subject(NamedTuple):
-    """A container, or all containers of a pod; without a namespace, in whichever."""
+    """A container, or all containers of a pod; without a namespace, in any."""
 
     namespace: str | None
     pod: str
@@ -68,19 +68,19 @@ class Subject(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Subject:
-        """Return who is named by POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER.
+        """Return the Subject named by POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER.
 
         >>> Subject.parse("web/app")
         Subject(namespace=None, pod='web', container='app')
         """
         parts = text.split("/")
         if len(parts) > len(_NAMED) or not all(parts):
-            raise ParseError(f"{excerpt(text)} names no container; expected {', '.join(_NAMED[:-1])} or {_NAMED[-1]}")
+            raise ParseError(f"{excerpt(text)} is not a container; expected {', '.join(_NAMED[:-1])} or {_NAMED[-1]}")
         namespace = parts.pop(0) if len(parts) == len(_NAMED) else None
         return cls(namespace, parts[0], parts[1] if parts[1:] else None)
 
     def covers(self, entry: Entry) -> bool:
-        """Whether an entry is about them; one about a whole pod is about each of its containers."""
+        """Whether an entry is about this Subject; an entry about a pod is about each of its containers."""
         if self.pod != entry.fields.get("pod"):
             return False
         return (self.namespace is None or entry.fields.get("namespace", self.namespace) == self.namespace) and (
@@ -88,7 +88,7 @@ class Subject(NamedTuple):
         )
 
     def is_owner(self, name: str) -> bool:
-        """Whether the owner of CPUs, by its NAMESPACE/POD/CONTAINER, is one of them.
+        """Whether the container NAMESPACE/POD/CONTAINER, which owns CPUs, belongs to this Subject.
 
         >>> Subject.parse("web").is_owner("default/web/app"), Subject.parse("web/db").is_owner("default/web/app")
         (True, False)

@@ -1,4 +1,4 @@
-"""Why a container has its CPUs, shares, or was refused: what a journal keeps of a decision, and what it tells later.
+"""Why a container has its CPUs, shares CPUs, or was refused: what the journal records, and the explanation from it.
 
 Every "would fit" was tried when the pod was refused (core/advice.py).
 """
@@ -24,11 +24,11 @@ _SHOWN: Final = 3
 _PASSED: Final = "passed over "
 _LEVELS: Final = ("cores", "uncore_caches", "numa_nodes", "sockets")
 _TELLING: Final = ("assigned", "refused", "released")
-NOT_KEPT: Final = "how they were chosen was not kept"
+NOT_KEPT: Final = "the steps were not recorded"
 
 
 class WhyRefused(NamedTuple):
-    """Why not, and what would help."""
+    """Why the pod was refused, and what would help."""
 
     reason: str
     message: str
@@ -38,19 +38,19 @@ class WhyRefused(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What there is to say of a container's CPUs."""
+    """Explains a container's CPUs."""
 
     container: str
     """NAMESPACE/POD/CONTAINER."""
     cpus: CPUSet | None = None
-    """Its own CPUs; None if it has none."""
+    """Its exclusive CPUs; None if it has none."""
     since: float | None = None
     """When that was decided."""
     steps: tuple[TraceStep, ...] = ()
     alignment: Mapping[str, object] | None = None
     refusal: WhyRefused | None = None
     shares: str = ""
-    """Why it has no CPUs of its own, if nobody refused it any."""
+    """Why it has no exclusive CPUs, if it was not refused."""
 
     @property
     def taken(self) -> tuple[TraceStep, ...]:
@@ -59,7 +59,7 @@ class Explanation(NamedTuple):
 
     @property
     def passed_over(self) -> tuple[TraceStep, ...]:
-        """What was looked at and not taken."""
+        """Groups that were looked at and not taken."""
         return tuple(step for step in self.steps if step.what.startswith(_PASSED))
 
     @property
@@ -72,7 +72,7 @@ class Explanation(NamedTuple):
         took = [step.what for step in self.taken if step.took]
         if not took:
             return self.taken[-1].what if self.taken else NOT_KEPT
-        more = f", and {len(took) - _SHOWN} steps more" if len(took) > _SHOWN else ""
+        more = f", and {len(took) - _SHOWN} more steps" if len(took) > _SHOWN else ""
         return ", then ".join(took[:_SHOWN]) + more
 
     def data(self) -> dict[str, object]:
@@ -90,24 +90,24 @@ class Explanation(NamedTuple):
 
 
 def alignment_counts(alignment: Alignment) -> dict[str, object]:
-    """Return how many groups of each level CPUs are on, and how few could have held as many."""
+    """Return how many groups of each level the CPUs use, and the minimum."""
     spans = dict(zip(_LEVELS, alignment, strict=True))
     fewest = {name: span.fewest for name, span in spans.items()}
     return {**{name: len(span.ids) for name, span in spans.items()}, "fewest": fewest}
 
 
 def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
-    """Return why a container has no CPUs of its own, in one line."""
+    """Return why a container has no exclusive CPUs, in one line."""
     if not policy.allocatable:
-        return f"in the shared pool because policy {policy.name} gives nobody CPUs of their own"
+        return f"in the shared pool because policy {policy.name} gives no container exclusive CPUs"
     if pod.qos is not QoS.GUARANTEED:
         return f"in the shared pool because its pod is {pod.qos}, not {QoS.GUARANTEED}"
     milli = container.resources.requests.cpu or 0
     if policy.request(pod, container):
         return "in the shared pool although it asks for whole CPUs"
     if pod.resources is not None and not milli % 1000:
-        return "in the shared pool because its pod has resources of its own, which it shares"
-    return f"in the shared pool because {milli / 1000:g} CPUs are no whole number"
+        return "in the shared pool because its pod has pod-level resources, which it shares"
+    return f"in the shared pool because {milli / 1000:g} CPUs is not a whole number"
 
 
 def decides_on(entry: Entry, subject: Subject) -> bool:
@@ -116,7 +116,7 @@ def decides_on(entry: Entry, subject: Subject) -> bool:
 
 
 def explain_entry(entry: Entry, subject: Subject) -> Explanation:
-    """Return what an entry kept of a decision on a container."""
+    """Return the explanation that an entry has for a container."""
     namespace = entry.text("namespace") or subject.namespace
     container = entry.text("container") or subject.container
     found = Explanation("/".join(filter(None, (namespace, subject.pod, container))), since=entry.time)
@@ -130,7 +130,7 @@ def explain_entry(entry: Entry, subject: Subject) -> Explanation:
             )
         )
     if entry.what == "released":
-        return found._replace(shares="it has given its CPUs back")
+        return found._replace(shares="it released its CPUs")
     alignment = entry.fields.get("alignment")
     return found._replace(
         cpus=_cpus(entry.fields.get("cpus")), alignment=alignment if isinstance(alignment, dict) else None

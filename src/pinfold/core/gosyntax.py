@@ -1,4 +1,4 @@
-"""Text as Go reads and prints it, which is how the reference words its errors."""
+"""Text as Go reads and prints it, as in the kubelet's errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ESCAPES: Final = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\
 
 
 def go_bool(text: str) -> bool:
-    """Return what Go's strconv.ParseBool makes of *text*; a ValueError has its words.
+    """Return *text* as a bool like Go's strconv.ParseBool; a ValueError has Go's words.
 
     >>> go_bool("yes")
     Traceback (most recent call last):
@@ -25,7 +25,7 @@ def go_bool(text: str) -> bool:
 
 
 def go_int(text: str) -> int:
-    """Return what Go's strconv.Atoi makes of *text*; a ValueError has its words.
+    """Return *text* as an int like Go's strconv.Atoi; a ValueError has Go's words.
 
     >>> go_int("0x10")
     Traceback (most recent call last):
@@ -36,7 +36,7 @@ def go_int(text: str) -> int:
         raise ValueError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
     sign, digits = match.groups()
     limit = _MAX_INT + (sign == "-")
-    # The length first: Python refuses to read very long numbers.
+    # Check the length first: Python refuses to read very long numbers.
     if len(digits) > len(str(limit)) or int(digits) > limit:
         raise ValueError(f"strconv.Atoi: parsing {go_quote(text)}: value out of range")
     return -int(digits) if sign == "-" else int(digits)

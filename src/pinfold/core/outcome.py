@@ -1,4 +1,4 @@
-"""Outcome: a question to the Admitter and its answer, kept together, so that it can be explained later."""
+"""Outcome: a question to the Admitter and its answer, kept together for a later explanation."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """A pod that asked to be let in, the State it found, and what came of it."""
+    """A pod, the State before its admission, and the answer."""
 
     pod: Pod
     before: State
     admission: Admission
     admitter: Admitter
     due: Collection[str] | None = None
-    """The containers that were asked for; None: all of the pod."""
+    """The due containers; None: all of the pod."""
     others: Sequence[Resource] = ()
     """The hints of other resources."""
     was_running: bool = False
-    """Whether it was there from the start, and nothing was decided about it."""
+    """Whether the pod was running from the start, without a decision."""
     noted: tuple[tuple[str, Defect, str], ...] | None = None
-    """The defects of the reference, if they were noted before the State was forgotten."""
+    """The kubelet's defects, if they were recorded before the State was dropped."""
 
     @property
     def refusal(self) -> AdmissionError | None:
-        """Why it was refused; None if it was not."""
+        """Why the pod was refused; None if it was not."""
         return self.admission.refusal
 
     def cpus(self, container: Container) -> CPUSet | None:
@@ -42,14 +42,14 @@ class Outcome(NamedTuple):
         return None if self.refusal is not None else self.admission.state.cpus(self.pod.uid, container.name)
 
     def traces(self) -> Mapping[str, Trace]:
-        """Return the steps that led to each container's CPUs, or to the refusal; a pod of before has none."""
+        """Return the steps to each container's CPUs, or to the refusal; a pod from the start has none."""
         if self.was_running or self.is_brief:
             return {}
         return self.admitter.explain(self.before, self.pod, due=self.due, others=self.others)
 
     @property
     def defects(self) -> tuple[tuple[str, Defect, str], ...]:
-        """What the reference gets wrong here: the container, the defect, and how. Takes every decision once more."""
+        """The kubelet's defects here: the container, the defect, and how. Repeats every decision to find them."""
         if self.noted is not None:
             return self.noted
         return tuple(
@@ -60,11 +60,11 @@ class Outcome(NamedTuple):
 
     @property
     def is_brief(self) -> bool:
-        """Whether the State that was found is forgotten, and the steps with it."""
+        """Whether the State and the steps were dropped."""
         return self.noted is not None
 
     def brief(self, *, note: bool) -> Outcome:
-        """Return the outcome without its steps and without other pods' CPUs, for those who keep very many of them."""
+        """Return the outcome without its steps and without other pods' CPUs, to keep very many of them."""
         mine = self.admission.state.assignments.get(self.pod.uid)
         state = State(self.admission.state.shared, {} if mine is None else {self.pod.uid: mine})
         noted = self.defects if note else ()

@@ -1,6 +1,6 @@
-"""What should be, out of a State: the CPUs of the shared pool and of each container that has some of its own.
+"""Wanted: the CPUs of the shared pool and of each container with exclusive CPUs, derived from a State.
 
-And what is not so: the differences between that and what a runtime says; and the steps from one to the other.
+Also the differences between Wanted and what a runtime reports, and the Steps from one to the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIN_QUOTA: Final = 1000
 
 
 class Limit(NamedTuple):
-    """A container's CPU amounts in milli CPUs, and what the kubelet makes of them for the kernel.
+    """A container's CPU amounts in milli CPUs, and the kernel values that the kubelet derives from them.
 
     >>> small = Limit(request=250, limit=500)
     >>> small.shares, small.weight, small.quota
@@ -33,16 +33,16 @@ class Limit(NamedTuple):
     request: int = 0
     limit: int | None = None
     period: int = 100_000
-    """The microseconds that the quota is for."""
+    """The period of the quota, in microseconds."""
 
     @property
     def shares(self) -> int:
-        """The weight among other groups, on cgroup v1."""
+        """`cpu.shares` of cgroup v1."""
         return min(max(self.request * 1024 // _MILLI, _MIN_SHARES), _MAX_SHARES)
 
     @property
     def weight(self) -> int:
-        """The weight among other groups, on cgroup v2."""
+        """`cpu.weight` of cgroup v2."""
         return 1 + (self.shares - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
 
     @property
@@ -52,14 +52,14 @@ class Limit(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The CPUs that everything is meant to run on."""
+    """The CPUs that everything should run on."""
 
     shared: CPUSet
     exclusive: Mapping[ContainerRef, CPUSet]
     sharing: Mapping[ContainerRef, Limit] = NONE
-    """The containers in the shared pool whose groups pinfold makes itself, with their weights and quotas."""
+    """The containers in the shared pool that pinfold makes cgroups for, with their weights and quotas."""
     mems: Mapping[ContainerRef, CPUSet] = NONE
-    """The NUMA nodes for the memory of owners that ask for it; the others have memory of any node."""
+    """The NUMA nodes for the memory of containers that ask for local memory; others use any node."""
 
     def cpus_of(self, container: ContainerRef) -> CPUSet:
         """Return the CPUs of a container: its own, or the shared ones."""
@@ -67,15 +67,15 @@ class Wanted(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """The CPUs that everything runs on, as the kernel or the container runtime says."""
+    """The CPUs that everything runs on, as the kernel or the container runtime reports them."""
 
     shared: CPUSet | None
-    """None: there is no pool of its own to be seen."""
+    """None: the runtime has no separate shared pool."""
     containers: Mapping[ContainerRef, CPUSet]
 
 
 class Drift(NamedTuple):
-    """A difference between what should be and what is; without a container it is the shared pool's."""
+    """A difference between wanted and actual CPUs; without a container it is the shared pool's."""
 
     container: ContainerRef | None
     wanted: CPUSet
@@ -91,12 +91,12 @@ class Drift(NamedTuple):
 
 
 def wanted(state: State, online: CPUSet = EMPTY) -> Wanted:
-    """Return what should be; a State without a pool is that of policy none: every container has all CPUs."""
+    """Return Wanted for a State; a State without a pool is that of policy none: every container has all CPUs."""
     return Wanted(state.shared or online, dict(state.flat()))
 
 
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
-    """Yield what is not as it should be, the shared pool first."""
+    """Yield the differences, the shared pool first."""
     if observed.shared is not None and observed.shared != want.shared:
         yield Drift(None, want.shared, observed.shared)
     for container, found in observed.containers.items():
@@ -110,13 +110,13 @@ class Step(NamedTuple):
     container: ContainerRef | None
     cpus: CPUSet
     clash: CPUSet = EMPTY
-    """Those that somebody else still has: only where CPUs are exchanged, and none is free to step aside to."""
+    """CPUs that another container still has: only if containers exchange CPUs and no CPU is free in between."""
 
 
 def steps(now: Wanted, want: Wanted) -> list[Step]:
-    """Return the changes from *now* to *want* in an order in which nobody comes to where somebody else still is.
+    """Return the Steps from *now* to *want*, ordered so that no container gets CPUs that another still has.
 
-    Containers of one pod may share CPUs. Those that are exclusive now and shall not be have left before.
+    Containers of one pod may share CPUs. Containers that lose their exclusive CPUs have left them before.
 
     >>> from pinfold.core.pods.pod import ContainerRef
     >>> app = ContainerRef("u1", "app")
@@ -149,7 +149,7 @@ def _next(
     have: Mapping[ContainerRef | None, CPUSet],
     target: Mapping[ContainerRef | None, CPUSet],
 ) -> Step:
-    """Return a change that is free of others, else one that makes room for others, else an exchange."""
+    """Return a Step onto free CPUs, else one that makes room for others, else an exchange."""
     aside = None
     for who in left:
         clash = target[who] & _others(who, have)

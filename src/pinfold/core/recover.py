@@ -1,6 +1,6 @@
-"""A State that does not fit any more, turned into one that does: running containers keep their CPUs where they may.
+"""Turns a State that no longer fits into one that does: running containers keep their CPUs where possible.
 
-Containers that cannot keep theirs are let in again, through the same admission as any pod.
+Containers that cannot keep theirs are admitted again, like any pod.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def _no_hints(_pod: Pod) -> Sequence[Resource]:
 
 
 class Recovered(NamedTuple):
-    """The State to go on with, which Assignments could not be kept, and what became of their containers."""
+    """The new State, the Assignments that could not be kept, and the answers for their containers."""
 
     state: State
     lost: Mapping[ContainerRef, CPUSet]
     """The CPUs that containers had and cannot keep."""
     refusals: Mapping[PodUID, AdmissionError]
-    """Why pods with lost CPUs got no others; those that are missing here got some, or are not known."""
+    """Why pods with lost CPUs got no others; pods that are missing here got some, or are unknown."""
 
 
 def carry_over(
@@ -42,7 +42,7 @@ def carry_over(
     pods: Mapping[PodUID, Pod],
     others: Callable[[Pod], Sequence[Resource]] = _no_hints,
 ) -> Recovered:
-    """Return how a State goes on under other rules: as it is if it fits, else as much of it as can be recovered."""
+    """Return the State under new rules: unchanged if it fits, else as much of it as can be recovered."""
     try:
         return Recovered(admitter.policy.start(state), {}, {})
     except StateError:
@@ -55,10 +55,10 @@ def recover(
     pods: Mapping[PodUID, Pod],
     others: Callable[[Pod], Sequence[Resource]] = _no_hints,
 ) -> Recovered:
-    """Return a sound State: what can be kept of *found*, and new CPUs for the containers that lost theirs.
+    """Return a sound State: the Assignments of *found* that can stay, and new CPUs for containers that lost theirs.
 
-    Only *pods* that are known can be let in again; of an unknown one, the containers that lost their CPUs share.
-    *others* tells the hints of a pod's other resources.
+    Only known *pods* can be admitted again; containers of unknown pods that lost their CPUs use the shared pool.
+    *others* returns the hints of a pod's other resources.
     """
     state, lost = admitter.policy.keep(found)
     refusals: dict[PodUID, AdmissionError] = {}

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class ContainerView(NamedTuple):
-    """What there is to say of one container."""
+    """One container in the read model."""
 
     namespace: str
     pod: str
     container: str
     kind: str
-    """Who started it."""
+    """What started it."""
     qos: QoS
     exclusive: bool
     cpus: CPUSet
     """As decided."""
     allowed: str
-    """As the kernel says."""
+    """As the kernel reports them."""
     state: str
     pid: int | None = None
     restarts: int = 0
@@ -50,46 +50,46 @@ class Figures(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a node is like at one moment: the one value that metrics, PodResources, API, page and CLI render."""
+    """A node at one moment: the value that metrics, PodResources, API, page and CLI render."""
 
     topology: Topology
     policy: Policy
     state: State
     pods: Sequence[Pod] = ()
     containers: Sequence[ContainerView] = ()
-    """Only where it was asked for: it takes a look at every container."""
+    """Only on request: it reads every container."""
     runtime: str = "processes"
     """What runs the containers, as users write it."""
     link: tuple[str, str] = ("connected", "")
-    """How the connection to it is, and what there is to say of that."""
+    """The state of the connection to it, and details."""
     connected: bool = True
     """Whether it can be reached."""
     waiting: int = 0
-    """How many containers run without the CPUs they should have."""
+    """How many containers run without their exclusive CPUs."""
     figures: Figures = Figures()
-    """What was counted since the daemon started."""
+    """How many entries the journal could not write since the start."""
     about: Mapping[str, object] = MappingProxyType({})
-    """What the daemon was started with, and under which rules it goes on."""
+    """The daemon's configuration."""
 
     @property
     def shared(self) -> CPUSet:
-        """The CPUs of all containers without own ones; policy none keeps no account: all CPUs are shared."""
+        """The CPUs of all containers without exclusive ones; under policy none all CPUs are shared."""
         return self.state.shared or self.topology.online
 
     @property
     def assignable(self) -> CPUSet:
-        """The CPUs that can be given now."""
+        """The assignable CPUs."""
         return self.state.shared - self.policy.reserved
 
     def pools(self) -> dict[str, str]:
-        """Return the CPUs of each pool, and those that are in none."""
+        """Return the CPUs of each pool, and those in no pool."""
         found = pools(self.policy, self.state, self.topology)
         return {**found, "offline": str(self.topology.offline), "isolated": str(self.topology.isolated)}
 
 
 def pools(policy: Policy, state: State, topology: Topology) -> dict[str, str]:
     """Return the CPUs of each pool, as the KEP names them."""
-    shared = state.shared or topology.online  # policy none keeps no account
+    shared = state.shared or topology.online  # policy none keeps no State
     return {
         "online": str(topology.online),
         "shared": str(shared),

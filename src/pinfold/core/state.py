@@ -1,6 +1,6 @@
-"""State: who has which CPUs, as one immutable value.
+"""State: which container has which CPUs, as one immutable value.
 
-Knows nothing of machines or policies: `check` is told what the node has.
+Knows nothing of machines or policies: `check` gets the node's CPUs as arguments.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class State(NamedTuple):
     """The shared pool and all Assignments. A Policy maps a State to the next; nothing else changes one."""
 
     shared: CPUSet
-    """CPUs of everyone without an Assignment (the kubelet's file calls it the default CPU set)."""
+    """CPUs of all containers without an Assignment (the kubelet's file calls it the default CPU set)."""
     assignments: Mapping[PodUID, Mapping[str, CPUSet]] = NOTHING
     """Exclusive CPUs by pod and container."""
     pods: Mapping[PodUID, CPUSet] = NOTHING
-    """CPUs of pods that were assigned as a whole (pod-level resources); their containers divide them up."""
+    """CPUs of pods that were assigned as a whole (pod-level resources); their containers divide them."""
     baselines: Mapping[PodUID, Mapping[str, CPUSet]] = NOTHING
-    """What containers had before they were resized in place; kept for the kubelet's file."""
+    """CPUs of containers before an in-place resize; kept for the kubelet's file."""
     reusable: Mapping[PodUID, CPUSet] = NOTHING
-    """CPUs of finished init containers that later containers of the same pod may use again. Lost at a restart."""
+    """CPUs of finished init containers that later containers of the same pod may reuse. Lost at a restart."""
 
     @classmethod
     def new(cls) -> State:
@@ -70,7 +70,7 @@ class State(NamedTuple):
         return CPUSet(mask)
 
     def restarted(self) -> State:
-        """Return what is left of the State when the process that held it starts anew."""
+        """Return the part of the State that survives a restart of the daemon."""
         return self._replace(reusable=NOTHING)
 
     def check(self, online: CPUSet, *, kept_apart: CPUSet = EMPTY) -> list[str]:
@@ -105,4 +105,4 @@ class State(NamedTuple):
         if everyone - online:
             yield f"CPUs {everyone - online} are in use, but not online"
         if online - everyone:
-            yield f"CPUs {online - everyone} belong to nobody"
+            yield f"CPUs {online - everyone} belong to no pool or container"

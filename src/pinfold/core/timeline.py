@@ -1,7 +1,7 @@
-"""What was when: the State at a time, and who had a CPU from when to when, from the entries of a journal.
+"""The State at a time, and the owners of a CPU over time, from the entries of a journal.
 
-An entry `state` holds a whole State, and it lasts until the next one. Entries stand in the order of their numbers. When
-the clock was set back, what was written down later wins, and what came before it is taken to have been no later.
+An entry `state` holds a whole State, valid until the next one. Entries are in the order of their numbers. When the
+clock was set back, later entries win, and earlier ones count as no later than they.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
 NOBODY: Final = "nobody"
-"""Neither shared nor someone's: offline, or reserved strictly."""
+"""In no pool and no container's: offline, or strictly reserved."""
 UNKNOWN: Final = "unknown"
 _ABOUT_ALL: Final = ("serving", "stopped", "hotplug", "reconfigured", "not-kept", "state-not-usable", "undone")
 
 
 class Moment(NamedTuple):
-    """The State as it was at a time."""
+    """The State at a time."""
 
     time: float
     shared: CPUSet = EMPTY
     exclusive: Mapping[str, CPUSet] = {}
     """By NAMESPACE/POD/CONTAINER."""
     known: bool = False
-    """Whether there is an entry that tells."""
+    """Whether the journal has an entry for it."""
     since: float | None = None
-    """When this State began, as far as it is known."""
+    """When this State began, if known."""
 
     def data(self) -> dict[str, object]:
         """Return it as JSON-ready data."""
@@ -51,14 +51,14 @@ class Moment(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A CPU in one hand, from when to when."""
+    """One owner of a CPU, from when to when."""
 
     pool: str
     """`exclusive`, `shared`, `nobody` or `unknown`."""
     owner: str | None = None
-    """The container that has it to itself, as NAMESPACE/POD/CONTAINER."""
+    """The container that has it exclusively, as NAMESPACE/POD/CONTAINER."""
     since: float | None = None
-    """None: since before the first entry there is."""
+    """None: since before the first entry."""
     until: float | None = None
     """None: still."""
     why: str = ""
@@ -75,7 +75,7 @@ class Tenure(NamedTuple):
 
 
 def state_at(entries: Sequence[Entry], time: float) -> Moment:
-    """Return the State at a time: that of the last entry that tells one and was made no later.
+    """Return the State at a time: that of the last `state` entry up to then.
 
     >>> first = Entry(1, 10.0, "state", {"shared": "0-3", "exclusive": {}})
     >>> then = Entry(2, 20.0, "state", {"shared": "0-1", "exclusive": {"default/web/app": "2-3"}})
@@ -90,12 +90,12 @@ def state_at(entries: Sequence[Entry], time: float) -> Moment:
 
 
 def settled_times(entries: Sequence[Entry]) -> list[float]:
-    """Return the time of each entry, or of a later one that was earlier: these never go back, so can be searched."""
+    """Return the time of each entry, lowered to that of later ones: these never go back, so can be searched."""
     return list(accumulate((entry.time for entry in reversed(entries)), min))[::-1]
 
 
 def moment_of(entry: Entry, time: float) -> Moment:
-    """Return the State that an entry tells, as that of *time*; a State that cannot be read is not known."""
+    """Return the State in an entry, as that of *time*; unknown if it cannot be read."""
     owners = entry.fields.get(EXCLUSIVE)
     if not isinstance(owners, dict):
         return Moment(time, since=entry.time)
@@ -109,9 +109,9 @@ def moment_of(entry: Entry, time: float) -> Moment:
 def owners_of(
     entries: Iterable[Entry], cpu: int, since: float | None = None, until: float | None = None
 ) -> list[Tenure]:
-    """Return in whose hands a CPU was, one after the other, as far as that was within these times.
+    """Return the owners of a CPU, one after the other, within these times.
 
-    All entries are looked at, also earlier ones: who has a CPU may have had it for long.
+    Earlier entries are read too: an owner may have had the CPU for long.
     """
     watch = _Watch(cpu)
     for entry in entries:
@@ -126,12 +126,12 @@ class _Watch:
         self._cpu = cpu
         self._found: list[Tenure] = []
         self._texts: tuple[object, object] = (None, None)
-        """The list of CPUs in which this one was last, and whose it is; as long as it is the same, nobody has moved."""
+        """The list of CPUs that had this CPU last, and its owner; while it is the same, nothing has moved."""
         self._around: list[Entry] = []
-        """What happened since the State before this one: the reason may stand before or after its State."""
+        """Entries since the previous State: the reason may come before or after its State."""
 
     def see(self, entry: Entry) -> None:
-        """Look at the next entry."""
+        """Read the next entry."""
         self._set_back(entry.time)
         if entry.what != STATE:
             self._around.append(entry)
@@ -141,7 +141,7 @@ class _Watch:
             self._around.clear()
 
     def tenures(self) -> list[Tenure]:
-        """Return what was found, each until the next; what the clock was set back over has no length, and is none."""
+        """Return the owners, each until the next; owners without duration, as after a clock set back, are left out."""
         found: list[Tenure] = []
         for tenure, following in zip_longest(self._found, self._found[1:]):
             until = None if following is None else following.since
@@ -187,7 +187,7 @@ class _Watch:
         return SHARED, None
 
     def _explain(self, entry: Entry) -> None:
-        """Take an entry as the reason of the last move, if it has none yet and this can be one."""
+        """Use an entry as the reason of the last move, if it has none yet and the entry can be one."""
         if self._found and not self._found[-1].why:
             before = self._found[-2].owner if self._found[1:] else None
             why = _reason(entry, self._found[-1].owner, before, self._cpu)
@@ -195,7 +195,7 @@ class _Watch:
                 self._found[-1] = self._found[-1]._replace(why=why)
 
     def _set_back(self, time: float) -> None:
-        """Let nothing have begun after a time, because the clock was set back to it."""
+        """Move all beginnings after a time back to it, because the clock was set back."""
         for index in range(len(self._found) - 1, -1, -1):
             began = self._found[index].since
             if began is None or began <= time:
@@ -204,7 +204,7 @@ class _Watch:
 
 
 def _reason(entry: Entry, owner: str | None, before: str | None, cpu: int) -> str:
-    """Return why a CPU went from one owner to another, if the entry tells."""
+    """Return why a CPU went from one owner to another, if the entry says so."""
     if owner is not None and entry.what == "assigned" and _is_about(entry, owner):
         return _step_of(entry, cpu) or f"assigned {entry.text('cpus')}"
     if before is not None and entry.what == "released" and _is_about(entry, before):

@@ -1,6 +1,6 @@
-"""Trace: the steps a decision took, as data and as text; and the known defects of the reference, as names.
+"""Trace: the steps of a decision, as data and as text; and the known defects of the kubelet, as names.
 
-A decision is pure, so its Trace is made by taking it once more with a recorder: it costs nothing until it is read.
+A decision is pure, so its Trace is made by repeating it with a recorder: it costs nothing until it is read.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pinfold.core.machine.cpuset import EMPTY, CPUSet, format_list
 
 
 class Defect(StrEnum):
-    """What the reference gets wrong; only fidelity `kubelet` hits any. See docs/reference/parity.md."""
+    """What the kubelet gets wrong; only fidelity `kubelet` has any. See docs/reference/parity.md."""
 
     AVERAGE_SIZE = "average-size"
-    """A core or socket was judged whole by the average size of all, not by its own."""
+    """A core or socket counted as whole by the average size of all, not by its own."""
     UNAVAILABLE_CPUS = "unavailable-cpus"
     """CPUs were taken that were not free."""
     COUNTED_TWICE = "counted-twice"
-    """A socket, NUMA node or cache that crosses others stood in a sorted list twice."""
+    """A socket, NUMA node or cache that crosses others was in a sorted list twice."""
     REUSED_WHILE_HELD = "reused-while-held"
-    """CPUs of a finished init container were given again although another container of the pod had them."""
+    """CPUs of a finished init container were reused although another container of the pod had them."""
     ALIASED_COMBINATION = "aliased-combination"
-    """Not the best-scored NUMA nodes were used, but later ones that share their first nodes."""
+    """The best-scored NUMA nodes were replaced by later ones that share their first nodes."""
     ENDLESS_DISTRIBUTION = "endless-distribution"
-    """The reference never returns."""
+    """The kubelet never returns."""
     EMPTY_SHARED_POOL = "empty-shared-pool"
     """The last shared CPU was given away."""
     POD_NOT_RESTARTABLE = "pod-not-restartable"
@@ -38,7 +38,7 @@ class Defect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that was done, or looked at and passed over (then it took nothing)."""
+    """One step: CPUs taken, or a group passed over (then it took nothing)."""
 
     what: str
     took: CPUSet = EMPTY
@@ -52,13 +52,13 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What led to a decision, in order."""
+    """The steps of a decision, in order."""
 
     steps: tuple[TraceStep, ...] = ()
     defects: tuple[tuple[Defect, str], ...] = ()
 
     def text(self) -> str:
-        """Return the steps, a line each."""
+        """Return the steps, one line each."""
         lines = [str(step) for step in self.steps]
         return "\n".join([*lines, *(f"defect {name}: {what}" for name, what in self.defects)])
 
@@ -71,7 +71,7 @@ class Trace:
 
 
 class Recorder:
-    """Collects what a decision does while it is taken once more for its Trace."""
+    """Collects the steps of a decision that is repeated for its Trace."""
 
     __slots__ = ("_defects", "_steps")
 
@@ -80,18 +80,18 @@ class Recorder:
         self._defects: dict[tuple[Defect, str], None] = {}
 
     def step(self, what: str, took: int = 0, why: str = "") -> None:
-        """Remember a step that took the CPUs of the mask *took*."""
+        """Record a step that took the CPUs of the mask *took*."""
         self._steps.append(TraceStep(what, CPUSet(took), why))
 
     def defect(self, defect: Defect, what: str) -> None:
-        """Remember a defect of the reference that shows here."""
+        """Record a defect of the kubelet."""
         self._defects[defect, what] = None
 
     def unavailable(self, mask: int) -> None:
-        """Remember that CPUs were taken which were not free."""
+        """Record that CPUs were taken that were not free."""
         if mask:
             self.defect(Defect.UNAVAILABLE_CPUS, f"CPUs {format_list(mask)} were taken though they were not free")
 
     def trace(self) -> Trace:
-        """Return all of it."""
+        """Return the Trace."""
         return Trace(tuple(self._steps), tuple(self._defects))

@@ -1,7 +1,7 @@
-"""Whether a State that was read from disk fits the machine and the reserved CPUs, as the static policy asks at start.
+"""Checks that a State from disk fits the machine and the reserved CPUs, when the static policy starts.
 
-The rules and, as `reference`, the words are the kubelet's. Knows nothing of files: a State that was never saved is
-one with no CPUs at all, and becomes the first State of the node.
+The rules and, as `reference`, the words are the kubelet's. Knows nothing of files: a State without any CPU was
+never saved, and becomes the first State of the node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StateMismatch(StateError):  # noqa: N818 - the fact, as the others in this family
-    """A State that does not fit the node; *reference* is what a kubelet says of it."""
+    """A State that does not fit the node; *reference* is the kubelet's text for it."""
 
     def __init__(self, message: str, reference: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class StateMismatch(StateError):  # noqa: N818 - the fact, as the others in this
 
 
 class EmptySharedPool(StateMismatch):
-    """Every CPU is assigned, and nothing is left for everyone else."""
+    """Every CPU is assigned, and the shared pool is empty."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -35,12 +35,12 @@ class EmptySharedPool(StateMismatch):
 
 
 class ReservedNotShared(StateMismatch):
-    """Reserved CPUs that are not in the shared pool, although reserved CPUs serve everyone."""
+    """Reserved CPUs are not in the shared pool, although without strict-cpu-reservation they must be."""
 
     def __init__(self, reserved: CPUSet, shared: CPUSet) -> None:
         super().__init__(
-            f"reserved CPUs {reserved - shared} are not in the shared pool {shared}; reserve the CPUs from before "
-            "(strict-cpu-reservation on, if it was), or release what is on them",
+            f"reserved CPUs {reserved - shared} are not in the shared pool {shared}; restore the previous "
+            "reserved CPUs (and strict-cpu-reservation, if it was on), or release the containers on them",
             f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
         )
         self.reserved = reserved
@@ -48,12 +48,12 @@ class ReservedNotShared(StateMismatch):
 
 
 class ReservedShared(StateMismatch):
-    """Reserved CPUs in the shared pool, although strict-cpu-reservation keeps them out."""
+    """Reserved CPUs are in the shared pool, although strict-cpu-reservation keeps them out."""
 
     def __init__(self, reserved: CPUSet, shared: CPUSet) -> None:
         super().__init__(
-            f"strictly reserved CPUs {reserved & shared} are in the shared pool {shared}; reserve the CPUs from "
-            "before, or leave strict-cpu-reservation off",
+            f"strictly reserved CPUs {reserved & shared} are in the shared pool {shared}; restore the previous "
+            "reserved CPUs, or turn strict-cpu-reservation off",
             f'some of strictly reserved cpus: "{reserved & shared}" are present in defaultCpuSet: "{shared}"',
         )
         self.reserved = reserved
@@ -76,7 +76,7 @@ class AssignmentShared(StateMismatch):
 
 
 class OtherCPUs(StateMismatch):
-    """A State of other CPUs than the machine has now."""
+    """The State has other CPUs than the machine."""
 
     def __init__(self, expected: CPUSet, found: CPUSet) -> None:
         difference = " and ".join(
@@ -88,7 +88,7 @@ class OtherCPUs(StateMismatch):
             if cpus
         )
         super().__init__(
-            f"{difference}; bring the CPUs back, or release what is on them",
+            f"{difference}; bring the CPUs online, or release the containers on them",
             f'current set of available CPUs "{expected}" doesn\'t match with CPUs in state "{found}"',
         )
         self.expected = expected
@@ -105,12 +105,12 @@ def validate(state: State, *, online: CPUSet, reserved: CPUSet, strict: bool = F
     1-7
     >>> validate(State(CPUSet.parse("0-3")), online=CPUSet.parse("0-7"), reserved=CPUSet.of(0))
     Traceback (most recent call last):
-    pinfold.core.validation.OtherCPUs: CPUs 4-7 of the machine are not in the State; bring the CPUs back, or ...
+    pinfold.core.validation.OtherCPUs: CPUs 4-7 of the machine are not in the State; bring the CPUs online, or ...
     """
     usable = online - reserved if strict else online
     shared = state.shared
     if not shared:
-        # differs: a kubelet looks at the Assignments of containers only, and would share the CPUs of pods again.
+        # differs: the kubelet checks only the Assignments of containers, and would put the CPUs of pods into the pool.
         if state.assignments or state.pods:
             raise EmptySharedPool
         return State(usable)

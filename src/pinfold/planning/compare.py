@@ -1,7 +1,7 @@
-"""The same pods under several settings or on several machines, and which of them serves the pods best.
+"""Plans the same pods under several settings or on several machines, and ranks the results.
 
-Best is: the fewest pods refused, then the fewest containers spread over more groups than they need, then the least
-fragmented rest; among equals the one that asks for least change.
+The best has the fewest refused pods, then the fewest containers spread over more groups than necessary, then the
+least fragmented free CPUs; ties go to the variant with the fewest changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PERCENT: Final = 100
 
 
 class Variant(NamedTuple):
-    """A node to try: what to call it, its machine, and its settings."""
+    """A node to try: its label, machine and settings."""
 
     label: str
     topology: Topology
@@ -37,7 +37,7 @@ class Variant(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How well a plan serves its pods; less is better, and earlier fields count more."""
+    """The score of a plan; less is better, and earlier fields count more."""
 
     refused: int
     misaligned: int
@@ -46,7 +46,7 @@ class Score(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A variant and its plan; None and why, if the variant cannot start from the State that was given."""
+    """A variant and its plan; no plan but a problem, if the variant cannot start from the given State."""
 
     variant: Variant
     plan: Plan | None
@@ -54,7 +54,7 @@ class Compared(NamedTuple):
 
     @property
     def score(self) -> Score:
-        """How well it serves; a variant without a plan serves nobody."""
+        """The score; a variant without a plan has the worst."""
         if self.plan is None:
             return _WORST
         return Score(
@@ -66,7 +66,7 @@ _WORST: Final = Score(1 << 30, 1 << 30, _PERCENT)
 
 
 def compare(variants: Iterable[Variant], pods: Sequence[Pod], running: Running = EMPTY_NODE) -> Iterator[Compared]:
-    """Yield what becomes of *pods* under each of the variants, in order."""
+    """Yield the plan of *pods* under each variant, in order."""
     for variant in variants:
         try:
             yield Compared(variant, make_plan(pods, variant.topology, variant.config, running))
@@ -98,7 +98,7 @@ def _differs(tried: Config, config: Config) -> bool:
 
 
 def _builds(config: Config, topology: Topology) -> bool:
-    """Whether the machine has nothing against it, such as more NUMA nodes than a kubelet's Topology Manager takes."""
+    """Whether it works on the machine: a kubelet's Topology Manager, for one, limits the number of NUMA nodes."""
     try:
         config.build(topology)
     except ConfigError:
@@ -137,7 +137,7 @@ def needed_gates(config: Config) -> tuple[str, ...]:
 
 
 def ranked(compared: Iterable[Compared], config: Config) -> list[Compared]:
-    """Return the best first; among equals the one that is nearest to *config*, then the one that was tried first."""
+    """Return the best first; ties go to the variant nearest to *config*, then to the first tried."""
     return sorted(compared, key=lambda row: (row.score, _distance(row.variant.config, config)))
 
 

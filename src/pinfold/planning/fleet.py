@@ -1,8 +1,8 @@
-"""A fleet: what would thousands of nodes do with these pods? Node types x counts, workloads x replicas.
+"""Plans a fleet: thousands of nodes and their pods, as node types x counts and workloads x replicas.
 
-The fleet is dealt into shards, each as large as the part of a cluster that the default scheduler looks at for one pod.
-Pods are dealt likewise; those that a shard has no room for go on to the next. The shards depend on the fleet alone, not
-on who works through them, so that the outcome is the same on one core and on a hundred machines.
+The fleet is split into shards, each as large as the part of a cluster that the default scheduler reads for one pod.
+Pods are split likewise; pods without room in a shard go on to the next. The shards depend only on the fleet, not on
+the workers, so that the outcome is the same on one core and on a hundred machines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEAST_SAMPLE: Final = 100
 
 
 class Fleet(NamedTuple):
-    """Nodes, and the pods that want onto them."""
+    """Nodes, and the pods to place on them."""
 
     types: tuple[NodeType, ...]
     workloads: tuple[FleetWorkload, ...]
@@ -48,7 +48,7 @@ class Fleet(NamedTuple):
 
 
 class FleetScenario(NamedTuple):
-    """How to try it."""
+    """How to simulate the fleet."""
 
     schedulers: tuple[Scheduler, ...] = (Scheduler.BLIND, Scheduler.AWARE)
     seed: int = 0
@@ -57,7 +57,7 @@ class FleetScenario(NamedTuple):
 
 
 class TypeOutcome(NamedTuple):
-    """What became of the nodes of a type."""
+    """The result for the nodes of one type."""
 
     name: str
     nodes: int
@@ -69,32 +69,32 @@ class TypeOutcome(NamedTuple):
 
 
 class WorkloadOutcome(NamedTuple):
-    """What became of the pods of a workload."""
+    """The result for the pods of one workload."""
 
     name: str
     replicas: int
     placed: int
     refused: int
-    """Pods whose last replacement was refused as well."""
+    """Pods that were refused even after all replacements."""
     unschedulable: int
     """Pods for which the scheduler found no node."""
     refusals: Mapping[str, int]
-    """How often nodes refused a pod of it, by the kubelet's reason."""
+    """How often nodes refused one of its pods, by the kubelet's reason."""
 
 
 class FleetOutcome(NamedTuple):
-    """What became of the fleet under one scheduler."""
+    """The result for the fleet under one scheduler."""
 
     scheduler: Scheduler
     shards: int
     types: tuple[TypeOutcome, ...]
     workloads: tuple[WorkloadOutcome, ...]
     saved: int
-    """Pods that were refused, and placed in the end."""
+    """Pods that were refused first and placed later."""
 
     @property
     def placed(self) -> int:
-        """Pods that got in."""
+        """Pods that were admitted."""
         return sum(workload.placed for workload in self.workloads)
 
     @property
@@ -119,7 +119,7 @@ class FleetOutcome(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pods got in."""
+        """Whether all pods were admitted."""
         return not self.refused and not self.unschedulable
 
 
@@ -156,9 +156,9 @@ def _work_here(tasks: Sequence[ShardTask]) -> Iterator[ShardResult]:
 
 
 def count_shards(nodes: int) -> int:
-    """Return into how many shards a fleet of so many nodes is dealt.
+    """Return the number of shards for a fleet of *nodes* nodes.
 
-    The default scheduler stops looking when it has found so many nodes that could take a pod: from 50 % of a cluster of
+    The default scheduler stops its search after a number of nodes that could take the pod: from 50 % of a cluster of
     100 nodes down to 5 % of a large one, at least 100. A shard has that many nodes.
 
     >>> [count_shards(nodes) for nodes in (1, 100, 300, 1000, 5000, 20_000)]
@@ -169,7 +169,7 @@ def count_shards(nodes: int) -> int:
 
 
 class _Run:
-    """The shards under one scheduler, round after round, until nobody waits any more."""
+    """Runs the shards under one scheduler, round after round, until no pod waits."""
 
     def __init__(self, fleet: Fleet, scenario: FleetScenario, scheduler: Scheduler) -> None:
         self.fleet = fleet
@@ -190,7 +190,7 @@ class _Run:
         self.unschedulable: Counter[int] = Counter()
 
     def tasks(self) -> list[tuple[int, ShardTask]]:
-        """Return what is to be done in the next round, by shard."""
+        """Return the tasks of the next round, by shard."""
         if self.round:
             self.waiting = self.sent_on()
         self.round += 1
@@ -217,7 +217,7 @@ class _Run:
         self.full.update((shard, waiting.workload) for waiting in result.left)
 
     def sent_on(self) -> list[list[Waiting]]:
-        """Return who waits where, after each pod without a node has gone to the next shard that may have room."""
+        """Return the waiting pods by shard, each pod without a node moved to the next shard that may have room."""
         waiting: list[list[Waiting]] = [[] for _ in range(self.count)]
         for shard in [shard for shard, waited in enumerate(self.waiting) if waited]:
             for pod in self.latest[shard].left:
@@ -254,7 +254,7 @@ class _Run:
 
 
 def _deal(fleet: Fleet, seed: int, shards: int) -> list[list[Waiting]]:
-    """Return who waits at which shard, in the order of arrival: any order is as likely as the other."""
+    """Return the waiting pods by shard, in random order of arrival."""
     order = [number for number, workload in enumerate(fleet.workloads) for _ in range(workload.replicas)]
     _shuffle(order, Dice.of(seed))
     fresh = [Waiting(number) for number in range(len(fleet.workloads))]

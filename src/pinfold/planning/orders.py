@@ -1,4 +1,4 @@
-"""Order matters: the same pods in many random orders of coming and going, and how often each fares badly.
+"""Plans the same pods in many random orders of arrival, and counts how often each is refused or spread.
 
 Everything follows from a seed.
 """
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Pod
     from pinfold.core.state import State
 
-# After so many arrivals, on average, one of those who are there leaves, to come again at the end.
+# After this many arrivals, on average, one running pod leaves, and arrives again at the end.
 _LEAVES_ONE_IN: Final = 4
 
 
 class Order(NamedTuple):
-    """What came of one order: the pods that were refused, and those with a container that lies badly, by number."""
+    """The result of one order: the refused pods, and those with a spread container, by number."""
 
     refused: frozenset[int]
     misaligned: frozenset[int]
 
 
 def sample(admitter: Admitter, ruler: Ruler, state: State, pods: Sequence[Pod], seed: int) -> Iterator[Order]:
-    """Yield what comes of one random order after another, without end.
+    """Yield the results of random orders, without end.
 
-    All pods come in random order. After some arrivals a pod leaves; once all have come, those who left come again. So
-    every pod is asked for in the end, and its last arrival counts.
+    All pods arrive in random order. After some arrivals a pod leaves; at the end those that left arrive again. So the
+    last arrival of every pod counts.
     """
     dice = Dice(seed)
     while True:
@@ -42,7 +42,7 @@ def sample(admitter: Admitter, ruler: Ruler, state: State, pods: Sequence[Pod], 
 
 
 class _Try(NamedTuple):
-    """A node and the pods that will come."""
+    """A node and the pods that will arrive."""
 
     admitter: Admitter
     ruler: Ruler
@@ -61,7 +61,7 @@ def _one(trial: _Try, dice: Dice) -> Order:
     waiting = list(range(len(trial.pods)))
     dice.shuffle(waiting)
     first = len(waiting)
-    for step, number in enumerate(waiting):  # it grows while pods leave, which are among the first only
+    for step, number in enumerate(waiting):  # it grows while pods leave, and only the first pods leave
         outcome = walk.admit(trial.pods[number])
         if outcome.refusal is None:
             there[number] = outcome
@@ -77,7 +77,7 @@ def _one(trial: _Try, dice: Dice) -> Order:
 
 
 class OrderTally(NamedTuple):
-    """How often each pod was refused or lay badly, and how many pods were refused at once, over all orders."""
+    """How often each pod was refused or spread, and how many pods were refused at once, over all orders."""
 
     orders: int
     refused: tuple[int, ...]
@@ -88,7 +88,7 @@ class OrderTally(NamedTuple):
 
 
 def tally(orders: Sequence[Order], pods: int) -> OrderTally:
-    """Return the orders in numbers."""
+    """Return the counts over all orders."""
     refused, misaligned, histogram = [0] * pods, [0] * pods, [0] * (pods + 1)
     for order in orders:
         histogram[len(order.refused)] += 1

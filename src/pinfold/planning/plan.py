@@ -1,6 +1,6 @@
-"""Planner: what a node would do with pods that come and go, one after the other.
+"""Plans a node: admits and removes pods one after the other.
 
-The same Admitter as the daemon's decides; nothing here chooses a CPU. Traces are taken only when they are read.
+The same Admitter as the daemon's decides; nothing here chooses a CPU. Traces are made only when they are read.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class Placement(NamedTuple):
-    """What became of one container."""
+    """The result for one container."""
 
     outcome: Outcome
     container: Container
     wanted: int
-    """How many exclusive CPUs it asks for; 0: it is content with the shared pool."""
+    """How many exclusive CPUs it asks for; 0: it uses the shared pool."""
     cpus: CPUSet | None
     alignment: Alignment | None
 
     @property
     def pod(self) -> Pod:
-        """The pod it is in."""
+        """Its pod."""
         return self.outcome.pod
 
     @property
@@ -52,18 +52,18 @@ class Placement(NamedTuple):
 
     @property
     def is_culprit(self) -> bool:
-        """Whether it is the container for which its pod was refused, or the pod was refused as a whole."""
+        """Whether it is the refused container, or its pod was refused as a whole."""
         return self.refusal is not None and self.outcome.admission.container in {None, self.container.name}
 
     @property
     def trace(self) -> Trace:
-        """The steps that led here; of a pod that was decided as a whole, its steps."""
+        """The steps of the decision; those of the pod if it was decided as a whole."""
         traces = self.outcome.traces()
         return traces.get(self.container.name) or traces.get(WHOLE) or Trace()
 
 
 class Walk:
-    """A State on its way: pods are admitted and removed, and the next one sees what they leave behind."""
+    """Admits and removes pods one after the other, each on the State that the previous one left."""
 
     __slots__ = ("_admitter", "_refused", "state")
 
@@ -71,10 +71,10 @@ class Walk:
         self._admitter = admitter
         self._refused: Pod | None = None
         self.state = state
-        """What can be seen now; a refused pod's first containers hold their CPUs until the next step."""
+        """The State now; the first containers of a refused pod hold their CPUs until the next step."""
 
     def admit(self, pod: Pod, others: Sequence[Resource] = ()) -> Outcome:
-        """Let the next pod in, or not; *others* are the hints of other resources."""
+        """Admit or refuse the next pod; *others* are the hints of other resources."""
         before = self.settle()
         admission = self._admitter.admit(before, pod, others=others)
         self.state = admission.state
@@ -83,14 +83,14 @@ class Walk:
         return Outcome(pod, before, admission, self._admitter, others=others)
 
     def remove(self, pod: PodUID) -> None:
-        """Take back what a pod has; one that is not there has nothing."""
+        """Take back the CPUs of a pod; do nothing if it is not running."""
         state = self.settle()
         for name in state.assignments.get(pod, ()):
             state = self._admitter.policy.release(state, ContainerRef(pod, name)).state
         self.state = state
 
     def settle(self) -> State:
-        """Return the State once stale Assignments of a refused pod are collected."""
+        """Return the State without stale Assignments of a refused pod."""
         refused, self._refused = self._refused, None
         if refused is not None and refused.uid in self.state.assignments:
             self.remove(refused.uid)
@@ -99,7 +99,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Plan:
-    """What became of pods on a node, in the order in which they came."""
+    """The results for all pods on a node, in the order of arrival."""
 
     topology: Topology
     config: Config
@@ -115,12 +115,12 @@ class Plan:
 
     @cached_property
     def ruler(self) -> Ruler:
-        """What measures how CPUs lie on this node."""
+        """Measures how CPUs are spread on this node."""
         return Ruler(self.topology, self.topology.online - self.reserved)
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
-        """Every container, in the order in which it was asked about."""
+        """Every container, in the order of decisions."""
         return tuple(
             self._placement(outcome, container) for outcome in self.outcomes for container in outcome.pod.all_containers
         )
@@ -133,7 +133,7 @@ class Plan:
 
     @cached_property
     def names(self) -> Mapping[PodUID, str]:
-        """What to call the pods of this plan."""
+        """The names of the plan's pods by UID."""
         return {outcome.pod.uid: outcome.pod.name for outcome in self.outcomes}
 
     @property
@@ -143,7 +143,7 @@ class Plan:
 
     @property
     def misaligned(self) -> tuple[Placement, ...]:
-        """The containers that touch more cores, caches, NUMA nodes or sockets than they would need to."""
+        """The containers on more cores, caches, NUMA nodes or sockets than necessary."""
         return tuple(
             placement
             for placement in self.placements
@@ -152,14 +152,14 @@ class Plan:
 
     @cached_property
     def leftover(self) -> Leftover:
-        """What can still be given afterwards."""
+        """The free CPUs afterwards."""
         return self.ruler.leftover(self.after.shared - self.reserved)
 
     @cached_property
     def defects(self) -> tuple[tuple[str, Defect, str], ...]:
-        """What the reference gets wrong on the way: the container, the defect, and how; each once.
+        """The kubelet's defects in this plan: the container, the defect, and how; each once.
 
-        Only fidelity `kubelet` has any. Every decision is taken once more to find them.
+        Only fidelity `kubelet` has any. Every decision is repeated to find them.
         """
         if self.admitter.fidelity is not Fidelity.KUBELET:
             return ()
@@ -167,14 +167,14 @@ class Plan:
         return tuple(dict.fromkeys([*self._reserving(), *found]))
 
     def _reserving(self) -> list[tuple[str, Defect, str]]:
-        """Return the defects that show when the node chooses the CPUs that it reserves."""
+        """Return the defects in the choice of reserved CPUs."""
         recorder = Recorder()
         self.config.build_policy(self.topology, recorder)
         return [("reserved CPUs", defect, what) for defect, what in recorder.trace().defects]
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The laws that the State breaks afterwards, in words; only fidelity `kubelet` breaks any."""
+        """The invariants that the State breaks afterwards, in words; only fidelity `kubelet` breaks any."""
         policy = self.admitter.policy
         if not policy.allocatable:
             return ()
@@ -182,7 +182,7 @@ class Plan:
         return tuple(map(self._with_names, self.after.check(self.topology.online, kept_apart=kept_apart)))
 
     def _with_names(self, text: str) -> str:
-        """Return *text* with the names of pods in the place of their UIDs."""
+        """Return *text* with pod names instead of UIDs."""
         words = text.split(" ")
         pairs = zip(["", *words], words, strict=False)
         names = self.names
@@ -193,16 +193,16 @@ _BEFORE_UIDS: Final = ("pod", "pods", "and")
 
 
 def start(admitter: Admitter, topology: Topology, state: State | None = None) -> State:
-    """Return the State to begin with: *state* if it fits this node, or that of an empty node."""
+    """Return the State to start with: *state* if it fits this node, or that of an empty node."""
     first = admitter.policy.start(State.new() if state is None else state)
-    return first if first.shared or state is not None else State(topology.online)  # policy none keeps no account
+    return first if first.shared or state is not None else State(topology.online)  # policy none keeps no State
 
 
 class Running(NamedTuple):
-    """What a node has already: its State, the pods that are known to run there, and those that leave first."""
+    """What a node has at the start: its State, its known running pods, and those that leave first."""
 
     state: State | None = None
-    """None: nothing at all."""
+    """None: the node is empty."""
     pods: Sequence[Pod] = ()
     gone: Sequence[PodUID] = ()
 
@@ -211,7 +211,7 @@ EMPTY_NODE: Final = Running()
 
 
 def make_plan(pods: Iterable[Pod], topology: Topology, config: Config, running: Running = EMPTY_NODE) -> Plan:
-    """Return what a node would do with *pods*, one after the other.
+    """Return the plan of a node that gets *pods*, one after the other.
 
     >>> from pinfold.core.config import Config, Reservation
     >>> from pinfold.core.machine.cpuset import CPUSet

@@ -1,6 +1,6 @@
-"""A recorded trace of pods that came and went, lived through once more on a node of any kind.
+"""Replays a recorded trace of pods that arrived and left, on any node.
 
-Where it was recorded what became of a pod, that is compared with what becomes of it here.
+If the trace has the result for a pod, it is compared with the result here.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 KEPT_WHOLE: Final = 500
-"""So many pods of a trace keep the steps that led to their CPUs; of the later ones only the CPUs are kept."""
+"""The most pods of a trace that keep their steps; later ones keep only their CPUs."""
 
 
 class Event(NamedTuple):
-    """A pod comes, or the one with a UID goes. One that is there and comes again has more containers than before."""
+    """A pod arrives, or the pod with a UID leaves. A running pod that arrives again has more containers than before."""
 
     time: float
     """In seconds; only the order and the distances matter."""
     pod: Pod | PodUID
     then: str | None = None
-    """Why the pod was refused when this was recorded; empty: it was let in; None: nobody knows."""
+    """Why the pod was refused in the recording; empty: it was admitted; None: unknown."""
 
     @property
     def comes(self) -> bool:
-        """Whether the pod comes."""
+        """Whether the pod arrives."""
         return not isinstance(self.pod, str)
 
 
@@ -47,7 +47,7 @@ class ReplayMoment(NamedTuple):
 
     time: float
     pods: int
-    """How many are there."""
+    """How many pods run."""
     exclusive: int
     """How many CPUs are exclusive."""
     refused: int
@@ -55,35 +55,35 @@ class ReplayMoment(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A pod that was refused then and is let in now, or the other way round."""
+    """A pod that was refused then and is admitted now, or the other way round."""
 
     time: float
-    """When that was so for the first time."""
+    """When this happened first."""
     pod: Pod
     then: str
     """Why it was refused then; empty: it was not."""
     now: str
     tries: int = 1
-    """How often it was so."""
+    """How often it happened."""
 
 
 class Comparison(NamedTuple):
-    """How pods fared when they were recorded, and how they fare now; each try counts."""
+    """Results in the recording and now; each attempt counts."""
 
     tries: int
     refused_then: int
     refused_now: int
     changes: tuple[Change, ...]
     staying: int
-    """How many are there at the end that were never let in then, so that nobody knows when they would have gone."""
+    """How many pods run at the end that were refused then, so that the recording does not say when they leave."""
 
 
 class Replay(NamedTuple):
-    """What a node made of a trace: a plan of all that came, and the moments on the way."""
+    """The replay of a trace on a node: a plan of all pods, and the node after each event."""
 
     plan: Plan
     times: tuple[float, ...]
-    """When each pod of the plan came."""
+    """When each pod of the plan arrived."""
     moments: tuple[ReplayMoment, ...]
     comparison: Comparison
 
@@ -100,9 +100,9 @@ def replay(
     running: Running = EMPTY_NODE,
     since: float | None = None,
 ) -> Replay:
-    """Return what the node would have made of *events*.
+    """Return the replay of *events* on a node.
 
-    What comes before *since* is lived through too, but of it only those who are there at that time are told of.
+    Events before *since* are replayed too, but only pods that still run at that time are reported.
     """
     admitter = config.build(topology)
     before = start(admitter, topology, running.state)
@@ -115,7 +115,7 @@ def replay(
 
 
 class _Row:
-    """A pod of the plan; what became of it can change while it is there."""
+    """A pod of the plan; its result can change while it runs."""
 
     __slots__ = ("outcome", "time")
 
@@ -129,7 +129,7 @@ class _Row:
 
 
 class _Course:
-    """A node on its way through a trace."""
+    """A node during a replay."""
 
     def __init__(self, admitter: Admitter, before: State, since: float | None) -> None:
         self.walk = Walk(admitter, before)
@@ -139,14 +139,14 @@ class _Course:
         self._admitter = admitter
         self._mine = before.shared.mask | before.exclusive.mask
         self._since = since
-        """None: what happens now is told of."""
+        """None: reporting has started."""
         self._open: dict[PodUID, _Row] = {}
-        """By pod that has not gone, be it there or refused."""
+        """By pod that has not left, running or refused."""
         self._there: set[PodUID] = set()
         self._refused = 0
 
     def see(self, event: Event) -> None:
-        """Live through the next event."""
+        """Replay the next event."""
         if self._since is not None and event.time >= self._since:
             self.begin()
         if isinstance(event.pod, str):
@@ -157,7 +157,7 @@ class _Course:
             self._keep_moment(event.time)
 
     def begin(self) -> None:
-        """Tell of everything from now on, and first of those who are here."""
+        """Report everything from now on, and first the pods that run now."""
         since, self._since = self._since, None
         if since is None or not self._open:
             return
@@ -173,13 +173,13 @@ class _Course:
         if row is not None and grows:
             outcome = self._grow(row.outcome, pod)
         else:
-            # A daemon takes nothing over from a pod that it refuses; a kubelet collects what such a pod leaves behind.
+            # The daemon keeps no CPUs of a pod that it refuses; a kubelet collects such CPUs later.
             outcome = self.walk.admit(pod) if event.then is None else self._attempt(pod)
         if self._since is None:
             self.compared.see(event, pod.uid, outcome)
         if outcome.refusal is None:
             self._there.add(pod.uid)
-        # A pod that is refused again and again is one pod.
+        # A pod that is refused repeatedly is one pod.
         if row is None or not (grows or (row.is_refused and outcome.refusal is not None)):
             row = self._open[pod.uid] = _Row(event.time, self._kept(outcome))
             if self._since is None:
@@ -189,13 +189,13 @@ class _Course:
             row.outcome = self._kept(outcome)
 
     def _grow(self, old: Outcome, pod: Pod) -> Outcome:
-        """Return what becomes of a pod that is there and has more containers; refused, it keeps what it has."""
+        """Return the outcome for a running pod with more containers; if refused, it keeps its CPUs."""
         outcome = self._attempt(pod)
         decisions = {**outcome.admission.decisions, **old.admission.decisions}
         return outcome._replace(pod=_together(old.pod, pod), admission=outcome.admission._replace(decisions=decisions))
 
     def _attempt(self, pod: Pod) -> Outcome:
-        """Let a pod in, or leave everything as it is."""
+        """Admit a pod, or leave the State unchanged."""
         attempt = Walk(self._admitter, self.walk.settle())
         outcome = attempt.admit(pod)
         if outcome.refusal is None:
@@ -213,7 +213,7 @@ class _Course:
         self._refused += row.is_refused
 
     def _kept(self, outcome: Outcome) -> Outcome:
-        # A trace can be long: were every State kept, a week would not fit into memory.
+        # A trace can be long: with every State kept, a week would not fit into memory.
         if len(self.rows) + len(self._open) < KEPT_WHOLE:
             return outcome
         return outcome.brief(note=self._admitter.fidelity is Fidelity.KUBELET)
@@ -224,18 +224,18 @@ class _Course:
 
 
 class _Compared:
-    """Counts how pods fare, then and now."""
+    """Counts the results then and now."""
 
     def __init__(self) -> None:
         self._tries = self._then = self._now = 0
         self._changes: dict[tuple[PodUID, bool], Change] = {}
         self._known: set[PodUID] = set()
-        """Who was let in then, and has not gone."""
+        """The pods that were admitted then and have not left."""
         self._guests: set[PodUID] = set()
-        """Who is there now, and was never let in then."""
+        """The pods that run now and were refused then."""
 
     def see(self, event: Event, uid: PodUID, outcome: Outcome) -> None:
-        """Take note of what became of a pod."""
+        """Record the result for a pod."""
         if event.then is None:
             return
         now = "" if outcome.refusal is None else outcome.refusal.reason
@@ -253,17 +253,17 @@ class _Compared:
             self._changes[uid, bool(now)] = change._replace(tries=change.tries + 1)
 
     def gone(self, uid: PodUID) -> None:
-        """Take note that a pod is not there any more."""
+        """Record that a pod has left."""
         self._known.discard(uid)
         self._guests.discard(uid)
 
     def result(self) -> Comparison:
-        """Return what was counted."""
+        """Return the counts."""
         return Comparison(self._tries, self._then, self._now, tuple(self._changes.values()), len(self._guests))
 
 
 def _together(old: Pod, new: Pod) -> Pod:
-    """Return the pod with the containers of both; what the new one says of a container counts."""
+    """Return the pod with the containers of both; the new pod's containers win."""
     said = {container.name: container for container in new.all_containers}
 
     def both(before: tuple[Container, ...], after: tuple[Container, ...]) -> tuple[Container, ...]:

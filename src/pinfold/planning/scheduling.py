@@ -1,8 +1,8 @@
-"""Where a scheduler puts a pod: by CPU counts alone, or knowing what is free on each NUMA node.
+"""Where a scheduler places a pod: by CPU counts alone, or by the free CPUs of each NUMA node.
 
 Both compare nodes by the default scheduler's LeastAllocated score on CPU, in whole percents; `aware` adds what the
-scheduler plugin NodeResourceTopologyMatch makes of NodeResourceTopology objects: its filter (single-numa-node only) and
-its score LeastNUMANodes, distances aside. Other resources and plugins are not looked at. Knows nothing of CPU numbers.
+scheduler plugin NodeResourceTopologyMatch does with NodeResourceTopology: its filter (single-numa-node only) and
+its score LeastNUMANodes, without distances. Other resources and plugins are ignored. Knows nothing of CPU numbers.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 BEST_SCORE: Final = 100
 ZONE_COST: Final = BEST_SCORE // 8
-"""What each further NUMA node costs in LeastNUMANodes; 8 is the most that the plugin reckons with."""
+"""The cost of each further NUMA node in LeastNUMANodes; the plugin counts at most 8."""
 UNSET_REQUEST: Final = 100
-"""The milli CPUs that a container without a request counts as when nodes are compared (not when they are filtered)."""
+"""The milli CPUs that a container without a request counts for in scores (not in filters)."""
 
 _MILLI: Final = 1000
 
 
 class Scheduler(StrEnum):
-    """Who decides on which node a pod is tried."""
+    """The scheduler that chooses the node for a pod."""
 
     BLIND = "blind"
     AWARE = "aware"
 
 
 class Demand(NamedTuple):
-    """What a scheduler sees of a pod, in milli CPUs."""
+    """A pod as a scheduler sees it, in milli CPUs."""
 
     request: int
-    """What must be free on the node."""
+    """The milli CPUs that must be free on the node."""
     scored: int
-    """What it counts as when nodes are compared."""
+    """The milli CPUs that it counts for in scores."""
     parts: tuple[int, ...] = ()
-    """What each container of a Guaranteed pod requests, sidecars too; those of other pods may lie anywhere."""
+    """The requests of each container of a Guaranteed pod, with sidecars; other pods can run on any NUMA node."""
     init: tuple[int, ...] = ()
-    """What its init containers request, which run one after the other before that."""
+    """The requests of its init containers, which run one after the other before the others."""
 
     @classmethod
     def of(cls, pod: Pod) -> Demand:
-        """Return what *pod* demands.
+        """Return the demand of *pod*.
 
         >>> from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
         >>> two = Amounts(cpu=2000, memory=1 << 30)
@@ -80,35 +80,35 @@ def _counted(container: Container) -> Container:
 
 
 class Room(NamedTuple):
-    """What a node of some type offers; the same for all nodes of the type."""
+    """The capacity of a node; the same for all nodes of a type."""
 
     allocatable: int
-    """In milli CPUs: all CPUs less what is reserved."""
+    """In milli CPUs: all CPUs minus the reserved ones."""
     most_pods: int
     single: bool = False
-    """Whether every container, or pod, must lie within one NUMA node."""
+    """Whether every container, or pod, must fit within one NUMA node."""
     as_a_whole: bool = False
-    """Whether it is the pod that must, and not each container by itself."""
+    """Whether this applies to the pod, and not to each container by itself."""
 
 
 class Load(NamedTuple):
-    """What a node carries; it only ever grows, as pods do not leave."""
+    """The load of a node; it only grows, as pods do not leave."""
 
     requested: int = 0
     scored: int = 0
     pods: int = 0
     shared: int = 0
-    """The mask of the CPUs that are nobody's own."""
+    """The mask of the shared pool."""
     zones: tuple[int, ...] = ()
-    """The CPUs on each NUMA node that can still be given away: what NodeResourceTopology says."""
+    """The assignable CPUs of each NUMA node, as in NodeResourceTopology."""
 
     def used(self, room: Room) -> int:
-        """Return how much of the node is in use as scores see it, in whole percents."""
+        """Return how much of the node is in use for scores, in whole percents."""
         return min(BEST_SCORE, self.scored * BEST_SCORE // room.allocatable) if room.allocatable else BEST_SCORE
 
 
 def has_room(room: Room, load: Load, demand: Demand) -> bool:
-    """Return whether the demand can be counted in: the filter of every scheduler.
+    """Return whether the node has room for the demand: the filter of every scheduler.
 
     >>> has_room(Room(8000, 110), Load(requested=7000), Demand(1000, 1000))
     True
@@ -117,7 +117,7 @@ def has_room(room: Room, load: Load, demand: Demand) -> bool:
 
 
 def score_zones(room: Room, load: Load, demand: Demand) -> int | None:
-    """Return what is better about a node the fewer NUMA nodes it would be, 0 to 88; None if it must not be there.
+    """Return the score of a node, 0 to 88, higher for fewer NUMA nodes; None if the filter excludes it.
 
     >>> xeon = Room(64_000, 110, single=True)
     >>> score_zones(xeon, Load(zones=(32, 30)), Demand(31_000, 31_000, (31_000,)))
@@ -136,7 +136,7 @@ def score_zones(room: Room, load: Load, demand: Demand) -> int | None:
 
 
 def zones_needed(zones: Sequence[int], parts: Iterable[int]) -> int:
-    """Return the most NUMA nodes that any of *parts* needs when each takes as few as it can; 0 if they do not fit.
+    """Return the most NUMA nodes that any of *parts* needs if each takes the fewest possible; 0 if they do not fit.
 
     >>> zones_needed((4, 6), [4000, 5000]), zones_needed((4, 6), [8000]), zones_needed((4, 6), [11_000])
     (1, 2, 0)
@@ -152,7 +152,7 @@ def zones_needed(zones: Sequence[int], parts: Iterable[int]) -> int:
 
 
 def _take(left: MutableSequence[int], part: int) -> int:
-    """Take *part* from as few zones as possible: the lowest one that has it all, or else the largest first."""
+    """Take *part* from the fewest zones: the lowest one that can hold it, else the largest first."""
     for zone, free in enumerate(left):
         if free >= part:
             left[zone] -= part
@@ -178,14 +178,14 @@ class RankedNode(NamedTuple):
 
 
 EVERYWHERE: Final = -1
-"""The mask of all nodes there can be."""
+"""The mask of all possible nodes."""
 
 
 class Ranking:
-    """The nodes of a shard in the order of how much of each is in use, and which of them is best for a demand.
+    """The nodes of a shard ordered by use, and the best of them for a demand.
 
-    Nodes only fill up: one that could not take a demand cannot later, and is not asked again. Of nodes that are equally
-    good one is chosen by dice, anew for each pod.
+    Nodes only fill up: a node that could not take a demand is not tried again for it. Ties are broken at random, for
+    each pod.
     """
 
     def __init__(self, scheduler: Scheduler, rooms: Sequence[Room], loads: Sequence[Load], dice: Dice) -> None:
@@ -218,7 +218,7 @@ class Ranking:
         return best[2]
 
     def _best_of(self, room: Room, demand: Demand, least: int) -> tuple[int, int, int] | None:
-        """Return the best node of a kind: its score if that is at least *least*, a number for ties, and the node."""
+        """Return the best node of a type: its score if that is at least *least*, a number for ties, and the node."""
         most = BEST_SCORE - ZONE_COST if self._aware and demand.parts else 0
         share = -(-demand.scored * BEST_SCORE // room.allocatable) if room.allocatable else BEST_SCORE
         failed = self._failed.get(demand, 0)
@@ -241,7 +241,7 @@ class Ranking:
         return best
 
     def _in_order(self, room: Room) -> Iterator[RankedNode]:
-        """Yield the nodes of a kind, emptier ones first; equal ones from any of them on."""
+        """Yield the nodes of a type, emptier ones first; equal ones from a random start."""
         order = self._orders[room]
         start = 0
         while start < len(order):
@@ -258,7 +258,7 @@ class Ranking:
         return score_zones(room, load, demand) if self._aware and demand.parts else 0
 
     def filled(self, node: int) -> None:
-        """Put the node where it belongs after a pod has come to it."""
+        """Move the node to its new place after a pod was placed on it."""
         room = self._rooms[node]
         entry = RankedNode(self._loads[node].used(room), node)
         if entry != self._entries[node]:

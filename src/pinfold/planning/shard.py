@@ -1,7 +1,7 @@
-"""A shard of a fleet: pods that arrive one after the other are scheduled onto its nodes, and admitted there or not.
+"""A shard of a fleet: pods arrive one after the other, are scheduled to nodes, and admitted or refused there.
 
-What a node decides is the engine's decision. Of its State only the shared pool is kept: no pod is asked for twice, so
-who has the other CPUs does not matter to what comes next. Knows nothing of other shards.
+The same Admitter as the daemon's decides. Of a node's State only the shared pool is kept: no pod arrives twice, so the
+owners of the other CPUs do not matter. Knows nothing of other shards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REMEMBERED: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """So many nodes that are alike: the same machine, and the same settings of their kubelets."""
+    """*count* equal nodes: the same machine, and the same kubelet settings."""
 
     name: str
     count: int
@@ -47,7 +47,7 @@ class NodeType:
 
 
 class FleetWorkload(NamedTuple):
-    """So many pods that are alike."""
+    """*replicas* equal pods."""
 
     name: str
     pod: Pod
@@ -62,7 +62,7 @@ class Waiting(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A pod that came to a node, and what the node made of it."""
+    """A pod that was scheduled to a node, and the node's answer."""
 
     node: int
     waiting: Waiting
@@ -70,11 +70,11 @@ class Visit(NamedTuple):
     """The mask of the node's shared pool."""
     after: int
     reason: str | None
-    """Why it was refused, in the kubelet's word; None if it was admitted."""
+    """The kubelet's reason if it was refused; None if it was admitted."""
 
 
 class ShardTask(NamedTuple):
-    """All that a shard's outcome depends on; can be sent to another process or machine."""
+    """All input of a shard; can be sent to another process or machine."""
 
     types: tuple[NodeType, ...]
     pods: tuple[Pod, ...]
@@ -87,11 +87,11 @@ class ShardTask(NamedTuple):
     seeds: tuple[int, ...] = (0,)
     retries: int = 3
     loads: tuple[Load, ...] | None = None
-    """What the nodes carry already; None: nothing."""
+    """The loads of the nodes at the start; None: no load."""
 
 
 class Usage(NamedTuple):
-    """What nodes carry, together."""
+    """The load of several nodes together."""
 
     requested: int = 0
     """In milli CPUs."""
@@ -100,33 +100,33 @@ class Usage(NamedTuple):
     pods: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """Return both together."""
+        """Return the sum of both."""
         return Usage(*map(sum, zip(self, other, strict=True)))
 
 
 class ShardResult(NamedTuple):
-    """What came of a task: every pod that waited was placed, was refused for good, or is left."""
+    """The result of a task: every pod was placed, was refused finally, or is left."""
 
     loads: tuple[Load, ...]
     usage: Mapping[int, Usage]
-    """By type; with what the nodes carried before."""
+    """By type, with the load from before."""
     placed: Mapping[tuple[int, int, int], int]
     """Pods by type, workload, and how often they had been refused before."""
     refusals: Mapping[tuple[int, int, str], int]
     """How often a node refused, by type, workload and reason."""
     refused: Mapping[int, int]
-    """Pods that were refused once too often, by workload."""
+    """Pods that used up their replacements, by workload."""
     left: tuple[Waiting, ...]
     """Pods that no node of the shard has room for."""
 
 
 def run_shard(task: ShardTask, watch: Callable[[Visit], None] | None = None) -> ShardResult:
-    """Return what becomes of the pods; *watch* is told of each visit to a node."""
+    """Return the result of the task; *watch* is called for each visit to a node."""
     return _Shard(task).run(watch)
 
 
 class Shape:
-    """All pods that differ in nothing that a node or a scheduler looks at; there is one Shape for all of them."""
+    """What nodes and schedulers read of a pod; equal pods have one Shape."""
 
     __slots__ = ("demand", "pod")
 
@@ -150,7 +150,7 @@ def shapes_of(pods: Mapping[int, Pod]) -> dict[int, Shape]:
 
 
 class Site:
-    """What all nodes of a type have in common, ready for use; the same question is answered once only."""
+    """What all nodes of a type have in common; answers are cached."""
 
     def __init__(self, kind: NodeType) -> None:
         admitter = kind.config.build(kind.topology)
@@ -158,7 +158,7 @@ class Site:
         self._admit = admitter.admit
         self._answers: dict[tuple[int, Shape], tuple[int, str | None]] = {}
         shared = admitter.policy.start(State.new()).shared
-        # Under policy `none` nothing is ever given away, and all of it is offered.
+        # Under policy `none` no CPU is ever assigned, and all are offered.
         self._reserved = admitter.policy.reserved.mask
         self._given_away = bool(shared)
         self._zones = tuple((zone.mask & ~self._reserved) for zone in kind.topology.numa_nodes)
@@ -171,13 +171,13 @@ class Site:
         self.empty = Load(shared=shared.mask, zones=self.zones(shared.mask))
 
     def zones(self, shared: int) -> tuple[int, ...]:
-        """Return how many CPUs each NUMA node can still give away."""
+        """Return the number of assignable CPUs of each NUMA node."""
         if not self._given_away:
             return tuple([zone.bit_count() for zone in self._zones])
         return tuple([(shared & zone).bit_count() for zone in self._zones])
 
     def admit(self, shared: int, shape: Shape) -> tuple[int, str | None]:
-        """Return the shared pool after a pod of that shape has come, and the reason if it is refused."""
+        """Return the shared pool after a pod of that shape, and the reason if it is refused."""
         key = shared, shape
         answer = self._answers.get(key)
         if answer is None:
@@ -185,7 +185,7 @@ class Site:
                 self._answers.clear()
             admission = self._admit(State(CPUSet(shared)), shape.pod)
             refusal = admission.refusal
-            # What a refused pod had been given is taken back when the kubelet collects stale state.
+            # The kubelet takes back the CPUs of a refused pod when it collects stale state.
             answer = (admission.state.shared.mask, None) if refusal is None else (shared, refusal.reason)
             self._answers[key] = answer
         return answer
@@ -207,7 +207,7 @@ class _Shard:
         self.refused: Counter[int] = Counter()
 
     def run(self, watch: Callable[[Visit], None] | None) -> ShardResult:
-        """Let the pods arrive; a pod that is refused is replaced by one that queues behind all others."""
+        """Schedule the pods; a refused pod is replaced by one at the end of the queue."""
         queue = deque(self.task.waiting)
         left = []
         while queue:

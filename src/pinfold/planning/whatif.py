@@ -1,4 +1,4 @@
-"""What if: pods left out, with more or fewer replicas, or with other sizes. Lists of pods in, lists of pods out."""
+"""What-if changes: pods left out, with more or fewer replicas, or with other sizes. Lists of pods in and out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN: Final = 5
 
 
 class UnknownPodName(PinfoldError):  # noqa: N818 - the fact
-    """A what-if about a pod, or a container in it, that is not there."""
+    """A what-if change names a pod or container that does not exist."""
 
     def __init__(self, what: str, name: str, there: Sequence[str]) -> None:
         known = ", ".join(there[:_SHOWN]) + (", …" if len(there) > _SHOWN else "")
@@ -29,23 +29,23 @@ class UnknownPodName(PinfoldError):  # noqa: N818 - the fact
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Who is there, who leaves, and who comes, in order."""
+    """The pods that run, leave and arrive, in order."""
 
     arriving: tuple[Pod, ...]
     running: tuple[Pod, ...] = ()
     gone: tuple[PodUID, ...] = ()
     others: tuple[PodUID, ...] = ()
-    """Pods in the State of which nothing but the UID is known."""
+    """Pods in the State of which only the UID is known."""
 
     def without(self, name: str) -> Scenario:
-        """Return the scenario without a pod: it leaves, or never comes. A workload's name means all of its pods."""
+        """Return the scenario without a pod: it leaves, or never arrives. A workload's name means all of its pods."""
         if name in self.others:
             return replace(self, gone=(*self.gone, PodUID(name)))
         leaving = {pod.uid for pod in self._called(name)}
         return self._changed(lambda pod: () if pod.uid in leaving else (pod,))
 
     def resize(self, name: str, container: str, cpus: int) -> Scenario:
-        """Return the scenario with so many CPUs for a container; one that runs leaves, and comes again first."""
+        """Return the scenario with *cpus* CPUs for a container; a running one leaves, and arrives again first."""
         pods = {pod.uid: pod for pod in self._called(name)}
         names = [own.name for pod in pods.values() for own in pod.all_containers]
         if container not in names:
@@ -53,7 +53,7 @@ class Scenario:
         return self._changed(lambda pod: (resized(pod, container, cpus),) if pod.uid in pods else (pod,))
 
     def replicas(self, name: str, count: int) -> Scenario:
-        """Return the scenario with so many pods like *name*: further ones come last, the last ones leave first."""
+        """Return the scenario with *count* pods like *name*: further ones arrive last, the last ones leave first."""
         pods = self._called(name)
         kept = {pod.uid for pod in pods[:count]}
         fewer = self._changed(lambda pod: (pod,) if pod.uid in kept or pod not in pods else ())
@@ -80,7 +80,7 @@ class Scenario:
         return found
 
     def _changed(self, change: Callable[[Pod], tuple[Pod, ...]]) -> Scenario:
-        """Return the scenario with every pod changed; one that runs and changes has to leave and come again."""
+        """Return the scenario with every pod changed; a running pod that changes leaves and arrives again."""
         running: list[Pod] = []
         again: list[Pod] = []
         gone = list(self.gone)
@@ -96,6 +96,6 @@ class Scenario:
 
 
 def _base(pod: Pod, name: str) -> str:
-    """Return the name of the workload that the pod is a numbered replica of; the pod's own if it is none."""
+    """Return the workload's name if the pod is a numbered replica; else the pod's own name."""
     match = _NUMBERED.fullmatch(pod.name)
     return match[1] if match is not None and pod.name != name.rpartition("/")[2] else pod.name

@@ -80,7 +80,7 @@ def _lies(alignment: Data) -> Iterable[tuple[str, str]]:
     if spread:
         yield f"on an empty node {', '.join(spread)}", YELLOW
     elif fewest:
-        yield "no fewer would do", DIM
+        yield "this is the minimum", DIM
 
 
 def _heading(found: Data) -> str:

@@ -54,7 +54,7 @@ def format_tenure(tenure: Data, when: When) -> str:
     >>> format_tenure({"pool": "shared", "owner": None, "since": 1.0, "until": None, "why": ""}, "{:.1f}".format)
     'shared pool, since 1.0, until now'
     """
-    hands = {"exclusive": tenure.get("owner"), "shared": "shared pool", "nobody": "nobody (offline or reserved)"}
+    hands = {"exclusive": tenure.get("owner"), "shared": "shared pool", "nobody": "no owner (offline or reserved)"}
     who = hands.get(str(tenure.get("pool"))) or "not known"
     since, until = tenure.get("since"), tenure.get("until")
     begun = "since before the journal begins" if since is None else f"since {when(since)}"

@@ -58,7 +58,9 @@ def parse_address(text: str) -> Address | None:
         return None
     found = _FORM.fullmatch(text)
     if found is None or int(found[3]) > _MOST_PORT:
-        raise ParseError(f"{excerpt(text)} is no address; expected HOST:PORT such as 127.0.0.1:9440, [::1]:0, or none")
+        raise ParseError(
+            f"{excerpt(text)} is not an address; allowed: HOST:PORT such as 127.0.0.1:9440, [::1]:0, or none"
+        )
     return Address(found[1] or found[2] or "0.0.0.0", int(found[3]))  # noqa: S104 - refused without --allow-remote-read
 
 
@@ -71,7 +73,7 @@ def parse_hosts(text: str) -> frozenset[str]:
     names = text.lower().split(",")
     for name in names:
         if not _HOST.fullmatch(name):
-            said = "is no name of a host; expected one such as node-7.example, without a port"
+            said = "is not a host name; expected one such as node-7.example, without a port"
             raise ParseError(f"{excerpt(name)} {said}")
     return frozenset(names)
 
@@ -79,7 +81,7 @@ def parse_hosts(text: str) -> frozenset[str]:
 def parse_prefix(text: str) -> str:
     """Return what the names of metrics begin with; may be empty."""
     if not _PREFIX.fullmatch(text):
-        raise ParseError(f'{excerpt(text)} cannot begin the name of a metric; allowed: letters, digits, "_" and ":"')
+        raise ParseError(f'{excerpt(text)} cannot start a metric name; allowed: letters, digits, "_" and ":"')
     return text
 
 
@@ -88,7 +90,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
-            raise ParseError(f"{excerpt(text)} is no whole number from {least} to {most}")
+            raise ParseError(f"{excerpt(text)} is not a whole number from {least} to {most}")
         return int(text)
 
     return parse

@@ -17,18 +17,18 @@ _INTRODUCTION: Final = """\
 # Configuration
 
 Every setting of `pinfold serve`.
-It can be given by a flag, and most of them in a KubeletConfiguration file (`--config FILE`), which is read as it is.
+Each has a flag, and most can also be set in a KubeletConfiguration file (`--config FILE`).
 
 - A flag overrides the file.
-- A setting with two flags has a kubelet's name and a short one of ours; they mean the same, and the last one counts.
+- Some settings have two flags, the kubelet's and a short one; they mean the same, and the last one counts.
 - A list of pairs in a flag replaces the list in the file, except for feature gates, which are merged.
-  Given several times, such a flag adds up.
-- Without `--config`, what is not said has the default below, which makes sense on a laptop.
-  With it, what the file does not say has the kubelet's default: policy `none`, and nothing reserved.
+  If such a flag is repeated, its lists are joined.
+- Without `--config`, settings have the defaults below, which suit a laptop.
+  With it, settings that the file leaves out have the kubelet's defaults: policy `none`, nothing reserved.
 - The static policy needs at least one reserved CPU.
-- Fields of the file that are not in these tables are left alone.
-  One that is spelled almost like them is named in a warning.
-- All problems are reported together, in one line, and nothing is started.
+- pinfold ignores fields of the file that are not in these tables.
+  It warns about a field whose name is almost one of these.
+- pinfold reports all problems together, in one line, and does not start.
 
 Durations are written as in Go: `10s`, `1m30s`, `500ms`.
 Amounts are Kubernetes quantities: `500m`, `2`.

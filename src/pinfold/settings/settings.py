@@ -345,18 +345,16 @@ def _problems_on(topology: Topology, config: Config) -> tuple[Problem, ...]:
 def _check_runtime(reader: _Reader, settings: Settings) -> None:
     simulated = settings.runtime is RuntimeName.SIMULATED
     if reader.is_given("preset") and settings.runtime is not RuntimeName.SIMULATED:
-        said = "--preset is a machine that is not there, and this one runs what runs"
-        reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.SIMULATED}"))
+        reader.problems.append(Problem(f"--preset needs --runtime {RuntimeName.SIMULATED}"))
     if reader.is_given("preset") and reader.is_given("sysroot"):
-        reader.problems.append(Problem("--preset and --sysroot are two machines", "give one of them"))
+        reader.problems.append(Problem("--preset and --sysroot exclude each other", "give one of them"))
     containers = settings.runtime in {RuntimeName.NRI, RuntimeName.CRI}
     for name in ("nri_socket", "nri_index", "cri_socket", "pods_from", "cgroup_root", "kubelet_dir", "take_over"):
         if reader.is_given(name) and not containers:
-            said = f"{reader.flag(name)} is about containers, and --runtime {settings.runtime} runs none"
-            reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"))
+            said = f"{reader.flag(name)} needs --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"
+            reader.problems.append(Problem(said))
     if reader.is_given("groups") and (simulated or containers):
-        said = f"--groups is about processes, and --runtime {settings.runtime} has none of ours"
-        reader.problems.append(Problem(said, f"use it with --runtime {RuntimeName.PROCESSES}"))
+        reader.problems.append(Problem(f"--groups needs --runtime {RuntimeName.PROCESSES}"))
 
 
 def _read_text(name: str) -> str:

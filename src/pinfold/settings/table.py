@@ -76,7 +76,7 @@ _PAIRS: Final = "NAME=VALUE,..."
 CPU_MANAGER: Final = (
     Setting(
         "policy",
-        "who gets CPUs of its own: nobody (none), or whole-CPU containers of Guaranteed pods (static)",
+        "which containers get exclusive CPUs: none, or those of Guaranteed pods that ask for whole CPUs (static)",
         "static",
         "--policy",
         "--cpu-manager-policy",
@@ -95,7 +95,7 @@ CPU_MANAGER: Final = (
     ),
     Setting(
         "reconcile_period",
-        "how often everything is compared with what should be, beside what events bring; 10ms or more",
+        "how often the actual state is checked, in addition to events; 10ms or more",
         "10s",
         kubelet="--cpu-manager-reconcile-period",
         field="cpuManagerReconcilePeriod",
@@ -111,7 +111,7 @@ CPU_MANAGER: Final = (
     ),
     Setting(
         "kube_reserved",
-        "so much CPU is reserved, for Kubernetes; summed with the next, rounded up to whole CPUs",
+        "amount of CPU reserved for Kubernetes; added to the next, rounded up to whole CPUs",
         kubelet="--kube-reserved",
         field="kubeReserved",
         form="cpu=AMOUNT",
@@ -119,7 +119,7 @@ CPU_MANAGER: Final = (
     ),
     Setting(
         "system_reserved",
-        "so much CPU is reserved, for the system",
+        "amount of CPU reserved for the system",
         kubelet="--system-reserved",
         field="systemReserved",
         form="cpu=AMOUNT",
@@ -143,7 +143,7 @@ CPU_MANAGER: Final = (
     ),
     Setting(
         "feature_gates",
-        "gates of options that are not stable yet; a gate in a flag overrides that gate of the file, and no other",
+        "feature gates of options that are not stable yet; a gate in the flag overrides only the same gate in the file",
         kubelet="--feature-gates",
         field="featureGates",
         form="NAME=BOOL,...",
@@ -153,7 +153,7 @@ CPU_MANAGER: Final = (
 TOPOLOGY_MANAGER: Final = (
     Setting(
         "topology_policy",
-        "what is asked of the NUMA nodes that a container's CPUs are on",
+        "how strictly the Topology Manager aligns CPUs to NUMA nodes",
         "none",
         kubelet="--topology-manager-policy",
         field="topologyManagerPolicy",
@@ -177,21 +177,25 @@ TOPOLOGY_MANAGER: Final = (
     ),
 )
 DAEMON: Final = (
-    Setting("config_file", "a KubeletConfiguration file, YAML or JSON, as it is", kubelet="--config", form="FILE"),
+    Setting("config_file", "a KubeletConfiguration file, YAML or JSON", kubelet="--config", form="FILE"),
     Setting("runtime", "what runs the containers", "processes", "--runtime", form=_one_of(RuntimeName)),
     Setting(
         "groups",
-        "how processes are kept on their CPUs; auto takes the strongest that works here",
+        "how processes are kept on their CPUs; auto takes the strongest method that works on this host",
         "auto",
         "--groups",
         form=_one_of(Groups),
     ),
     Setting(
-        "group_name", "the name of the cgroup that all our processes are in", "pinfold", "--group-name", form="NAME"
+        "group_name",
+        "the name of the cgroup of all processes that pinfold starts",
+        "pinfold",
+        "--group-name",
+        form="NAME",
     ),
     Setting(
         "end_workloads",
-        "when stopped, end all processes and leave nothing behind; else they go on, and the next daemon finds them",
+        "end all processes when the daemon stops; else they keep running, and the next daemon adopts them",
         "false",
         "--end-workloads",
         form="BOOL",
@@ -223,7 +227,7 @@ DAEMON: Final = (
     ),
     Setting(
         "view",
-        "whose decisions: always sound ones, or the kubelet's with its defects",
+        "always sound decisions, or exactly the kubelet's with its defects",
         "pinfold",
         "--as",
         form=_one_of(Fidelity),
@@ -240,7 +244,7 @@ CONTAINERS: Final = (
         "--nri-socket",
         form="PATH",
     ),
-    Setting("nri_index", "two digits: in which order plugins are asked", "10", "--nri-index", form="NN"),
+    Setting("nri_index", "two digits: the runtime calls plugins in this order", "10", "--nri-index", form="NN"),
     Setting(
         "cri_socket",
         "where the container runtime listens for CRI; with --runtime nri it is optional, and used to list containers",
@@ -250,7 +254,7 @@ CONTAINERS: Final = (
     ),
     Setting(
         "pods_from",
-        "what tells init containers, sidecars and pod-level resources: a directory of pod manifests, or the URL of a "
+        "source for init containers, sidecars and pod-level resources: a directory of pod manifests, or the URL of a "
         "kubelet's read-only endpoint, such as http://127.0.0.1:10255/pods",
         "",
         "--pods-from",
@@ -258,21 +262,21 @@ CONTAINERS: Final = (
     ),
     Setting(
         "cgroup_root",
-        "the cgroup that the kubelet's own, kubepods, is in; needed where there is more than one kubelet",
-        "the only kubepods that there is",
+        "the parent of the kubelet's cgroup kubepods; needed on a host with more than one kubelet",
+        "the only kubepods on the host",
         kubelet="--cgroup-root",
         form="PATH",
     ),
     Setting(
         "kubelet_dir",
-        "the kubelet's directory, in which its own CPU Manager's state is looked for",
+        "the kubelet's directory, with the state file of its CPU Manager",
         "/var/lib/kubelet",
         "--kubelet-dir",
         form="DIR",
     ),
     Setting(
         "take_over",
-        "go on where a kubelet with a static policy has stopped; without this, pinfold only watches such a node",
+        "take over the State of a stopped kubelet with a static policy; without this, pinfold only watches the node",
         "false",
         "--take-over",
         form="BOOL",
@@ -281,23 +285,22 @@ CONTAINERS: Final = (
 VIEWS: Final = (
     Setting(
         "listen",
-        "where the page, the read-only API and the metrics are served; port 0 takes a free one and says which, "
-        "none serves nothing",
-        "127.0.0.1:9440; without them if that port is taken",
+        "address of the page, the read-only API and the metrics; port 0 takes a free port and logs it, none is off",
+        "127.0.0.1:9440; off if that port is in use",
         "--listen",
         form="HOST:PORT",
     ),
     Setting(
         "allow_remote_read",
-        "let --listen name an address that other machines can reach; they can read everything, and change nothing",
+        "allow an address in --listen that other machines can reach; they can read everything, but change nothing",
         "false",
         "--allow-remote-read",
         form="BOOL",
     ),
     Setting(
         "allow_host",
-        "a name under which --listen may be asked besides the host's own name and address, such as that of a Service; "
-        "can be given again; requests for other names are refused",
+        "another host name that HTTP clients may use, such as that of a Service; can be given again; "
+        "requests for other names are refused",
         "",
         "--allow-host",
         form="NAME",
@@ -305,7 +308,7 @@ VIEWS: Final = (
     ),
     Setting(
         "metrics_prefix",
-        "what the names of the kubelet's metrics begin with",
+        "prefix of the kubelet's metric names",
         "kubelet_",
         "--metrics-prefix",
         form="TEXT",
@@ -317,7 +320,7 @@ VIEWS: Final = (
         "--pod-resources-socket",
         form="PATH",
     ),
-    Setting("journal_size", "the journal's largest size in MiB; 0 keeps none", "64", "--journal-size", form="MIB"),
+    Setting("journal_size", "the journal's maximum size in MiB; 0 turns it off", "64", "--journal-size", form="MIB"),
     Setting("journal_days", "how many days the journal goes back", "30", "--journal-days", form="DAYS"),
 )
 GROUPS: Final = {

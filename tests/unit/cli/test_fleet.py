@@ -97,7 +97,7 @@ def test_files_that_the_fleet_names_stand_beside_it(capsys: pytest.CaptureFixtur
 def test_what_is_left_out_is_noted(capsys: pytest.CaptureFixture[str], files: list[str]) -> None:
     Path(files[1]).write_text(SMALL + "".join(f"\n---\n{{kind: Service, metadata: {{name: s{n}}}}}" for n in range(12)))
     _, _, errors = fleet(capsys, *files, "--jobs", "1")
-    assert errors.startswith(f"pinfold: note: {files[1]}: document 2: Service s0 is no kind with pods")
+    assert errors.startswith(f"pinfold: note: {files[1]}: document 2: skipped Service s0: it contains no pods")
     assert errors.endswith("pinfold: note: and 2 more\n")
 
 

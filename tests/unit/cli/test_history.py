@@ -232,7 +232,7 @@ def test_without_a_daemon_the_files_answer_if_they_are_named(call: Run, state_di
         (("--at", "1h", "-n", "3"), "--at asks how it was at one time; leave out -n and --what"),
         (("--at", "1h", "--what", "refused"), "--at asks how it was at one time; leave out -n and --what"),
         (("--since", "soon"), '--since: "soon" is no time; expected 03:12, 10m ago'),
-        (("--container", "a/b/c/d"), '"a/b/c/d" names no container'),
+        (("--container", "a/b/c/d"), '"a/b/c/d" is not a container'),
         (("--what", "A B"), "is no kind of entry"),
         (("-n", "0"), "-n: 0 is not 1 or more"),
         (("--state-dir", ""), "--state-dir: the path is empty"),
@@ -272,7 +272,7 @@ def test_a_refused_pod_and_a_gone_one_are_explained(call: Run, state_dir: Path) 
     _, out, _ = call("explain", "prod/big/app", "--state-dir", state_dir)
     assert out == "prod/big/app was refused at 2025-11-15 23:14:00: TopologyAffinityError\n  no locality\n"
     _, out, _ = call("explain", "web/app", "--state-dir", state_dir)
-    assert out == "default/web/app has no CPUs of its own\n  it has given its CPUs back\n"
+    assert out == "default/web/app has no CPUs of its own\n  it released its CPUs\n"
 
 
 def test_a_container_that_nobody_knows_is_an_error(call: Run, state_dir: Path, socket: str) -> None:

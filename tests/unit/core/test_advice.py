@@ -74,7 +74,7 @@ def test_one_that_has_nowhere_to_go_has_to_end() -> None:
 
 def test_no_multiple_of_a_core_is_told_with_the_next_ones() -> None:
     assert str(advice_for_last(pod_of(pinned(3)), options=("full-pcpus-only",))) == (
-        "needs whole cores of 2 CPUs, and 3 is no multiple of 2; would fit with 2 or 4 CPUs"
+        "needs whole cores of 2 CPUs, and 3 is not a multiple of 2; would fit with 2 or 4 CPUs"
     )
 
 

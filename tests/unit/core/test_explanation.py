@@ -76,7 +76,7 @@ def test_in_one_line_the_first_steps_stand_for_all() -> None:
     found = explained(pod_of(pinned(3), uid="web"))
     assert found.why == "took whole cores in socket 0, then took single CPUs in socket 0"
     many = found._replace(steps=tuple(TraceStep(f"took core {core}", CPUSet.of(core)) for core in range(5)))
-    assert many.why == "took core 0, then took core 1, then took core 2, and 2 steps more"
+    assert many.why == "took core 0, then took core 1, then took core 2, and 2 more steps"
 
 
 def test_whoever_shares_is_told_why() -> None:
@@ -86,11 +86,11 @@ def test_whoever_shares_is_told_why() -> None:
     guaranteed = Pod(PodUID("u"), "p", containers=(half,))
     burstable = Pod(PodUID("u"), "p", containers=(Container("c", Resources(Amounts(1000))),))
     whole = Pod(PodUID("u"), "p", containers=(Container("c"),), resources=Resources(HALF.requests, HALF.limits))
-    assert why_shared(static, guaranteed, half) == "in the shared pool because 0.5 CPUs are no whole number"
+    assert why_shared(static, guaranteed, half) == "in the shared pool because 0.5 CPUs is not a whole number"
     assert "its pod is Burstable, not Guaranteed" in why_shared(static, burstable, burstable.containers[0])
-    assert "its pod has resources of its own" in why_shared(static, whole, whole.containers[0])
-    assert "policy none gives nobody CPUs" in why_shared(none, guaranteed, half)
-    assert explained(guaranteed).data()["why"] == "in the shared pool because 0.5 CPUs are no whole number"
+    assert "its pod has pod-level resources" in why_shared(static, whole, whole.containers[0])
+    assert "policy none gives no container exclusive CPUs" in why_shared(none, guaranteed, half)
+    assert explained(guaranteed).data()["why"] == "in the shared pool because 0.5 CPUs is not a whole number"
 
 
 def test_what_a_journal_keeps_explains_the_same_later() -> None:
@@ -117,7 +117,7 @@ def test_only_decisions_explain() -> None:
     assert [entry.number for entry in entries if decides_on(entry, subject)] == [1, 2, 3]
     refused = explain_entry(entries[2], subject)
     assert (refused.why, refused.refusal) == ("R: M", WhyRefused("R", "M", fixes=("with 6 CPUs",)))
-    assert explain_entry(entries[1], subject).why == "it has given its CPUs back"
+    assert explain_entry(entries[1], subject).why == "it released its CPUs"
     assert explain_entry(entries[0], subject).why == NOT_KEPT
     assert not any(decides_on(entry, Subject.parse("nobody")) for entry in entries)
 

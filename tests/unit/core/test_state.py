@@ -87,13 +87,15 @@ def test_containers_of_one_pod_may_share_cpus_because_init_containers_end() -> N
         pytest.param(
             STATE._replace(shared=CPUSet.parse("0,5-8")), ["CPUs 8 are in use, but not online"], id="not online"
         ),
-        pytest.param(STATE._replace(shared=CPUSet.parse("0,5-6")), ["CPUs 7 belong to nobody"], id="lost"),
+        pytest.param(
+            STATE._replace(shared=CPUSet.parse("0,5-6")), ["CPUs 7 belong to no pool or container"], id="lost"
+        ),
         pytest.param(
             State(CPUSet.parse("1-7,9"), {P1: {"app": CPUSet.of(1)}}),
             [
                 "pod p1 has CPUs 1, which are also shared",
                 "CPUs 9 are in use, but not online",
-                "CPUs 0 belong to nobody",
+                "CPUs 0 belong to no pool or container",
             ],
             id="all of them are named",
         ),

@@ -124,7 +124,7 @@ def test_after_the_clock_was_set_back_the_later_entry_wins() -> None:
 
 @pytest.mark.parametrize("text", ["", "/", "a/", "a/b/c/d", "/a/b"])
 def test_a_name_with_missing_or_too_many_parts_is_refused(text: str) -> None:
-    with pytest.raises(ParseError, match="names no container; expected POD, POD/CONTAINER or NAMESPACE"):
+    with pytest.raises(ParseError, match="is not a container; expected POD, POD/CONTAINER or NAMESPACE"):
         Subject.parse(text)
 
 

@@ -75,7 +75,7 @@ def test_the_table_has_every_container_and_what_became_of_it() -> None:
         "exclusive   -         1-4,9-12        8\n"
         "\n"
         "3 pods: 2 fit, 1 refused\n"
-        "* 1 container spread over more groups than needed on an empty node\n"
+        "* 1 container spread over more groups than necessary\n"
         "6 CPUs can still be given: at most 6 in one L3, 6 in one NUMA node; 67%\n"
         "  fragmented"
     )
@@ -115,7 +115,7 @@ def test_pods_that_were_there_are_counted_apart() -> None:
     old = pod_of(pinned(2), uid="old")
     state = State(CACHES.online - CPUSet.of(1, 9), {old.uid: {"app": CPUSet.of(1, 9)}})
     text = format_plan(make_plan(PODS, CACHES, CONFIG, Running(state, [old])))
-    assert "4 pods: 1 there already, 2 fit, 1 refused" in text
+    assert "4 pods: 1 already running, 2 fit, 1 refused" in text
 
 
 def test_a_pod_refused_as_a_whole_is_explained_once() -> None:
@@ -246,11 +246,11 @@ def test_a_comparison_shows_what_differs_side_by_side() -> None:
     assert re.search(r"A +v0 +2 +1 +1 ", text)
     assert re.search(r"B +v1 +2 +1 +0 ", text)
     assert re.search(r"web/big +spread: 2 L3 +1 L3", text)
-    assert "4 containers fare alike everywhere" in text
+    assert "same result everywhere: 4 containers" in text
 
 
 def test_a_comparison_without_a_difference_says_so() -> None:
-    assert "All containers fare alike." in format_comparison(rows(CONFIG, CONFIG), Look())
+    assert "All containers have the same result." in format_comparison(rows(CONFIG, CONFIG), Look())
 
 
 def test_a_variant_that_cannot_start_is_told_and_the_others_are_compared() -> None:
@@ -266,13 +266,13 @@ def test_a_recommendation_says_what_is_better_and_how_to_get_it() -> None:
     assert "best: prefer-align-cpus-by-uncorecache" in text
     assert "why: spread containers: 0 instead of 1" in text
     assert "set: --policy-options prefer-align-cpus-by-uncorecache=true" in text
-    assert "even so 1 pod would be refused (huge)" in text
+    assert "1 pod would still be refused (huge)" in text
     assert width(text) <= 80
 
 
 def test_a_recommendation_can_be_to_stay() -> None:
     found = list(compare(combinations(CONFIG, CACHES), []))
-    assert "best: no options (what is set now)" in format_recommendation(ranked(found, CONFIG), found[0], Look())
+    assert "best: no options (the current settings)" in format_recommendation(ranked(found, CONFIG), found[0], Look())
 
 
 def test_orders_are_shown_worst_first_with_a_histogram() -> None:
@@ -287,7 +287,7 @@ def test_orders_are_shown_worst_first_with_a_histogram() -> None:
 
 
 def test_orders_in_which_all_is_well_say_so() -> None:
-    assert "every pod fits" in format_orders(OrderTally(10, (0,), (0,), (10, 0)), PODS[:1], 1, Look())
+    assert "In every order, all pods fit" in format_orders(OrderTally(10, (0,), (0,), (10, 0)), PODS[:1], 1, Look())
 
 
 def test_histograms_of_many_pods_stay_short() -> None:

@@ -125,7 +125,7 @@ def test_isolated_and_offline_cpus_can_be_told_without_colour() -> None:
     text = format_map(Topology(rows, offline=CPUSet.of(7), isolated=CPUSet.of(1, 5)))
     assert "1!/5!" in text
     assert "! Isolated: 1,5\n" in text
-    assert "Offline: 7 (where they are is not known)\n" in text
+    assert "Offline: 7 (location unknown)\n" in text
 
 
 def test_legend_is_left_out_when_there_is_nothing_to_explain() -> None:
@@ -142,7 +142,7 @@ def test_unknown_is_said() -> None:
         "│ 0  1      │",
         "╰───────────╯",
         "",
-        "Where the core is unknown, a CPU is drawn as a core of its own",
+        "CPUs with an unknown core are drawn as separate cores",
     ]
 
 

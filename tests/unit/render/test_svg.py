@@ -134,7 +134,7 @@ def test_legend_appears_only_when_needed() -> None:
     assert "Offline" not in plain
     assert marked.count('class="cpu isolated"') == 1
     assert ">Isolated: 1<" in marked
-    assert ">Offline: 4-5 (where they are is not known)<" in marked
+    assert ">Offline: 4-5 (location unknown)<" in marked
 
 
 def test_machine_without_cpus_is_a_page_with_a_title() -> None:

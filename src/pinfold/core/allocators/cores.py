@@ -17,7 +17,7 @@ _SMALL = 12
 
 
 class CorePicker(Protocol):
-    """What allocators ask of the cores in a group; all sets are masks."""
+    """Chooses cores and CPUs in a group; all sets are masks."""
 
     def whole(self, place: Place, free: int, need: int) -> int:
         """Return whole cores, at most *need* CPUs: the lowest of equal ones."""
@@ -72,7 +72,7 @@ def lowest(mask: int, count: int) -> int:
 
 
 class StridedCores:
-    """For machines whose cores are all equal and whose siblings are all the same distance apart."""
+    """For machines with equal cores and the same distance between all siblings."""
 
     def __init__(self, machine: Machine, stride: int) -> None:
         self._threads = machine.cpus_per_core
@@ -106,7 +106,7 @@ class StridedCores:
         cores = lowest(first & second, -(-need // 2))
         cpus |= cores | cores << shift
         if need % 2 and cores.bit_count() * 2 > need:
-            cpus ^= 1 << cores.bit_length() - 1 + shift  # of the last core only its first CPU is needed
+            cpus ^= 1 << cores.bit_length() - 1 + shift  # the last core gives only its first CPU
         return cpus
 
     def lowest(self, place: Place, free: int, cores: int) -> int:
@@ -127,8 +127,8 @@ class ListedCores:
     def __init__(self, machine: Machine) -> None:
         average = any(core.whole != core.size for core in machine.cores.places)
         uneven = len({core.size for core in machine.cores.places}) > 1
-        # differs: where cores have sizes of their own, a larger one that fits comes first, so that no core is split
-        # for a remainder that a smaller one could have filled.
+        # differs: on a machine with cores of several sizes, take the largest that fits first, so that no core is split
+        # for a remainder that a smaller core could fill.
         self._larger_first = uneven and not average
 
     def whole(self, place: Place, free: int, need: int) -> int:

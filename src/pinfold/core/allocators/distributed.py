@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pinfold.core.trace import Recorder
 
 
-# More than this many ways to choose nodes (beyond 16 of them) are not all tried: the fullest nodes are taken.
+# Beyond this many combinations (more than 16 nodes) the search is cut: the fullest nodes are taken.
 _MOST_COMBINATIONS: Final = 20_000
 _MOST_SUBSETS: Final = 1 << 16
-# Combinations of up to so many nodes are safe from the reference's later ones.
+# The kubelet's later combinations cannot overwrite a saved one of up to this many nodes.
 _NEVER_ALIASED: Final = 3
 # Scores are rounded to a thousandth: below this many CPUs no two different choices are rounded to the same score.
 _ROUNDING: Final = 1000
 
 
 class AccountingError(AdmissionError):
-    """The reference chose NUMA nodes that cannot give what it had counted on; the text is its own."""
+    """The kubelet chose NUMA nodes with too few free CPUs; the text is the kubelet's."""
 
     def __init__(self, missing: int) -> None:
         super().__init__(f"accounting error, not enough CPUs allocated, remaining: {missing}")
@@ -36,13 +36,13 @@ class AccountingError(AdmissionError):
 
 
 class Split(NamedTuple):
-    """How many CPUs come from where; nodes are positions in the list of sorted NUMA nodes."""
+    """How many CPUs each NUMA node gives; nodes are positions in the list of sorted NUMA nodes."""
 
     nodes: tuple[int, ...]
     share: int
     """What each of *nodes* gives."""
     extra: tuple[int, ...]
-    """The nodes that give what is left, a group each in turn."""
+    """The nodes that give the remainder, one group each in turn."""
 
 
 def take_distributed(
@@ -69,9 +69,9 @@ def take_distributed(
 
 
 def _take_from_fullest(machine: Machine, free: int, count: int, group: int) -> int:
-    """Return equal shares of the fullest nodes, where these are the answer at once; 0 if it takes a search.
+    """Return equal shares of the fullest nodes if they are surely the best split; 0 if a search is needed.
 
-    They are if no rest is left, enough nodes are equally full, and no two of the saved nodes could be overwritten.
+    They are if there is no remainder, enough nodes are equally full, and no saved node can be overwritten.
     """
     nodes = machine.sorted_numa_nodes(free)
     counts = [(node.mask & free).bit_count() for node in nodes]
@@ -97,7 +97,7 @@ def _take_from_fullest(machine: Machine, free: int, count: int, group: int) -> i
 
 
 class _Search:
-    """Looks for the NUMA nodes to distribute over: those that leave the free CPUs of all nodes in best balance."""
+    """Searches the NUMA nodes to distribute over: those that leave free CPUs best balanced over all nodes."""
 
     __slots__ = ("align_by_socket", "count", "counts", "free", "group", "keeps_aliases", "machine", "nodes", "recorder")
 
@@ -117,9 +117,9 @@ class _Search:
         self.keeps_aliases = machine.fidelity is Fidelity.KUBELET
 
     def run(self) -> Split | None:
-        """Return the best split over as few nodes as can be; None if there is none.
+        """Return the best split over the fewest nodes possible; None if there is none.
 
-        The fewest to try are those that full nodes would take, the most one for each group or each free node.
+        The search starts at the number of full nodes needed and ends at one node per group or per free node.
         """
         groups = -(-self.machine.size // self.group)
         per_node = -(-groups // len(self.machine.numa_nodes.places))
@@ -148,7 +148,7 @@ class _Search:
         """Return the CPUs that the nodes give."""
         taken = 0
         for i in split.nodes:
-            # With aliased nodes the reference may ask a node for more than it has; it then goes on without it.
+            # With aliased nodes the kubelet may ask a node for more CPUs than it has; it then skips that node.
             if self.counts[i] >= split.share:
                 taken |= self._take_in(i, split.share, 0, spread=spread)
         rest = self.count - split.share * len(split.nodes)
@@ -173,9 +173,9 @@ class _Search:
         return take_packed(self.machine, free & self.nodes[i].mask, count, Arrangement(spread=True), self.recorder)
 
     def _over_fullest(self, size: int, share: int) -> Split | None:
-        """Return the split over the fullest nodes, of equals those that come first.
+        """Return the split over the fullest nodes; ties go to the first.
 
-        Without a rest this is the best one: only the number of CPUs that the chosen nodes have together matters.
+        Without a remainder this is the best split: only the sum of the chosen nodes' CPUs matters.
         """
         counts = self.counts
         most = max(counts)
@@ -198,7 +198,7 @@ class _Search:
         return None if extra is None else Split(tuple(nodes), share, extra)
 
     def _fill(self, nodes: Sequence[int], share: int, rest: int) -> tuple[int, ...] | None:
-        """Return the nodes that give one more group each, always the one that has most left; None if none can."""
+        """Return the nodes that give one more group each, always the fullest; None if no node can."""
         left = {i: self.counts[i] - share for i in nodes}
         extra = []
         for _ in range(rest // self.group):
@@ -234,7 +234,7 @@ class _Search:
         return best._replace(nodes=self._aliased(best.nodes, following))
 
     def _aliased(self, nodes: tuple[int, ...], following: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return what the reference finds where it had saved *nodes*, once it has looked at the *following* ones."""
+        """Return what the kubelet reads back for saved *nodes* after it has looked at the *following* ones."""
         kept = _allocated_at(len(nodes))
         if following is None:
             last = len(self.nodes) - len(nodes) + kept
@@ -252,7 +252,7 @@ class _Search:
         return sum([bool(socket.mask & cpus) for socket in self.machine.sockets.places]) == 1
 
     def _share_out(self, counts: tuple[int, ...]) -> tuple[float, int, tuple[int, ...]] | None:
-        """Return score, share and givers of the rest for nodes with these free CPUs; None if it cannot be done."""
+        """Return score, share and givers of the remainder for nodes with these free CPUs; None if impossible."""
         group = self.group
         if sum([count // group for count in counts]) * group < self.count:
             return None
@@ -272,7 +272,7 @@ class _Search:
         return best and (best[0], share, best[1])
 
     def _best_givers(self, others: list[int], after: list[int], rest: int) -> tuple[float, tuple[int, ...]] | None:
-        """Return the score and the nodes that give the rest: as many as possible, unless fewer balance better."""
+        """Return the score and the nodes that give the remainder: as many as possible, unless fewer balance better."""
         group = self.group
         able = [i for i, count in enumerate(after) if count >= group]
         best: tuple[float, tuple[int, ...]] | None = None
@@ -290,7 +290,7 @@ class _Search:
         return best
 
     def _score(self, others: list[int], after: list[int], givers: tuple[int, ...], rest: int) -> float:
-        """Return the balance once *givers* have given the rest in turns; infinite if they cannot."""
+        """Return the balance after *givers* have given the remainder in turns; infinite if they cannot."""
         group = self.group
         if sum([after[i] // group for i in givers]) * group < rest:
             if self.recorder is not None and self.keeps_aliases and sum([after[i] for i in givers]) >= rest:
@@ -314,9 +314,9 @@ class _Search:
 
 
 def _allocated_at(size: int) -> int:
-    """Return how many first elements of a saved combination are safe from later ones.
+    """Return how many first elements of a saved combination later ones cannot overwrite.
 
-    The reference appends to arrays that grow to 1, 2, 4, 8, 16 … elements; one that has room left is written in place.
+    The kubelet appends to arrays that grow to 1, 2, 4, 8, 16 … elements; an array with room left is written in place.
     """
     return 1 if size == 1 else (1 << (size - 1).bit_length() - 1) + 1
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NotEnoughCPUs(AdmissionError):  # noqa: N818 - the fact, as users read it
-    """Fewer CPUs are free than are needed; the text is the reference's."""
+    """Fewer CPUs are free than requested; the text is the kubelet's."""
 
     def __init__(self, wanted: int, free: int) -> None:
         super().__init__(f"not enough cpus available to satisfy request: requested={wanted}, available={free}")
@@ -47,7 +47,7 @@ class Taking:
         self.need -= mask.bit_count()
 
     def take_whole(self, places: Iterable[Place]) -> None:
-        """Take each of *places* that is wholly free and not larger than what is needed."""
+        """Take each of *places* that is wholly free and not larger than the rest of the request."""
         free = self.free
         for place in places:
             if place.size <= self.need and place.is_whole(free):
@@ -115,7 +115,7 @@ def take_cores_and_cpus(taking: Taking, inner: Sequence[Place]) -> None:
             if taking.need < 1:
                 return
     free = taking.free
-    # Taking cores has changed who is fullest, where there is more than one group to choose from.
+    # Taking cores has changed which group is the fullest, so sort again if there are several.
     for place in taking.machine.sorted_inner(free) if len(inner) > 1 else inner:
         cpus = pick.single(place, free, taking.need)
         if cpus:

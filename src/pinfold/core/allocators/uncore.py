@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def take_uncore(taking: Taking) -> None:
     """Take whole caches while at least an average cache's worth is needed; then the rest within one cache."""
-    # The reference makes the list once; what is taken whole stays in it, and has nothing left to give.
+    # The kubelet makes the list once; caches taken whole stay in it, with no CPUs left.
     free = taking.free
     if taking.recorder is not None:
         note_repeats(taking.recorder, taking.machine.once(_sorted_caches(taking, free)))
@@ -55,6 +55,6 @@ def _partial(taking: Taking, cache: Place) -> int:
     threads = taking.machine.cpus_per_core
     mask = taking.machine.pick.lowest(cache, taking.free, -(-need // threads))
     if need % 2 and threads > 1 and mask.bit_count() > need:
-        # The reference drops exactly one CPU, the highest, whatever the number of threads.
+        # The kubelet drops exactly one CPU, the highest, for any number of threads.
         mask ^= 1 << mask.bit_length() - 1
     return mask

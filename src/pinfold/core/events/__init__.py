@@ -33,4 +33,4 @@ GROUPS: Final[Mapping[str, UnionType]] = {
     "What was repaired, or could not be": RepairEvent,
     "The daemon": DaemonEvent,
 }
-"""The sections of the reference page."""
+"""The sections of docs/reference/events.md."""

@@ -1,4 +1,4 @@
-"""Whom an event is about, and who is told which of its fields."""
+"""The pod that an event is about, and which audience gets which of its fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Audience(IntEnum):
-    """Who is told: each one is told all that those before it are told, and more."""
+    """Who reads events; each audience gets all that the one before it gets, and more."""
 
     LOG = 1
     STREAM = 2
@@ -26,9 +26,9 @@ class Audience(IntEnum):
 
 
 FROM: Final = "from"
-"""The key in a field's metadata under which the first Audience stands that is told the field; LOG if there is none."""
+"""The key in a field's metadata for the first Audience that gets the field; LOG if it is missing."""
 EMPTY_AS: Final = "empty as"
-"""The key in a field's metadata under which the word for no CPUs stands; an empty text if there is none."""
+"""The key in a field's metadata for the word that means no CPUs; empty text if it is missing."""
 STREAM: Final = {FROM: Audience.STREAM}
 JOURNAL: Final = {FROM: Audience.JOURNAL}
 FOUND: Final = {EMPTY_AS: "none"}
@@ -46,10 +46,10 @@ class PodName:
 
     @classmethod
     def of(cls, pod: Pod) -> PodName:
-        """Return what *pod* is called."""
+        """Return the names of *pod*."""
         return cls(pod.namespace, pod.name, pod.uid)
 
     @classmethod
     def of_uid(cls, uid: PodUID) -> PodName:
-        """Return a pod of which only the UID is known: it is called by that."""
+        """Return a pod of which only the UID is known; the UID is also its name."""
         return cls("", uid, uid)

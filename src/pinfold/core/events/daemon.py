@@ -1,4 +1,4 @@
-"""What the daemon itself does, and what it cannot do."""
+"""What the daemon does, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The daemon has ended; its workloads go on."""
+    """The daemon has stopped; its workloads keep running."""
 
     what: ClassVar = "stopped"
     pods: int
@@ -31,7 +31,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Reconfigured:
-    """The daemon goes on under another configuration, or with other CPUs."""
+    """The daemon has a new configuration, or other CPUs."""
 
     what: ClassVar = "reconfigured"
     policy: str
@@ -40,7 +40,7 @@ class Reconfigured:
 
 @dataclass(frozen=True, slots=True)
 class ReloadRefused:
-    """The new configuration is wrong or cannot be applied; the daemon goes on under the old one."""
+    """The new configuration is wrong or cannot be applied; the daemon keeps the old one."""
 
     what: ClassVar = "reload-refused"
     why: str
@@ -59,7 +59,7 @@ class NotKept:
 
 @dataclass(frozen=True, slots=True)
 class StateNotUsable:
-    """The State that an earlier daemon has saved cannot be read; the file is kept as `aside`."""
+    """The State of an earlier daemon cannot be read; the file is kept as `aside`."""
 
     what: ClassVar = "state-not-usable"
     why: str
@@ -68,7 +68,7 @@ class StateNotUsable:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadsNotUsable:
-    """The list of workloads that an earlier daemon has saved cannot be read; the file is kept aside."""
+    """The list of workloads of an earlier daemon cannot be read; the file is kept aside."""
 
     what: ClassVar = "workloads-not-usable"
     why: str
@@ -94,7 +94,7 @@ class NotRecorded:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLost:
-    """The journal could not keep entries: they are missing in the history."""
+    """The journal could not write entries: they are missing in the history."""
 
     what: ClassVar = "journal"
     why: str
@@ -119,7 +119,7 @@ class RuntimeLinked:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeHangs:
-    """The container runtime does not go on after it has registered pinfold."""
+    """The container runtime does not continue after it has registered pinfold."""
 
     what: ClassVar = "runtime-hangs"
     detail: str
@@ -128,7 +128,7 @@ class RuntimeHangs:
 
 @dataclass(frozen=True, slots=True)
 class NRIFailed:
-    """A request of the container runtime could not be answered."""
+    """pinfold could not answer a request of the container runtime."""
 
     what: ClassVar = "nri-failed"
     method: str

@@ -1,4 +1,4 @@
-"""What was decided: who was let in and got which CPUs, who was refused, and who is gone."""
+"""Decisions: pods admitted with their CPUs, pods refused, and pods gone."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The node has let a pod in, or `only` some of its containers: all others have left their CPUs; read back."""
+    """The node has admitted a pod, or `only` some of its containers; all others have left their CPUs (read back)."""
 
     what: ClassVar = "admitted"
     pod: PodName
     document: Data = field(metadata=JOURNAL)
     only: tuple[str, ...] = ()
-    """The containers that were decided on, where not all of the pod are known yet."""
+    """The admitted containers, if not all of the pod are known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A container has CPUs of its own, or other ones than before."""
+    """A container has exclusive CPUs, or other ones than before."""
 
     what: ClassVar = "assigned"
     pod: PodName
@@ -74,7 +74,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """All CPUs as they are from now on: saved, applied and read back; `verified` counts the groups read back."""
+    """The State from now on: saved, applied and read back; `verified` counts the groups read back."""
 
     what: ClassVar = "state"
     shared: CPUSet = field(metadata=JOURNAL)
@@ -88,7 +88,7 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A decision could not be applied: everything is as it was before."""
+    """A decision could not be applied; the daemon has restored the State before it."""
 
     what: ClassVar = "undone"
     why: str

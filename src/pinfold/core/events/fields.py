@@ -1,8 +1,8 @@
 """The fields of an event, as its entry has them in the log, the event stream or the journal.
 
-- A field that all audiences are told is one word or number: CPUs are written as a list, numbers side by side.
-- A field of the journal alone can have structure, and is JSON-ready.
-- A field that has its default is left out: there is nothing to say of it.
+- A field for all audiences is one word or number: CPUs are written as a list, numbers side by side.
+- A field for the journal alone can have structure, and is JSON-ready.
+- A field with its default value is left out.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class EntryField(NamedTuple):
 
     attribute: str
     name: str
-    """What it is called in an entry: there a keyword of Python needs no underscore."""
+    """Its name in an entry: without the underscore that a keyword of Python needs."""
     first: Audience
-    """The first audience that is told of it; all after it are, too."""
+    """The first audience that gets it; all later ones get it too."""
     default: object
-    """What it is in an entry if it has its default; then it is left out."""
+    """Its default as an entry would write it; such a field is left out."""
     empty: str
-    """What stands for no CPUs."""
+    """The word for no CPUs."""
 
 
 @cache
@@ -53,12 +53,12 @@ def fields_of(cls: type) -> tuple[EntryField, ...]:
 
 
 def is_for(event: Told, audience: Audience) -> bool:
-    """Whether *audience* is told of *event* at all: only the journal has to remember whole States."""
+    """Whether *audience* gets *event* at all: only the journal gets whole States."""
     return audience is Audience.JOURNAL or not isinstance(event, StateChanged)
 
 
 def entry_fields(event: Told, audience: Audience) -> dict[str, object]:
-    """Return what *audience* is told of *event*, JSON-ready, in the order of its fields.
+    """Return the fields of *event* for *audience*, JSON-ready and in order.
 
     >>> from pinfold.core.events.decisions import Released
     >>> event = Released(PodName("default", "web", "1a2b"), "app")

@@ -1,4 +1,4 @@
-"""What is only counted: how long things took, and what became of them. None of it is logged, streamed or journaled."""
+"""Events for the metrics only: durations and results. They are not logged, streamed or journaled."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """From now on this Admitter decides."""
+    """The daemon has a new Admitter."""
 
     admitter: Admitter
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision was made, be it a refusal."""
+    """A decision was made, possibly a refusal."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A pod that asked to be let in has its answer; not *ok*: it was let in, and that could not be applied."""
+    """A pod has its answer; not *ok*: it was admitted, but that could not be applied."""
 
     pod: Pod
     before: State
@@ -42,14 +42,14 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Containers are gone, whether or not they had CPUs of their own."""
+    """Containers are gone, with or without exclusive CPUs."""
 
     containers: Sequence[ContainerRef]
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A State was saved, or not *ok*: it could not be."""
+    """A State was saved; not *ok*: saving failed."""
 
     seconds: float
     ok: bool = True
@@ -57,7 +57,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A State was applied and read back, or not *ok*: it could not be."""
+    """A State was applied and read back; not *ok*: that failed."""
 
     seconds: float
     ok: bool = True
@@ -65,13 +65,13 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The actual state was checked: what was not as wanted, and what of it could not be repaired."""
+    """The actual state was checked: differences found, and those that could not be repaired."""
 
     want: Wanted
     found: Sequence[Drift]
     left: Sequence[Drift]
     now: float
-    """What the clock for measuring says."""
+    """The time of the monotonic clock."""
 
 
 Measured = Configured | Decided | Judged | Left | Saved | Applied | Looked

@@ -1,4 +1,4 @@
-"""What was not as it should be, and whether it could be repaired."""
+"""Differences from the wanted state, and whether they could be repaired."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drifted:
-    """Someone else has changed the CPUs of a container or of a pool; the daemon changes them back."""
+    """Another program has changed the CPUs of a container or of a pool; the daemon changes them back."""
 
     what: ClassVar = "drift"
     pod: PodName | None = None
@@ -26,7 +26,7 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRepaired:
-    """The CPUs of a container or of a pool could not be changed back, or nothing could be (`why`)."""
+    """The CPUs of a container or of a pool could not be changed back; `why` if nothing could be changed."""
 
     what: ClassVar = "not-repaired"
     pod: PodName | None = None
@@ -58,7 +58,7 @@ class ReconcileFailed:
 
 @dataclass(frozen=True, slots=True)
 class Hotplugged:
-    """CPUs have gone offline or come online; containers whose CPUs are offline get others."""
+    """CPUs have gone offline or come online; containers on offline CPUs get others."""
 
     what: ClassVar = "hotplug"
     offline: CPUSet
@@ -67,7 +67,7 @@ class Hotplugged:
 
 @dataclass(frozen=True, slots=True)
 class HotplugRefused:
-    """The configuration does not fit the CPUs that are left, for example because a reserved one is offline."""
+    """The configuration does not fit the online CPUs, for example because a reserved one is offline."""
 
     what: ClassVar = "hotplug-refused"
     why: str

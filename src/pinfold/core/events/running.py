@@ -1,4 +1,4 @@
-"""What runs: processes and containers that start, end, or run without the CPUs they should have."""
+"""Processes and containers that start, end, or run without their CPUs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NeverAttached:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """Adopted processes go on without pinfold, in the groups they came from."""
+    """Adopted processes continue without pinfold, in their original cgroups."""
 
     what: ClassVar = "given-back"
     pod: PodName
@@ -60,7 +60,7 @@ class GivenBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEnded:
-    """Processes could not be ended; the daemon tries again."""
+    """The daemon could not end processes; it tries again."""
 
     what: ClassVar = "not-ended"
     pod: PodName | None = None
@@ -70,7 +70,7 @@ class NotEnded:
 
 @dataclass(frozen=True, slots=True)
 class NotReleased:
-    """The CPUs of what has ended could not be taken back; the daemon tries again."""
+    """The daemon could not take back the CPUs of ended containers; it tries again."""
 
     what: ClassVar = "not-released"
     why: str
@@ -78,7 +78,7 @@ class NotReleased:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process of an earlier daemon, which no file mentions, is shown again."""
+    """The daemon has found a process of an earlier daemon that is in no file, and shows it again."""
 
     what: ClassVar = "found"
     pod: PodName
@@ -87,7 +87,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Before its first instruction, a container and all others had the CPUs they should have."""
+    """Before a container's first instruction, it and all others had their CPUs."""
 
     what: ClassVar = "verified"
     pod: PodName
@@ -97,7 +97,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotVerified:
-    """A container runs, and its CPUs could not be verified."""
+    """A container runs, but its CPUs could not be verified."""
 
     what: ClassVar = "not-verified"
     pod: PodName | None = None
@@ -117,7 +117,7 @@ class RanUnpinned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsUnpinned:
-    """A container runs without the CPUs it should have; it gets them as soon as enough are free."""
+    """A container runs without its exclusive CPUs; it gets them as soon as enough are free."""
 
     what: ClassVar = "runs-unpinned"
     pod: PodName | None = None

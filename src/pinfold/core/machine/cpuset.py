@@ -27,7 +27,7 @@ _CHUNK: Final = re.compile(r"[0-9a-fA-F]+")
 
 
 class CPUSet:
-    """A set of CPUs. Sets are equal when they hold the same CPUs, however they were made.
+    """A set of CPUs. Sets are equal when they hold the same CPUs.
 
     >>> a, b = CPUSet.parse("0-3,8"), CPUSet.of(2, 3, 4)
     >>> print(a | b, a & b, a - b, sep=" ; ")
@@ -52,7 +52,7 @@ class CPUSet:
 
     @classmethod
     def from_cpus(cls, cpus: Iterable[int]) -> Self:
-        """Return the set of these CPUs, in whatever order they come."""
+        """Return the set of these CPUs, given in any order."""
         mask = 0
         for cpu in cpus:
             if not 0 <= cpu <= MAX_CPU:
@@ -166,7 +166,7 @@ class CPUSet:
         return f'CPUSet.parse("{self}")'
 
 
-# The slot itself: the way past our own __setattr__, and twice as fast as object's.
+# The slot itself: bypasses our __setattr__, and is twice as fast as object's.
 _set_mask: Final = CPUSet.__dict__["mask"].__set__
 EMPTY: Final = CPUSet()
 

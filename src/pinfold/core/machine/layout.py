@@ -22,7 +22,7 @@ _Key = TypeVar("_Key", bound="Hashable")
 
 
 class GroupKind(StrEnum):
-    """A kind of group that is drawn as a box; the value is what people call it."""
+    """A kind of group that is drawn as a box; the value is its name for users."""
 
     SOCKET = "Socket"
     NUMA = "NUMA"
@@ -30,12 +30,12 @@ class GroupKind(StrEnum):
 
 
 _FIELDS: Final[Mapping[GroupKind, int]] = {GroupKind.SOCKET: 2, GroupKind.NUMA: 3, GroupKind.UNCORE: 4}
-"""Where a row of the Topology says it."""
+"""The name of its column in a row of the Topology."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A group that a box stands for; without an id, CPUs of which the machine does not say their group.
+    """A group that a box stands for; without an id, CPUs whose group the machine does not report.
 
     >>> print(Name(GroupKind.NUMA, 3), Name(GroupKind.UNCORE, None), Name(GroupKind.UNCORE, 0, whole=False), sep=" ; ")
     NUMA 3 ; L3 unknown ; L3 0 (part)
@@ -60,7 +60,7 @@ class Box:
 
     @property
     def label(self) -> str:
-        """What to write on the box."""
+        """The label of the box."""
         return " · ".join(map(str, self.names)) or "Machine"
 
     @property
@@ -95,7 +95,7 @@ class Layout:
 
 
 def layout(topology: Topology, *, merge: bool = True) -> Layout:
-    """Return how the groups of *topology* nest; kinds of which the machine says nothing have no boxes.
+    """Return how the groups of *topology* nest; kinds that the machine does not report have no boxes.
 
     With *merge*, one box stands for several kinds of groups where they are the same CPUs throughout the machine.
 
@@ -112,7 +112,7 @@ def layout(topology: Topology, *, merge: bool = True) -> Layout:
 
 
 def layout_data(topology: Topology) -> dict[str, object]:
-    """Return all that a picture of *topology* shows, as JSON-ready data: its boxes, and what is in none of them.
+    """Return the contents of a picture of *topology* as JSON-ready data: boxes, and remarks on the rest.
 
     >>> from pinfold.core.machine.presets import preset
     >>> layout_data(preset("cores:1,threads:2"))["boxes"]
@@ -147,14 +147,14 @@ def summary(topology: Topology) -> str:
 
 
 class Remark(NamedTuple):
-    """A line about the machine, and what it is about."""
+    """A line about the machine, and its subject."""
 
     about: Literal["isolated", "offline", "memory", "cores"]
     text: str
 
 
 def remarks(topology: Topology) -> list[Remark]:
-    """Return what the boxes of *topology* do not show, a line each; nothing for most machines.
+    """Return what the boxes of *topology* do not show, one line each; none for most machines.
 
     >>> from pinfold.core.machine.presets import preset
     >>> [remark.text for remark in remarks(preset("gb200"))]
@@ -164,11 +164,11 @@ def remarks(topology: Topology) -> list[Remark]:
     if topology.isolated:
         found.append(Remark("isolated", f"Isolated: {topology.isolated}"))
     if topology.offline:
-        found.append(Remark("offline", f"Offline: {topology.offline} (where they are is not known)"))
+        found.append(Remark("offline", f"Offline: {topology.offline} (location unknown)"))
     if topology.memory_only:
         found.append(Remark("memory", f"NUMA nodes without CPUs: {_ranges(topology.memory_only)}"))
     if any(row.core is None for row in topology.cpus):
-        found.append(Remark("cores", "Where the core is unknown, a CPU is drawn as a core of its own"))
+        found.append(Remark("cores", "CPUs with an unknown core are drawn as separate cores"))
     return found
 
 
@@ -198,7 +198,7 @@ def _plural(number: int, one: str, many: str) -> str:
 
 
 def _threads(topology: Topology) -> list[str]:
-    """Return how many CPUs the cores have, as one part of the summary; nothing where the machine does not say."""
+    """Return how many CPUs the cores have, for the summary; nothing if the machine does not report cores."""
     sizes = [core.mask.bit_count() for core in topology.cores]
     if any(row.core is None for row in topology.cpus) or not sizes:
         return []
@@ -211,7 +211,7 @@ def _states(topology: Topology) -> tuple[tuple[CPUSet, str], ...]:
 
 
 def _pieces(rows: Sequence[CPUInfo], order: Sequence[GroupKind]) -> int:
-    """Return how many boxes this order of nesting needs; a group that is cut by an outer one counts twice."""
+    """Return how many boxes this order of nesting needs; a group cut by an outer one counts twice."""
     labels = [[row[_FIELDS[kind]] for kind in order] for row in rows]
     return sum(
         len({tuple(label[:depth]) for label in labels if label[depth - 1] is not None})
@@ -220,7 +220,7 @@ def _pieces(rows: Sequence[CPUInfo], order: Sequence[GroupKind]) -> int:
 
 
 def _levels(rows: Sequence[CPUInfo], order: Sequence[GroupKind]) -> tuple[tuple[GroupKind, ...], ...]:
-    """Return *order* with kinds put together whose groups are the same CPUs throughout."""
+    """Return *order* with kinds joined if all their groups have the same CPUs."""
     levels: list[tuple[GroupKind, ...]] = []
     for kind in order:
         if levels and _same_groups(rows, _FIELDS[levels[-1][-1]], _FIELDS[kind]):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_CPUS: Final = 65536
 MAX_NODES: Final = 1024
 LEVELS: Final = ("sockets", "numa", "l3", "cores", "threads")
-# As firmware tables of two-socket servers mostly say; the kernel's unit is 10 = local.
+# As in the firmware tables of most two-socket servers; the kernel's unit is 10 = local.
 LOCAL, SAME_SOCKET, REMOTE = 10, 12, 32
 
 SHAPES: Final[Mapping[str, str]] = {
@@ -42,8 +42,8 @@ SHAPES: Final[Mapping[str, str]] = {
 def preset(name: str) -> Topology:
     """Return the machine called *name*, or of that shape.
 
-    A shape lists its levels from the outside in, each with a count per group of the level before; what is left out
-    is there once. CPUs are numbered as Linux does on most servers: one thread of every core, then the other threads.
+    A shape lists its levels from the outside in, each with a count per group of the level before; levels left out
+    have the count 1. CPUs are numbered as on most servers: one thread of every core, then the other threads.
 
     >>> len(preset("epyc-9654-2s").cores), len(preset("sockets:2,numa:2,l3:4,cores:4,threads:2").cpus)
     (192, 128)

@@ -19,7 +19,7 @@ _FULL: Final = (1 << GROUP_SIZE) - 1
 
 
 class Term(NamedTuple):
-    """What the same thing is called by cAdvisor and by Windows."""
+    """The terms of cAdvisor and of Windows for the same thing."""
 
     cadvisor: str
     windows: str
@@ -65,7 +65,7 @@ def group_of(cpu: int) -> tuple[int, int]:
 
 
 def cpus_of_groups(sizes: Sequence[int]) -> CPUSet:
-    """Return all CPUs of a machine whose groups have these sizes; the numbers between two small groups stay unused.
+    """Return all CPUs of a machine with groups of these sizes; the numbers between two small groups stay unused.
 
     >>> print(cpus_of_groups([35, 35]))  # the KEP says 64 to 99, one too many: the last of 35 from 64 on is 98
     0-34,64-98
@@ -100,7 +100,7 @@ def affinities_of(cpus: CPUSet, sizes: Sequence[int] | None = None) -> list[Grou
     [GroupAffinity(mask=2, group=0), GroupAffinity(mask=17179869184, group=1)]
     >>> affinities_of(CPUSet.parse("40"), sizes=[35, 35])
     Traceback (most recent call last):
-    pinfold.errors.ParseError: no processor group has CPUs 40; these are there: 0-34,64-98
+    pinfold.errors.ParseError: no processor group has CPUs 40; existing: 0-34,64-98
     """
     _check_sizes(cpus, sizes)
     groups = range(cpus.mask.bit_length() // GROUP_SIZE + 1)
@@ -115,4 +115,4 @@ def _check_group(group: int) -> None:
 
 def _check_sizes(cpus: CPUSet, sizes: Sequence[int] | None) -> None:
     if sizes is not None and (lost := cpus - cpus_of_groups(sizes)):
-        raise ParseError(f"no processor group has CPUs {lost}; these are there: {cpus_of_groups(sizes)}")
+        raise ParseError(f"no processor group has CPUs {lost}; existing: {cpus_of_groups(sizes)}")

@@ -1,7 +1,7 @@
 """Topology: CPUs, cores, uncore caches, NUMA nodes and sockets of one machine, asked by mask.
 
-Knows nothing of where the facts come from: a source (sysfs, hwloc, lscpu, cAdvisor, a preset) says which CPUs form
-which group, `Topology.from_groups` makes the one value that all decisions are taken on.
+Does not know its source: sysfs, hwloc, lscpu, cAdvisor or a preset says which CPUs form which group, and
+`Topology.from_groups` makes the value that all decisions use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Group(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many there are by the kubelet's own count, which need not be what it lists."""
+    """The kubelet's own counts, which can differ from what it lists."""
 
     cpus: int
     cores: int
@@ -39,7 +39,7 @@ class Counts(NamedTuple):
 
 
 class CPUInfo(NamedTuple):
-    """What the machine says of one online CPU; None where it does not say."""
+    """The groups of one online CPU; None where the machine does not report one."""
 
     cpu: int
     core: int | None
@@ -50,9 +50,9 @@ class CPUInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a source has found out; groups are masks by id and may be incomplete, overlap, or name CPUs not online.
+    """What a source reports; groups are masks by id and may be incomplete, overlap, or name CPUs not online.
 
-    A core needs no id (it is named by its lowest CPU). CPUs in no group of a kind are unknown in that respect.
+    A core needs no id (it is named by its lowest CPU). A CPU in no group of a kind has an unknown group of that kind.
     """
 
     online: int
@@ -68,9 +68,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Topology:
-    """The CPUs of a machine and how they hang together. Two are equal when they describe the same machine.
+    """The CPUs of a machine and their groups. Two are equal when they describe the same machine.
 
-    The rows say what the machine says. The groups (`cores`, `uncore_caches`, `numa_nodes`, `sockets`) serve decisions:
+    Rows are what the machine reports. The groups (`cores`, `uncore_caches`, `numa_nodes`, `sockets`) serve decisions:
     they cover every online CPU exactly once, in the order of their ids. Where a row says None, the groups assume, in
     this order: a core of its own; one common socket; one common NUMA node; one uncore cache for each socket.
 
@@ -89,7 +89,7 @@ class Topology:
     """NUMA nodes without CPUs."""
     distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict, hash=False)
     counted: Counts | None = None
-    """Only in the kubelet's view of a machine, and only where it counts other than it lists."""
+    """Only in the kubelet's view of a machine, and only if its counts differ from its lists."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """What was missing or contradictory in the source, and what was assumed instead."""
 
@@ -100,7 +100,7 @@ class Topology:
 
     @classmethod
     def from_groups(cls, facts: Facts) -> Self:
-        """Return the machine with these groups, cut to its online CPUs; what contradicts itself becomes a warning."""
+        """Return the machine with these groups, cut to its online CPUs; contradictions become warnings."""
         warnings = list(facts.warnings)
         cores = _label(facts.online, [(None, mask) for mask in facts.cores], "core", warnings)
         sockets = _label(facts.online, facts.sockets.items(), "socket", warnings)
@@ -123,7 +123,7 @@ class Topology:
 
     @cached_property
     def online(self) -> CPUSet:
-        """The CPUs that can run something."""
+        """The online CPUs."""
         return CPUSet.from_cpus(row.cpu for row in self.cpus)
 
     @cached_property
@@ -166,7 +166,7 @@ class Topology:
 
     @property
     def counts(self) -> Counts:
-        """How many CPUs, cores and sockets the kubelet would divide by."""
+        """The numbers of CPUs, cores and sockets with which the kubelet calculates."""
         return self.counted or Counts(len(self.cpus), len(self.cores), len(self.sockets))
 
     @cached_property

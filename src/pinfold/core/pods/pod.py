@@ -1,7 +1,7 @@
 """Pods and containers as the CPU Manager sees them: QoS class, whole CPUs asked for exclusively, effective requests.
 
-Amounts are ints (milli CPUs, bytes), because these are asked thousands of times a second. Nothing is defaulted here:
-a limit without a request stays without a request, as in the kubelet; whoever reads a pod applies the API's defaults.
+Amounts are ints (milli CPUs, bytes), because they are read thousands of times a second. Nothing is defaulted here:
+a limit without a request stays without a request, as in the kubelet; the parsers in `formats` apply the API's defaults.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Resources:
 
     @property
     def is_set(self) -> bool:
-        """Whether any amount is set, be it 0."""
+        """Whether any amount is set, even to 0."""
         return self.requests != _UNSET or self.limits != _UNSET
 
     @property
@@ -89,7 +89,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; *resources* are its pod-level ones. Its QoS class is worked out once, when it is made.
+    """A pod; *resources* are its pod-level ones. Its QoS class is computed once, when it is made.
 
     >>> two = Amounts(cpu=2000, memory=1 << 30)
     >>> pod = Pod(PodUID("u1"), "web", containers=(Container("app", Resources(two, two)),))
@@ -110,7 +110,7 @@ class Pod:
     qos: QoS = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Work out the QoS class; pod-level resources without any amount count as none."""
+        """Compute the QoS class; pod-level resources without any amount count as none."""
         if self.resources is not None and not self.resources.is_set:
             object.__setattr__(self, "resources", None)
         object.__setattr__(self, "qos", _qos(self))
@@ -125,7 +125,7 @@ class Pod:
         return ContainerRef(self.uid, container.name)
 
     def only(self, names: Collection[str]) -> Pod:
-        """Return the pod with none but the containers of these names; itself if it has no other."""
+        """Return the pod with only the containers of these names; itself if it has no other."""
         if all(container.name in names for container in self.all_containers):
             return self
         init = tuple(container for container in self.init if container.name in names)
@@ -169,14 +169,14 @@ def effective_requests(pod: Pod) -> Amounts:
 
 
 def peak_requests(pod: Pod) -> Amounts:
-    """Return the most that the containers of *pod* request at once, whatever the pod as a whole requests."""
+    """Return the most that the containers of *pod* request at once, without pod-level requests."""
     cpu = _peak(pod, lambda container: container.resources.requests.cpu or 0)
     memory = _peak(pod, lambda container: container.resources.requests.memory or 0)
     return Amounts(cpu, memory)
 
 
 def peak_cpu_limit(pod: Pod) -> int | None:
-    """Return the most milli CPUs that *pod* can use at once; None if a container has no limit, so that it has none.
+    """Return the most milli CPUs that *pod* can use at once; None if a container has no limit.
 
     >>> half = Container("app", Resources(limits=Amounts(cpu=500)))
     >>> peak_cpu_limit(Pod(PodUID("u1"), "web", containers=(half,)))

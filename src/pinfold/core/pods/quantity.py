@@ -1,6 +1,6 @@
 """Kubernetes quantities ("250m", "2", "1e3", "128Mi") as exact values; no floating point anywhere.
 
-Knows nothing of what is measured: CPUs are read off as whole milli CPUs, memory as whole bytes.
+Does not know what is measured: callers read CPUs as whole milli CPUs and memory as whole bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Quantity:
 
     @classmethod
     def from_milli(cls, milli: int) -> Self:
-        """Return the amount of so many thousandths."""
+        """Return the amount of *milli* thousandths."""
         return cls(milli * _MILLI)
 
     @property
@@ -79,7 +79,7 @@ class Quantity:
         return self.format()
 
 
-@lru_cache(maxsize=1024)  # the same few amounts stand in thousands of pods: 0.5 µs instead of 2
+@lru_cache(maxsize=1024)  # thousands of pods have the same few amounts: 0.5 µs instead of 2
 def _parse_nano(text: str) -> int:
     match = _FORM.match(text)
     if match is None:  # differs: Kubernetes reads "+", "." and "m" as 0

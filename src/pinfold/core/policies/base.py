@@ -21,7 +21,7 @@ class Decision(NamedTuple):
     state: State
     cpus: CPUSet | None = None
     refusal: AdmissionError | None = None
-    """A refusal that changes the State nevertheless: only the reference has one. All others are raised."""
+    """A refusal that changes the State all the same: only the kubelet has one. All others are raised."""
 
 
 class Kept(NamedTuple):
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
 class Policy(Protocol):
     """Decides which CPUs a container gets. The same inputs always give the same Decision.
 
-    A *recorder* is told the steps of the decision; it changes none of them.
+    A *recorder* collects the steps of the decision and never changes it.
     """
 
     @property
@@ -44,17 +44,17 @@ class Policy(Protocol):
 
     @property
     def reserved(self) -> CPUSet:
-        """The CPUs that no container gets for itself."""
+        """The CPUs that are never exclusive."""
         ...
 
     @property
     def allocatable(self) -> CPUSet:
-        """The CPUs that containers can ever have for themselves."""
+        """The CPUs that can be exclusive."""
         ...
 
     @property
     def kept_apart(self) -> CPUSet:
-        """The reserved CPUs that are not part of the shared pool either."""
+        """The reserved CPUs that are not in the shared pool."""
         ...
 
     @property
@@ -64,27 +64,27 @@ class Policy(Protocol):
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
-        """What the reference gets wrong with this policy on this machine, for any request."""
+        """The kubelet's defects with this policy on this machine, for any request."""
         ...
 
     def request(self, pod: Pod, container: Container) -> int:
-        """Return how many CPUs the container must have for itself; 0 puts it into the shared pool."""
+        """Return how many exclusive CPUs the container must have; 0 puts it into the shared pool."""
         ...
 
     def start(self, state: State) -> State:
-        """Return the State to begin with: *state* if it fits this node; one without CPUs becomes the first State."""
+        """Return the State to start with: *state* if it fits this node, the first State if it has no CPUs."""
         ...
 
     def keep(self, found: State) -> Kept:
-        """Return a sound State with as much of a State that does not fit as the rules allow."""
+        """Return a sound State that keeps as much of *found* as the rules allow."""
         ...
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:
-        """Return the NUMA nodes on which the container could be; None if it does not matter."""
+        """Return the hints of the container; None if it has no preference."""
         ...
 
     def pod_hints(self, state: State, pod: Pod) -> Hints | None:
-        """Return the NUMA nodes on which all containers of the pod could be together."""
+        """Return the hints for all containers of the pod together."""
         ...
 
     def admit(
@@ -95,13 +95,13 @@ class Policy(Protocol):
         affinity: int | None = None,
         recorder: Recorder | None = None,
     ) -> Decision:
-        """Give the container its CPUs, near the NUMA nodes of the mask *affinity*; or raise why not."""
+        """Give the container its CPUs, near the NUMA nodes of the mask *affinity*, or raise an AdmissionError."""
         ...
 
     def admit_pod(
         self, state: State, pod: Pod, affinity: int | None = None, recorder: Recorder | None = None
     ) -> Decision:
-        """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
+        """Give a pod with pod-level resources its CPUs, and its containers their parts."""
         ...
 
     def release(self, state: State, container: ContainerRef) -> Decision:

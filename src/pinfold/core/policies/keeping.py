@@ -1,6 +1,6 @@
-"""What of a State can be kept when the machine, the reserved CPUs or the options have changed under it.
+"""Which Assignments a State can keep after the machine, the reserved CPUs or the options have changed.
 
-The reference asks for a drained node and a deleted file instead.
+The kubelet asks the operator to drain the node and delete the file instead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 def keep_what_fits(found: State, shared: CPUSet, reserved: CPUSet) -> Kept:
     """Return *found* on a node whose shared pool was *shared*, without the Assignments that cannot stay.
 
-    An Assignment stays if its CPUs can be given and are its pod's alone, and one shared CPU is left. The CPUs of a pod
-    that was assigned as a whole stay together with all its containers, or not at all. Baselines stay with their
-    Assignments.
+    An Assignment stays if its CPUs are assignable and belong to its pod alone, and one shared CPU is left. A pod that
+    was assigned as a whole keeps all its CPUs and containers, or none. Baselines stay with their Assignments.
     """
     state = State(shared)
     lost: dict[ContainerRef, CPUSet] = {}
@@ -48,7 +47,7 @@ def _keep_pod(state: State, found: State, pod: PodUID, reserved: CPUSet, lost: d
     kept: dict[str, CPUSet] = {}
     own = EMPTY
     for ref, cpus in mine:
-        # Containers of one pod may share CPUs: those of a finished init container are used again.
+        # Containers of one pod may share CPUs: later containers reuse those of a finished init container.
         if _fits(cpus, (state.shared - reserved) | own, state.shared - own):
             own |= cpus
             kept[ref.name] = cpus

@@ -1,4 +1,4 @@
-"""Policy `none`: no container gets exclusive CPUs; no account of CPUs is kept."""
+"""Policy `none`: no container gets exclusive CPUs, and the State stays empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NonePolicy:
-    """Leaves everything as it is."""
+    """Admits every pod and assigns nothing."""
 
     name: Final = "none"
     reserved: Final = EMPTY
@@ -29,19 +29,19 @@ class NonePolicy:
         return 0
 
     def start(self, state: State) -> State:
-        """Return the State as it was found."""
+        """Return the State unchanged."""
         return state
 
     def keep(self, found: State) -> Kept:
-        """Return a State without Assignments: all of them are lost."""
+        """Return a State without Assignments: all are lost."""
         return Kept(State.new(), dict(found.flat()))
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:  # noqa: ARG002 - the protocol
-        """Return None: the container may be anywhere."""
+        """Return None: the container has no preference."""
         return None
 
     def pod_hints(self, state: State, pod: Pod) -> Hints | None:  # noqa: ARG002 - the protocol
-        """Return None: the pod may be anywhere."""
+        """Return None: the pod has no preference."""
         return None
 
     def admit(
@@ -52,7 +52,7 @@ class NonePolicy:
         affinity: int | None = None,  # noqa: ARG002
         recorder: Recorder | None = None,  # noqa: ARG002
     ) -> Decision:
-        """Admit without giving anything."""
+        """Admit without an Assignment."""
         return Decision(state)
 
     def admit_pod(
@@ -62,9 +62,9 @@ class NonePolicy:
         affinity: int | None = None,  # noqa: ARG002
         recorder: Recorder | None = None,  # noqa: ARG002
     ) -> Decision:
-        """Admit without giving anything."""
+        """Admit without an Assignment."""
         return Decision(state)
 
     def release(self, state: State, container: ContainerRef) -> Decision:  # noqa: ARG002 - the protocol
-        """Release nothing: nothing was given."""
+        """Release nothing: nothing was assigned."""
         return Decision(state)

@@ -1,4 +1,4 @@
-"""The options of the static policy: one table, how they are spelled, and which of them exclude each other."""
+"""The options of the static policy: one table with their names and conflicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Maturity(StrEnum):
-    """How far an option has come; alpha and beta ones stand behind a gate."""
+    """The maturity of an option; alpha and beta options need a feature gate."""
 
     STABLE = "Stable"
     BETA = "Beta"
@@ -21,7 +21,7 @@ class Maturity(StrEnum):
 
 
 class Gate(NamedTuple):
-    """A feature gate and what it is when nothing is said."""
+    """A feature gate and its default."""
 
     name: str
     default: bool
@@ -54,7 +54,7 @@ DEFAULT: Final = Options()
 
 
 class Option(NamedTuple):
-    """A row of the table: an option as users write it, and those it cannot be used with."""
+    """A row of the table: an option as users write it, and its conflicts."""
 
     name: str
     maturity: Maturity
@@ -66,7 +66,7 @@ class Option(NamedTuple):
         return self.name.replace("-", "_")
 
 
-# In the order in which the reference looks for conflicts.
+# In the order in which the kubelet looks for conflicts.
 OPTIONS: Final[Mapping[str, Option]] = {
     option.name: option
     for option in (
@@ -85,7 +85,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
 
 
 def parse_options(given: Mapping[str, str], gates: Mapping[str, bool]) -> tuple[Options, list[Problem]]:
-    """Return the options in force, and all problems, worded as the reference words them.
+    """Return the options in force, and all problems in the kubelet's words.
 
     >>> print(parse_options({"strict-cpu-reservation": "true", "full-pcpus-only": "yes"}, {})[1][0])
     bad value for option "full-pcpus-only": strconv.ParseBool: parsing "yes": invalid syntax; allowed: true, false

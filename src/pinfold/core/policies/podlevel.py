@@ -1,7 +1,7 @@
 """Pods with pod-level resources: one set of CPUs for the pod, divided up among its containers.
 
-Sidecars take their parts for good, init containers one after the other use what is left, then app containers take
-theirs; containers without whole CPUs of their own share the rest of the pod's CPUs.
+Sidecars keep their parts, init containers use the rest one after the other, then app containers take their parts;
+containers that do not ask for whole CPUs share the rest of the pod's CPUs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EmptyPodSharedPoolError(AdmissionError):
-    """Containers of the pod that share CPUs would have none; the texts are the reference's."""
+    """Containers of the pod that share CPUs would have none; the texts are the kubelet's."""
 
     reason = "EmptyPodSharedPoolError"
 
@@ -32,7 +32,7 @@ class EmptyPodSharedPoolError(AdmissionError):
 
 
 def check_budget(pod: Pod, budget: int) -> None:
-    """Raise if containers that share CPUs would be left without any."""
+    """Raise if containers that share CPUs would have none."""
     used = 0
     for container in pod.init:
         cpus = _exclusive(pod, container)

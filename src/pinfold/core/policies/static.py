@@ -1,4 +1,4 @@
-"""Policy `static`: whole CPUs of Guaranteed pods are exclusive, everyone else shares the rest."""
+"""Policy `static`: whole CPUs of Guaranteed pods are exclusive, all other containers share the rest."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reserve(
 
 
 def arrangement_of(options: Options, machine: Machine) -> Arrangement:
-    """Return how the options want the CPUs of a request to lie."""
+    """Return how to spread the CPUs of a request, as the options say."""
     group = machine.cpus_per_core if options.full_pcpus_only else 1
     return Arrangement(
         spread=options.distribute_cpus_across_cores,
@@ -77,7 +77,7 @@ def arrangement_of(options: Options, machine: Machine) -> Arrangement:
 
 
 class StaticPolicy:
-    """Exclusive CPUs for whole-CPU containers of Guaranteed pods, lying as the options ask for."""
+    """Exclusive CPUs for whole-CPU containers of Guaranteed pods, spread as the options say."""
 
     name: Final = "static"
 
@@ -96,7 +96,7 @@ class StaticPolicy:
 
     @property
     def allocatable(self) -> CPUSet:
-        """The CPUs that can ever be exclusive."""
+        """The CPUs that can be exclusive."""
         return self.machine.topology.online - self.reserved
 
     @property
@@ -106,27 +106,27 @@ class StaticPolicy:
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
-        """What the reference gets wrong with these options on this machine, for any request."""
+        """The kubelet's defects with these options on this machine, for any request."""
         recorder = Recorder()
         if self._exact and self.options.full_pcpus_only:
             note_core_size(recorder, self.machine)
         return recorder.trace().defects
 
     def start(self, state: State) -> State:
-        """Return the State to begin with: the one that was found, if it fits the machine and what is reserved."""
+        """Return the State to start with: *state* if it fits the machine and the reserved CPUs."""
         strict = self.options.strict_cpu_reservation
         return validate(state, online=self.machine.topology.online, reserved=self.reserved, strict=strict)
 
     def keep(self, found: State) -> Kept:
-        """Return a sound State with as much of a State that does not fit as the rules allow."""
+        """Return a sound State that keeps as much of *found* as the rules allow."""
         return keep_what_fits(found, self.start(State.new()).shared, self.reserved)
 
     def request(self, pod: Pod, container: Container) -> int:
-        """Return how many CPUs the container must have for itself; 0 puts it into the shared pool."""
+        """Return how many exclusive CPUs the container must have; 0 puts it into the shared pool."""
         return exclusive_cpus(pod, container, pod_level=self.pod_level)
 
     def hints(self, state: State, pod: Pod, container: Container) -> Hints | None:
-        """Return the NUMA nodes on which the container could be; None if it needs no CPUs of its own."""
+        """Return the hints of the container; None if it needs no exclusive CPUs."""
         need = self.request(pod, container)
         if not need:
             return None
@@ -136,7 +136,7 @@ class StaticPolicy:
         return self._hints(state, need, state.reusable.get(pod.uid, EMPTY))
 
     def pod_hints(self, state: State, pod: Pod) -> Hints | None:
-        """Return the NUMA nodes on which all containers of the pod could be together."""
+        """Return the hints for all containers of the pod together."""
         need = exclusive_pod_cpus(pod, pod_level=self.pod_level)
         if not need:
             return None
@@ -185,9 +185,9 @@ class StaticPolicy:
         return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus)
 
     def _reusable_now(self, state: State, pod: Pod, container: Container) -> tuple[int, int]:
-        """Return the CPUs of finished init containers that can be used again, and those that others of the pod hold.
+        """Return the CPUs of finished init containers to reuse, and those that other containers of the pod hold.
 
-        differs: the reference also uses the latter again, when a container comes back after all have been admitted.
+        differs: the kubelet also reuses the latter when a container is admitted again after all others.
         """
         reusable = state.reusable.get(pod.uid, EMPTY).mask
         if not reusable:
@@ -208,7 +208,7 @@ class StaticPolicy:
         held: int = 0,
         recorder: Recorder | None = None,
     ) -> int:
-        """Return the mask of the CPUs for a request, or raise why there are none."""
+        """Return the mask of the CPUs for a request, or raise an AdmissionError."""
         if recorder is not None and held:
             what = f"CPUs {CPUSet(held)} count as free, but containers of the pod have them"
             recorder.defect(Defect.REUSED_WHILE_HELD, what)
@@ -224,10 +224,10 @@ class StaticPolicy:
         return self._left_some(state, taken, recorder)
 
     def _left_some(self, state: State, taken: int, recorder: Recorder | None) -> int:
-        """Return the CPUs that were taken, unless they would leave nothing to the shared pool."""
+        """Return the taken CPUs; raise if the shared pool would be empty."""
         if state.shared.mask & ~taken:
             return taken
-        # differs: the reference lets the last shared CPU go.
+        # differs: the kubelet gives the last shared CPU away.
         if not self._exact:
             raise EmptySharedPoolError(taken.bit_count(), state.shared)
         if recorder is not None:
@@ -236,7 +236,7 @@ class StaticPolicy:
         return taken
 
     def _take_near(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
-        """Return CPUs of the NUMA nodes in *affinity* first, then of all."""
+        """Take CPUs of the NUMA nodes in *affinity* first, then of all nodes."""
         taken = 0
         if affinity is not None:
             near = available & self._near(affinity)
@@ -246,9 +246,9 @@ class StaticPolicy:
         return taken
 
     def _take_whole_cores(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
-        """Return whole cores of a machine whose cores are not equal, near the affinity if that works out.
+        """Return whole cores of a machine with cores of several sizes, near the affinity if possible.
 
-        differs: the reference counts all cores as having the average size, and splits some.
+        differs: the kubelet counts every core with the average size, and splits some.
         """
         cores = self._whole_cores(available)
         free = sum(cores)
@@ -269,7 +269,7 @@ class StaticPolicy:
         return [mask for mask in self.machine.cores.masks if not mask & ~available]
 
     def take(self, available: int, count: int, recorder: Recorder | None = None) -> int:
-        """Return *count* CPUs of *available*, lying as the options ask for."""
+        """Return *count* CPUs of *available*, spread as the options say."""
         return self._allocator(self.machine, available, count, self.arrangement, recorder)
 
     def _near(self, affinity: int) -> int:
@@ -282,7 +282,7 @@ class StaticPolicy:
             note_core_size(recorder, self.machine)
         if count % per_core:
             raise SMTAlignmentError(count, per_core)
-        # Siblings of reserved CPUs are free, but a core that is partly reserved is not.
+        # Siblings of reserved CPUs are free, but a partly reserved core is not a free core.
         free = (state.shared.mask & ~self.reserved_physical.mask).bit_count()
         if count > free:
             raise SMTAlignmentError(count, per_core, free)
@@ -290,7 +290,7 @@ class StaticPolicy:
     def admit_pod(
         self, state: State, pod: Pod, affinity: int | None = None, recorder: Recorder | None = None
     ) -> Decision:
-        """Give a pod with pod-level resources its CPUs as a whole, and its containers their parts."""
+        """Give a pod with pod-level resources its CPUs, and its containers their parts."""
         count = exclusive_pod_cpus(pod, pod_level=self.pod_level) if pod.resources is not None else 0
         if not count:
             return Decision(state)
@@ -313,7 +313,7 @@ class StaticPolicy:
         except AdmissionError as refusal:
             if not self._exact:
                 raise
-            # differs: only the reference keeps the CPUs of a pod that it has refused.
+            # differs: only the kubelet keeps the CPUs of a pod that it has refused.
             if recorder is not None:
                 recorder.defect(Defect.REFUSED_POD_KEEPS_CPUS, f"CPUs {cpus} stay with the refused pod {pod.name}")
             return Decision(State(shared, state.assignments, pods, state.baselines), None, refusal)
@@ -322,7 +322,7 @@ class StaticPolicy:
     def _record_restart(self, recorder: Recorder) -> None:
         recorder.step("kept the pod's CPUs", 0, "it has been admitted before")
         if self._exact:
-            recorder.defect(Defect.POD_NOT_RESTARTABLE, "after a restart the reference divides the pod's CPUs anew")
+            recorder.defect(Defect.POD_NOT_RESTARTABLE, "after a restart the kubelet divides the pod's CPUs again")
 
     def release(self, state: State, container: ContainerRef) -> Decision:
         """Take the container's CPUs back, except those that another container of the pod still uses."""
@@ -349,7 +349,7 @@ class StaticPolicy:
 def _without_pod_container(
     state: State, pod: PodUID, assignments: dict[PodUID, Mapping[str, CPUSet]], rest: Mapping[str, CPUSet]
 ) -> State:
-    """Return the State without a container of a pod that has CPUs as a whole; they come back with the last one."""
+    """Return the State without a container of a pod with pod-level CPUs; the last container returns the CPUs."""
     if rest:
         assignments[pod] = rest
         return _with(state, state.shared, assignments, state.reusable)
@@ -366,9 +366,9 @@ def _take(
 
 
 def _reusable(state: State, pod: Pod, container: Container, cpus: CPUSet) -> Mapping[PodUID, CPUSet]:
-    """Return what later containers of the pod can use again: CPUs of its init containers that nobody has taken since.
+    """Return the CPUs of the pod's init containers that are free again, for later containers of the pod to reuse.
 
-    Another pod's CPUs are no longer remembered: pods are admitted one after the other.
+    Reusable CPUs of other pods are dropped: pods are admitted one after the other.
     """
     if not pod.init and not state.reusable:
         return NOTHING

@@ -1,4 +1,4 @@
-"""full-pcpus-only: what it refuses, and how whole cores of several sizes make up a number of CPUs."""
+"""full-pcpus-only: its refusals, and how whole cores of several sizes add up to a number of CPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SMTAlignmentError(AdmissionError):
-    """full-pcpus-only: the CPUs cannot be whole cores; the texts are the reference's."""
+    """full-pcpus-only: the CPUs cannot be whole cores; the texts are the kubelet's."""
 
     reason = "SMTAlignmentError"
 
@@ -28,7 +28,7 @@ class SMTAlignmentError(AdmissionError):
 
 
 class UnequalCoresError(SMTAlignmentError):
-    """full-pcpus-only on a machine whose cores are not equal: no whole cores make up the number."""
+    """full-pcpus-only on a machine with cores of several sizes: no whole cores add up to the number."""
 
     def __init__(self, wanted: int, sizes: Collection[int]) -> None:
         cores = " or ".join(map(str, sorted(sizes)))
@@ -49,7 +49,7 @@ def make_up(cores: Sequence[int], count: int) -> int:
     by_size: dict[int, list[int]] = {}
     for core in cores:
         by_size.setdefault(core.bit_count(), []).append(core)
-    # How many CPUs can be made up, and by which cores; sizes are few and small.
+    # Reachable numbers of CPUs, each with its cores; sizes are few and small.
     made: dict[int, tuple[int, ...]] = {0: ()}
     for size in sorted(by_size, reverse=True):
         for core in by_size[size]:

@@ -1,1 +1,1 @@
-"""The Topology Manager: hints of each resource, how they are merged, and whether a pod may come in."""
+"""The Topology Manager: hints of each resource, how they are merged, and whether a pod is admitted."""

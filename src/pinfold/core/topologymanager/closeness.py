@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SEARCHED: Final = 2500
-"""So many masks of one size are looked at in order of closeness: all pairs of 71 nodes, all masks of 13 nodes."""
-_HERE, _FAR = 10, 255  # of distances that nobody has told; the kernel's own words for local and unreachable
+"""The most masks of one size that are compared by closeness: all pairs of 71 nodes, all masks of 13 nodes."""
+_HERE, _FAR = 10, 255  # for unknown distances; the kernel's own values for local and unreachable
 
 
 class Closeness:
@@ -34,7 +34,7 @@ class Closeness:
         self.spread: Callable[[int], int] = lru_cache(maxsize=2 * SEARCHED)(self._sum_of_distances)
         """The sum of the distances from each node of a mask to each, itself included.
 
-        The kubelet compares averages, but only for equally many nodes; then the sums say the same, without rounding.
+        The kubelet compares averages, but only for equally many nodes; then sums give the same order, without rounding.
         """
         self._ordered = lru_cache(maxsize=16)(self._in_order)
         self._nearest = lru_cache(maxsize=16)(self._neighbourhoods)
@@ -46,7 +46,7 @@ class Closeness:
     def pick(self, nodes: int, count: int, accepts: Callable[[int], bool], *, otherwise: int) -> int:
         """Return the closest mask of *count* of the *nodes* that is accepted.
 
-        Where there are more than SEARCHED masks to look at (never with up to 13 nodes) the best is picked from: each
+        With more than SEARCHED masks (never with up to 13 nodes) the best is picked from: each
         node with those nearest to it, and *otherwise*, which must be an accepted mask.
         """
         if comb(nodes.bit_count(), count) <= SEARCHED:
@@ -62,7 +62,7 @@ class Closeness:
         return {sum(1 << node for node in together) for together in near}
 
     def _there_and_back(self, one: int, other: int) -> tuple[int, int]:
-        """Order *other* nodes by how near they are to *one*; it is the nearest itself."""
+        """Order *other* nodes by their distance to *one*; *one* itself comes first."""
         return (self._distance(one, other) + self._distance(other, one) if one != other else 0), other
 
     def _sum_of_distances(self, mask: int) -> int:

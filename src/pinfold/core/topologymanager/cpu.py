@@ -1,7 +1,7 @@
-"""CPUHints: the CPU Manager's own hints, described and not listed.
+"""CPUHints: the CPU Manager's own hints, described by a rule instead of listed.
 
 There are up to 2^nodes - 1 of them, but one rule makes them all: a set of NUMA nodes is a hint if it has enough free
-CPUs and holds every node that must be in it. So whatever is added to a hint is a hint again, and questions such as
+CPUs and holds every required node. So a hint with more nodes is a hint again, and questions such as
 "which is the lowest hint of three nodes?" are answered from the nodes' free counts, without a list.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.hint import Hints
 
 _SOCKET_SETS: Final = 512
-"""So many sets of sockets are tried on machines with more than LISTED_NODES nodes."""
+"""The most sets of sockets that are tried on machines with more than LISTED_NODES nodes."""
 
 
 class SocketRule(NamedTuple):
@@ -48,12 +48,12 @@ class CPUHints:
     nodes: tuple[int, ...]
     """The ids of all NUMA nodes with CPUs, ascending."""
     free: tuple[int, ...]
-    """What each has: available CPUs plus reusable ones, where a CPU that is both counts twice as in the kubelet."""
+    """Available plus reusable CPUs of each node; a CPU that is both counts twice, as in the kubelet."""
     need: int
     preferred_count: int
     """The fewest nodes that could hold the request if all their CPUs were free."""
     required: int = 0
-    """Nodes that every hint holds, as they have CPUs to be reused."""
+    """Nodes that every hint must hold, because they have CPUs to reuse."""
     socket_rule: SocketRule | None = None
 
     @property
@@ -63,17 +63,17 @@ class CPUHints:
 
     @property
     def slack(self) -> int:
-        """How many of the free CPUs a hint may do without; below 0 there is no hint."""
+        """How many of the free CPUs a hint may leave out; below 0 there is no hint."""
         return sum(self.free) - self.need
 
     @property
     def any_preferred(self) -> bool:
-        """Never: every hint names its nodes."""
+        """False: every hint names its nodes."""
         return False
 
     @property
     def narrowest(self) -> int:
-        """The least number of nodes that a hint names; 0 if there is no hint."""
+        """The fewest nodes that a hint names; 0 if there is no hint."""
         if self.slack < 0:
             return 0
         must = self.required.bit_count()
@@ -108,7 +108,7 @@ class CPUHints:
     def leaves(self, mask: int, within: int) -> bool:
         """Whether some hint has exactly *mask* in common with the nodes *within*.
 
-        The widest such hint is *mask* and all nodes outside of *within*; so it is enough to ask for that one.
+        The widest such hint is *mask* and all nodes outside of *within*; so only that one is checked.
         """
         return not mask & ~within and self.holds(mask | self.everything & ~within)
 
@@ -134,7 +134,7 @@ class CPUHints:
             end = _shortest_prefix(below, room, need)
             if not end:
                 return 0
-            # Without the prefix's last node it could not be done, so that one is in the mask.
+            # Without the last node of the prefix there is no hint, so that node is in the mask.
             node, free = below[end - 1]
             mask |= 1 << node
             need -= free
@@ -144,7 +144,7 @@ class CPUHints:
     def lowest_preferred(self) -> int:
         """Return the preferred hint with the fewest nodes, of these the lowest; 0 if none is preferred.
 
-        The socket rule's wider masks are all looked at on machines of up to LISTED_NODES nodes. Beyond, whole sets of
+        On machines of up to LISTED_NODES nodes all wider masks of the socket rule are checked. Beyond, whole sets of
         sockets are tried: exact where all sockets have equally many nodes, and no more than 512 sets.
         """
         if self.socket_rule is None or self.narrowest == self.preferred_count:
@@ -181,9 +181,9 @@ class CPUHints:
                     yield Hint(mask, count == self.preferred_count or self._aligned(mask))
 
     def _worth(self) -> tuple[list[int], int]:
-        """Return what each node is worth, and a hint, so that one sum tells of free CPUs and of required nodes.
+        """Return the weight of each node and of a hint, so that one sum covers free CPUs and required nodes.
 
-        A required node is worth more than all free CPUs together.
+        A required node weighs more than all free CPUs together.
         """
         bonus = sum(self.free) + 1
         pairs = zip(self.nodes, self.free, strict=True)
@@ -210,7 +210,7 @@ class CPUHints:
         return touched.bit_count() == self.socket_rule.spans
 
     def _lowest_inside(self, area: int) -> int:
-        """Return the hint with the fewest nodes, all of them in *area*; of these the lowest."""
+        """Return the hint with the fewest nodes, all of them in *area*; ties go to the lowest."""
         if not self.holds(area):
             return 0
         free = tuple(free if area >> node & 1 else 0 for node, free in zip(self.nodes, self.free, strict=True))
@@ -240,10 +240,10 @@ def cpu_hints(
 
 
 def hints_for_assigned(topology: Topology, cpus: int, need: int, *, align_by_socket: bool = False) -> Hints:
-    """Return the hints for a container or pod that has the CPUs *cpus* already, as after a restart.
+    """Return the hints for a container or pod that already has the CPUs *cpus*, as after a restart.
 
-    They are the hints it would get if nothing else were free, so that the same CPUs are found again. If it has another
-    number of CPUs than it needs, nothing can be done for it.
+    They are the hints it would get if nothing else were free, so that it gets the same CPUs again. If the number of
+    CPUs differs from what it needs, there are no hints.
     """
     if cpus.bit_count() != need:
         return UNSATISFIABLE
@@ -263,14 +263,14 @@ def _socket_rule(topology: Topology, count: int) -> SocketRule | None:
 
 
 def _socket_sets(nodes: Sequence[int], rule: SocketRule) -> Iterator[int]:
-    """Yield the nodes of every set of as many sockets as the rule says."""
+    """Yield the nodes of every set of as many sockets as *rule* spans."""
     for chosen in combinations(cpus_of(reduce(or_, rule.sockets)), rule.spans):
         area = sum(1 << socket for socket in chosen)
         yield sum(1 << node for node, own in zip(nodes, rule.sockets, strict=True) if not own & ~area)
 
 
 def _shortest_prefix(nodes: Sequence[tuple[int, int]], count: int, need: int) -> int:
-    """Return how many of the first nodes it takes until the best *count* of them have *need* CPUs; 0 if all do not."""
+    """Return how many first nodes are needed so that the best *count* of them have *need* CPUs; 0 if too few."""
     best: list[int] = []
     have = 0
     for length, (_, free) in enumerate(nodes, 1):

@@ -1,6 +1,6 @@
-"""Hint, and a resource's hints given as a list, indexed so that merging need not look at each.
+"""Hint, and a resource's hints as a list, indexed so that merging need not read each.
 
-Knows nothing of CPUs: devices and memory come as lists, the CPUs' own hints are described in `cpuhints`. A mask here is
+Knows nothing of CPUs: devices and memory have lists, the CPUs' own hints are in `cpu`. A mask here is
 an int over NUMA node ids, which may have gaps: nodes 0 and 8 are the mask 0x101.
 """
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Hint(NamedTuple):
-    """NUMA nodes that could serve a request, and whether the resource would like them best.
+    """NUMA nodes that could serve a request, and whether the resource prefers them.
 
     >>> print(Hint.of(0, 1, 8), Hint.of(2, preferred=False), Hint(None, preferred=True), sep=" ; ")
     NUMA 0-1,8, preferred ; NUMA 2 ; any NUMA, preferred
     """
 
     affinity: int | None
-    """The mask of the nodes; None is any node, which is not the same as all of them."""
+    """The mask of the nodes; None is any node, which differs from all nodes."""
     preferred: bool
 
     @classmethod
@@ -45,7 +45,7 @@ class Hint(NamedTuple):
 
 
 class Hints(Protocol):
-    """All hints for one resource. Without any (it is then false), the request cannot be satisfied."""
+    """All hints for one resource. If empty (and so false), the request cannot be satisfied."""
 
     @property
     def singles(self) -> int:
@@ -59,7 +59,7 @@ class Hints(Protocol):
 
     @property
     def narrowest(self) -> int:
-        """The least number of nodes that a hint names; 0 if none names any."""
+        """The fewest nodes that a hint names; 0 if none names any."""
         ...
 
     def prefers(self, mask: int) -> bool:
@@ -85,7 +85,7 @@ class HintList:
     preferred: frozenset[int] = field(init=False, repr=False, compare=False)
     """The masks of the preferred ones."""
     has_any: bool = field(init=False, repr=False, compare=False)
-    """Whether a hint, preferred or not, says: any node. So does an empty list, as it limits nobody else."""
+    """Whether a hint, preferred or not, says: any node. True for an empty list, which limits no other resource."""
     any_preferred: bool = field(init=False, repr=False, compare=False)
     singles: int = field(init=False, repr=False, compare=False)
     narrowest: int = field(init=False, repr=False, compare=False)
@@ -121,4 +121,4 @@ class HintList:
 
 
 UNSATISFIABLE: Final = HintList(())
-"""The hints of a resource that cannot be had at all; a resource without a preference has None in place of hints."""
+"""The hints of an unavailable resource; a resource without a preference has None instead of hints."""

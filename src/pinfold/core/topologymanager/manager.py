@@ -1,6 +1,6 @@
-"""TopologyManager: merges the hints of all resources, and says whether a container or pod may come in with the result.
+"""TopologyManager: merges the hints of all resources, and decides whether the policy admits the result.
 
-Knows nothing of where hints come from, nor of scopes: it is asked once for a container, or once for a pod.
+Knows nothing of the source of hints, nor of scopes: callers ask once for a container, or once for a pod.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SINGLE_NUMA_NODE = TopologyPolicy.SINGLE_NUMA_NODE
 
 
 class TopologyAffinityError(AdmissionError):
-    """The resources cannot be had as close together as the policy demands."""
+    """The resources are not as close together as the policy demands."""
 
     reason = "TopologyAffinityError"
 
@@ -40,7 +40,7 @@ class TopologyAffinityError(AdmissionError):
 
 
 class Merged(NamedTuple):
-    """What came of merging: whether the policy lets it in, and the hint for all who allocate."""
+    """The result of merging: whether the policy admits it, and the hint for all allocators."""
 
     admit: bool
     hint: Hint
@@ -78,11 +78,11 @@ class TopologyManager:
     ) -> Self:
         """Return the manager with these settings, or raise a ConfigError that has all problems.
 
-        With *any_machine* there may be any number of NUMA nodes, and distances that nobody knows count as far.
+        With *any_machine* there may be any number of NUMA nodes, and unknown distances count as far.
         """
         nodes = tuple(nodes)
         everything = sum(1 << node for node in nodes)
-        if policy == TopologyPolicy.NONE:  # which looks at no option, so none is wrong
+        if policy == TopologyPolicy.NONE:  # this policy reads no option, so none is wrong
             return cls(TopologyPolicy.NONE, everything)
         values, problems = read_options(options)
         if values.prefer_closest and not all(distances.get(node) for node in nodes) and not any_machine:
@@ -107,7 +107,7 @@ class TopologyManager:
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
-        """What the kubelet would get wrong with these settings on this machine; this manager does not."""
+        """The kubelet's defects with these settings on this machine; this manager does not have them."""
         nodes = cpus_of(self.everything)
         beyond = self.everything >> len(nodes) << len(nodes)
         if self.closeness is None or self.policy == TopologyPolicy.SINGLE_NUMA_NODE or not beyond:
@@ -116,7 +116,7 @@ class TopologyManager:
         return ((Defect.SPARSE_NODE_IDS, what),)
 
     def merge(self, providers: Providers) -> Merged:
-        """Return the merged hint of all providers, each a map from resource to hints, and whether it may come in."""
+        """Return the merged hint of all providers, each a map from resource to hints, and whether it is admitted."""
         policy = self.policy
         if policy is _NONE:
             return Merged(admit=True, hint=Hint(None, preferred=False))
@@ -127,7 +127,7 @@ class TopologyManager:
         return Merged(hint.preferred or policy is _BEST_EFFORT, hint)
 
     def explain(self, providers: Providers) -> MergeReport:
-        """Return what `merge` decides, and how it came to it."""
+        """Return what `merge` decides, and why."""
         providers = list(providers)
         admit, hint = self.merge(providers)
         if self.policy is _NONE:

@@ -1,6 +1,6 @@
 """Masks over the NUMA nodes of a machine: all of them in order, and the tables that go with a set of node ids.
 
-Kept from one question to the next, as a machine has the same nodes all day.
+Cached between calls, as the nodes of a machine do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LISTED_NODES: Final = 12
-"""Up to so many nodes, all masks are kept in order (4,095 of them); beyond, they are made one by one."""
+"""Up to this many nodes, all masks are kept in order (4,095 of them); beyond, they are made one by one."""
 
 
 def narrow_then_low(mask: int) -> tuple[int, int]:
@@ -28,14 +28,14 @@ class OrderedMasks(NamedTuple):
     """All masks over some nodes, by size and then in the order of node ids."""
 
     flagged: tuple[tuple[Hint, ...], ...]
-    """As hints, preferred where they have as many nodes as the place says: flagged[2] prefers pairs."""
+    """The masks as hints, by the preferred number of nodes: flagged[2] prefers pairs."""
     in_order: Callable[[list[int]], Sequence[int]]
-    """Brings a table over all masks (by the nodes' places, so that the third node counts 4) into this order."""
+    """Puts a table over all masks (indexed by the nodes' places, so that the third node counts 4) into this order."""
 
 
 @lru_cache(maxsize=8)
 def ordered_masks(nodes: tuple[int, ...]) -> OrderedMasks:
-    """Return all masks over *nodes*, which are no more than LISTED_NODES."""
+    """Return all masks over *nodes*, at most LISTED_NODES of them."""
     pairs = [(1 << node, 1 << place) for place, node in enumerate(nodes)]
     sets = [chosen for count in range(1, len(nodes) + 1) for chosen in combinations(pairs, count)]
     plain = [Hint(sum(bit for bit, _ in chosen), preferred=False) for chosen in sets]

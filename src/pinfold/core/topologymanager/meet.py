@@ -1,4 +1,4 @@
-"""Meeting two families of masks: everything that one of these has in common with one of those."""
+"""Intersects every mask of one set with every mask of another."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pinfold.core.machine.cpuset import cpus_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-# Pairs of masks are met one by one, up to so many for each mask that the machine has; counting them takes as long.
+# Pairs are intersected one by one, up to this many for each mask of the machine; counting then takes as long.
 _FEW_PAIRS: Final = 6
-# With more nodes counting would take more memory than the lists themselves.
+# With more nodes, counting would take more memory than the lists.
 _COUNTED_NODES: Final = 16
 _FIELD: Final = "I"
 _FIELD_BYTES: Final = array(_FIELD).itemsize
@@ -23,7 +23,7 @@ _FIELD_BITS: Final = 8 * _FIELD_BYTES
 
 
 def meet(some: Collection[int], others: Collection[int], everything: int) -> set[int]:
-    """Return what each of *some* has in common with each of *others*."""
+    """Return the intersections of each of *some* with each of *others*."""
     nodes = everything.bit_count()
     if len(some) * len(others) <= _FEW_PAIRS << nodes or nodes > _COUNTED_NODES:
         return {mask & other for mask in some for other in others}
@@ -36,14 +36,14 @@ class _Table(NamedTuple):
     masks: list[int]
     place: dict[int, int]
     steps: list[tuple[int, int]]
-    """For each node: how far fields of masks without it are from those with it, and which fields are without it."""
+    """For each node: the distance from fields of masks without it to those with it, and the fields without it."""
 
 
 def _meet_by_counting(some: Iterable[int], others: Iterable[int], everything: int) -> set[int]:
-    """Return the same as `meet`, in a time that depends on the number of nodes alone.
+    """Return the same as `meet`, in a time that depends only on the number of nodes.
 
     A pair has at least the nodes of m in common if both masks have them. So: count the supersets of every m on both
-    sides, multiply, and take back what belongs to larger masks: what stays is the number of pairs that have exactly m.
+    sides, multiply, and subtract the share of larger masks: the rest is the number of pairs with exactly m.
     """
     table = _table(everything)
     pairs = array(_FIELD, map(mul, _supersets(some, table), _supersets(others, table)))

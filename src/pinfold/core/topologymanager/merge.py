@@ -1,12 +1,12 @@
 """Merging hints: the best set of NUMA nodes that all resources can agree on.
 
-The kubelet takes one hint of every resource, in all possible ways, and keeps the best common mask. The same mask is
-found here without walking through them:
+The kubelet tries all combinations of one hint per resource, and keeps the best common mask. This module finds the
+same mask without trying them all:
 
 - A preferred result needs equal masks, all preferred; so it is in the intersection of the sets of preferred masks.
 - Otherwise only the common masks count, not which hints led to them. For lists they are met pair by pair, each once.
-  CPUHints are asked last, for each common mask of the others: since whatever is added to such a hint is a hint again,
-  every number of nodes from the narrowest hint's on can be had.
+  CPUHints come last, for each common mask of the others: such a hint with more nodes is a hint again, so every number
+  of nodes from the narrowest hint's on is possible.
 
 Knows nothing of policies and admission. Where two resources have CPUHints, the second is listed.
 """
@@ -35,7 +35,7 @@ _MOST_LISTED: Final = 16
 
 
 class GatheredHints(NamedTuple):
-    """The hints to merge, without those that have no say."""
+    """The hints to merge, without resources that have no preference."""
 
     lists: list[HintList]
     cpus: CPUHints | None
@@ -44,7 +44,7 @@ class GatheredHints(NamedTuple):
 
 
 def gather(providers: Providers) -> GatheredHints:
-    """Return the hints of all providers. No map, an empty one, or None for a resource: no preference, so no say."""
+    """Return the hints of all providers. No map, an empty one, or None for a resource means no preference."""
     lists: list[HintList] = []
     cpus: CPUHints | None = None
     satisfiable = True
@@ -85,7 +85,7 @@ def merge_hints(resources: GatheredHints, everything: int, closeness: Closeness 
 
 
 def merge_single(providers: Providers, everything: int) -> Hint:
-    """Return the lowest node that is preferred by itself by every resource; any node where nobody minds.
+    """Return the lowest single node that every resource prefers; any node if none has a preference.
 
     >>> print(merge_single([{"cpu": HintList([Hint.of(1)])}, {"gpu": HintList([Hint.of(0)])}], everything=0b11))
     any NUMA
@@ -103,7 +103,7 @@ def merge_single(providers: Providers, everything: int) -> Hint:
     if not picky:
         common = offered & everything
     lowest = common & -common
-    # On a machine of one node the kubelet finds that the result is "all nodes", and says any.
+    # On a machine with one node the result is all nodes, and the kubelet answers with any node.
     return Hint(None if lowest in {0, everything} else lowest, preferred=bool(lowest) or not picky)
 
 
@@ -143,15 +143,15 @@ def best_common(resources: GatheredHints, everything: int, closeness: Closeness 
 def count_goal(resources: GatheredHints) -> int:
     """Return the number of nodes that is best for a result which is not preferred.
 
-    It is the largest of the resources' narrowest hints. Fewer nodes are too few for some resource, so the more the
-    better; beyond that, more are only taken if it cannot be done with fewer.
+    It is the largest of the resources' narrowest hints. Fewer nodes are too few for some resource, so more are
+    better; above that number, fewer are better.
     """
     goal = max((hints.narrowest for hints in resources.lists), default=0)
     return goal if resources.cpus is None else max(goal, resources.cpus.narrowest)
 
 
 def common_masks(lists: Iterable[HintList], everything: int) -> set[int]:
-    """Return every mask that is left of *everything* by some choice of one hint from each list; never the empty one."""
+    """Return every intersection of *everything* with one hint from each list; never the empty mask."""
     common = {everything}
     for hints in sorted(lists, key=lambda hints: len(hints.masks)):
         if hints.masks:
@@ -169,10 +169,10 @@ def _best_preferred_of_cpus(cpus: CPUHints, closeness: Closeness | None) -> int:
 
 
 def _best_of_cpus(cpus: CPUHints, masks: Iterable[int], goal: int, closeness: Closeness | None) -> int:
-    """Return the best of what a hint of *cpus* has in common with one of *masks*.
+    """Return the best intersection of a hint of *cpus* with one of *masks*.
 
-    The narrowest hint of *cpus* has no more nodes than *goal*, so what it has in common with a mask has no more either,
-    and nodes of the mask can be added to it one by one: up to the goal, or to the whole mask.
+    The narrowest hint of *cpus* has at most *goal* nodes, and so has its intersection with a mask. Nodes of the mask
+    can be added to it one by one: up to the goal, or to the whole mask.
     """
     areas = {mask & cpus.everything for mask in masks}
     count = min(goal, max((area.bit_count() for area in areas), default=0))
@@ -189,7 +189,7 @@ def _best_of_cpus(cpus: CPUHints, masks: Iterable[int], goal: int, closeness: Cl
 
 def _lowest_of_areas(cpus: CPUHints, areas: Iterable[int], count: int) -> int:
     best = 0
-    # No mask of an area is lower than its lowest nodes, so the areas after the first with too high ones need no look.
+    # No mask of an area is lower than its lowest nodes, so the search stops at the first area where these are too high.
     for least, area in sorted((_low_nodes(area, count), area) for area in areas):
         if best and least >= best:
             break

@@ -92,7 +92,7 @@ def _check_types(root: Field, types: Sequence[NodeType]) -> None:
     seen: set[str] = set()
     for field, kind in zip(root.items("nodes"), types, strict=True):
         if kind.name in seen:
-            field.child("name").refuse(f"{excerpt(kind.name)} was there before")
+            field.child("name").refuse(f"{excerpt(kind.name)} is a duplicate")
         seen.add(kind.name)
         try:
             kind.config.build(kind.topology)
@@ -198,7 +198,7 @@ def _read_name(field: Field) -> str:
     child = field.child("name")
     name = child.as_text("a name")
     if isinstance(child.value, str) and not (0 < len(name) <= _LONGEST_NAME and name.isprintable()):
-        child.refuse(f"{excerpt(name)} is no name; 1 to {_LONGEST_NAME} printable characters are expected")
+        child.refuse(f"{excerpt(name)} is not a valid name; 1 to {_LONGEST_NAME} printable characters are expected")
     return name
 
 

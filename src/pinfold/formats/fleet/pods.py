@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MAX_WORKLOADS: Final = 10_000
 MAX_REPLICAS: Final = 2_000_000
 
-_NOT_SCORED: Final = "is not placed by a scheduler's score; count it with the node's systemReserved"
-_NOT_PLACED: Final = "is no kind with pods to be placed"
+_NOT_SCORED: Final = "the scheduler does not score its nodes; add it to the node's systemReserved"
+_NOT_PLACED: Final = "it contains no pods to place"
 
 
 class WorkloadDocuments(NamedTuple):
@@ -66,7 +66,7 @@ class _Reader:
         elif row is not POD:
             self.read_workload(found, row)
         elif phase := found.phase_at_end():
-            self.objects.ignore(found, f"has ended ({phase})")
+            self.objects.ignore(found, f"it has ended ({phase})")
         else:
             self.read_pod(found)
 
@@ -93,5 +93,5 @@ class _Reader:
     def check_room(self, field: Field) -> None:
         """Stop at once when there are too many workloads."""
         if len(self.workloads) == MAX_WORKLOADS:
-            field.refuse(f"more than {MAX_WORKLOADS:,} workloads; pods that are alike can be one Deployment")
+            field.refuse(f"more than {MAX_WORKLOADS:,} workloads; combine equal pods into one Deployment")
             self.objects.problems.check()

@@ -191,7 +191,7 @@ def _after(before: dict[str, Any], moved: dict[str, Any]) -> dict[str, Any]:  # 
 
 
 def _refuse(constant: str) -> None:
-    raise ParseError(f"{constant} is no JSON")
+    raise ParseError(f"{constant} is not JSON")
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -30,8 +30,8 @@ _REMARKS: Final = {
     "without_document": ("pod is in the journal by name only", "pods are in the journal by name only"),
     "by_cpus": ("pod is known by its exclusive CPUs alone", "pods are known by their exclusive CPUs alone"),
     "reconfigured": (
-        "time the daemon was reconfigured; here one configuration holds throughout",
-        "times the daemon was reconfigured; here one configuration holds throughout",
+        "time the daemon was reconfigured; the replay uses one configuration",
+        "times the daemon was reconfigured; the replay uses one configuration",
     ),
 }
 

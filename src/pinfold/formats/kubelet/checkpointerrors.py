@@ -11,7 +11,7 @@ from typing import Final
 from pinfold.errors import ParseError, StateError, excerpt
 
 KUBELET_FILE: Final = "/var/lib/kubelet/cpu_manager_state"
-_REPAIR: Final = "move it away: `pinfold serve` rebuilds it from what runs"
+_REPAIR: Final = "move it away: `pinfold serve` rebuilds it from the running containers"
 _ENTRIES_1: Final = (
     "json: cannot unmarshal string into Go struct field CPUManagerCheckpointV2.entries of type map[string]string"
 )
@@ -30,7 +30,7 @@ class CheckpointError(StateError):
 
 
 class MalformedCheckpoint(CheckpointError):  # noqa: N818 - the fact, as the others in this family
-    """A file that is no JSON, or has a value of another kind than the field takes."""
+    """A file that is not JSON, or has a value of another kind than the field takes."""
 
     def __init__(self, problem: ParseError, before: str = "") -> None:
         super().__init__(f"the checkpoint cannot be read: {problem}; {_REPAIR}", f"{before}{problem}")
@@ -67,7 +67,7 @@ class OtherPolicy(CheckpointError):  # noqa: N818 - the same
     def __init__(self, configured: str, found: str) -> None:
         super().__init__(
             f"the checkpoint was written under {excerpt(found)}, but {excerpt(configured)} is configured; "
-            "configure the policy from before, or move the file away",
+            "configure the previous policy, or move the file away",
             f"configured policy {quoted(configured)} differs from state checkpoint policy {quoted(found)}",
         )
         self.configured = configured

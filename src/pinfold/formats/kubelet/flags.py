@@ -161,7 +161,7 @@ def parse_gates(text: str) -> dict[str, bool]:
 def check_gate(name: str) -> None:
     """Raise unless *name* could be a feature gate: a kubelet has many, and only some are about CPUs."""
     if not _GATE.fullmatch(name):
-        raise ParseError(f"{excerpt(name)} is no feature gate; letters and digits are expected")
+        raise ParseError(f"{excerpt(name)} is not a feature gate; letters and digits are expected")
 
 
 def parse_reconcile_period(text: str) -> float:

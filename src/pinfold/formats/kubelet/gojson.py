@@ -77,7 +77,7 @@ def parse_json(text: str) -> Value:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ParseError(f"{constant} is no JSON")
+    raise ParseError(f"{constant} is not JSON")
 
 
 def fields(value: Value, names: Collection[str]) -> Iterator[tuple[str, Value]]:

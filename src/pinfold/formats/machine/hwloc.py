@@ -68,7 +68,7 @@ def _pus(pus: Iterable[Element]) -> int:
     for pu in pus:
         cpu = pu.required("os_index", MAX_CPU)
         if mask >> cpu & 1:
-            pu.fail(f"PU {cpu} is there twice")
+            pu.fail(f"PU {cpu} is a duplicate")
         mask |= 1 << cpu
     return mask
 
@@ -99,7 +99,7 @@ def _nodes(objects: Iterable[Element]) -> dict[int, int]:
     for thing in objects:
         number = thing.required("os_index")
         if number in nodes:
-            thing.fail(f"NUMA node {number} is there twice")
+            thing.fail(f"NUMA node {number} is a duplicate")
         nodes[number] = thing.mask("cpuset")
     return nodes
 

@@ -91,7 +91,7 @@ class _Reader:
             if _CONTAINER_FORM.fullmatch(container):
                 _BY_CONTAINER[kind](self, container, key, value)
             else:
-                self.refuse(key, f"{excerpt(container)} is no name of a container")
+                self.refuse(key, f"{excerpt(container)} is not a container name")
         else:
             every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER)]
             self.refuse(key, f"unknown; these are known under {PREFIX}: {', '.join(every)}")

@@ -60,11 +60,11 @@ class _Reader:
     def read(self, found: PodObject) -> None:
         row = found.pod_kind()
         if row is None:
-            self.objects.ignore(found, "is no kind with pods")
+            self.objects.ignore(found, "it contains no pods")
         elif row is not POD:
             self.read_workload(found, row)
         elif phase := found.phase_at_end():
-            self.objects.ignore(found, f"has ended ({phase})")
+            self.objects.ignore(found, f"it has ended ({phase})")
         else:
             self.read_pod(found)
 
@@ -75,7 +75,7 @@ class _Reader:
         if uid.value is None:
             uid.value = str(uuid5(_UID_SPACE, f"{namespace}/{name}"))
         elif not _UID_FORM.fullmatch(uid.as_text("a UID")) and isinstance(uid.value, str):
-            uid.refuse(f'{excerpt(uid.value)} is no UID; at most 128 letters, digits, "-", "." and "_"')
+            uid.refuse(f'{excerpt(uid.value)} is not a valid UID; at most 128 letters, digits, "-", "." and "_"')
         self.add(read_pod(found.field, name, namespace), uid, (found.kind, namespace, name))
 
     def read_workload(self, found: PodObject, row: PodKind) -> None:
@@ -94,7 +94,7 @@ class _Reader:
         """Add *pod* of the object *owner* with the UID at *field*, which no other object may have."""
         uid = PodUID(str(field.value))
         if self.owners.setdefault(uid, owner) != owner:
-            field.refuse(f"{excerpt(uid)} is the UID of two pods")
+            field.refuse(f"{excerpt(uid)} is already the UID of another pod")
         self.pods.append(replace(pod, uid=uid))
 
     def check_room(self, count: int, field: Field) -> None:

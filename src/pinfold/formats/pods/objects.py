@@ -50,11 +50,11 @@ class PodObject(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Where it is and what it is called, for notes."""
+        """Its kind and name, for notes."""
         metadata = self.field.child("metadata")
         names = (metadata.child("namespace").value, metadata.child("name").value)
         shown = "/".join(bare(name) for name in names if isinstance(name, str))
-        return f"{self.field.where}: {bare(self.kind)} {shown}".rstrip()
+        return f"{bare(self.kind)} {shown}".rstrip()
 
     def pod_kind(self) -> PodKind | None:
         """Return what is known of its kind; None if that makes no pods, or is another group's of the same name."""
@@ -96,8 +96,8 @@ class PodObjects:
                 yield from _opened(Field(value, self.problems, ": ".join(filter(None, (source, f"document {number}")))))
 
     def ignore(self, found: PodObject, why: str) -> None:
-        """Note that an object is left out."""
-        self.ignored.append(f"{found.title} {why}")
+        """Record why an object is skipped."""
+        self.ignored.append(f"{found.field.where}: skipped {found.title}: {why}")
 
     def read_names(self, found: PodObject) -> tuple[str, str]:
         """Return the name and namespace of an object, which may come once only."""
@@ -106,7 +106,7 @@ class PodObjects:
         if metadata.child("namespace").value is not None:
             namespace = read_label(metadata.child("namespace"))
         if name and (found.kind, namespace, name) in self._seen:
-            metadata.child("name").refuse(f"{found.kind} {excerpt(f'{namespace}/{name}')} was there before")
+            metadata.child("name").refuse(f"{found.kind} {excerpt(f'{namespace}/{name}')} is a duplicate")
         self._seen.add((found.kind, namespace, name))
         return name, namespace
 

@@ -73,7 +73,7 @@ def _read_name(field: Field, form: re.Pattern[str], longest: int, between: str) 
     name = field.as_text("a name")
     if isinstance(field.value, str) and (len(name) > longest or not form.fullmatch(name)):
         allowed = f"at most {longest} lower-case letters and digits, with {between} between them"
-        field.refuse(f"{excerpt(name)} is no name; {allowed}")
+        field.refuse(f"{excerpt(name)} is not a valid name; {allowed}")
     return name
 
 
@@ -111,7 +111,7 @@ def _read_variable(field: Field) -> tuple[str, str]:
 def _read_restart_policy(field: Field, default: str) -> str:
     policy = field.text("restartPolicy", default)
     if policy not in (default, *_RESTART_POLICIES):
-        field.child("restartPolicy").refuse(f"{excerpt(policy)} is none of {', '.join(_RESTART_POLICIES)}")
+        field.child("restartPolicy").refuse(f"{excerpt(policy)} is not one of {', '.join(_RESTART_POLICIES)}")
     return policy
 
 
@@ -178,11 +178,11 @@ def _read_quantity(field: Field, name: str) -> Quantity | None:
     text = field.value.text if isinstance(field.value, Number) else field.value
     rule = _RULES.get(name, "an amount is 0 or more, e.g. 1 or 2Gi")
     if not _RESOURCE_FORM.fullmatch(name):
-        field.refuse(f"{excerpt(name)} is no resource; resources are {_RESOURCES}")
+        field.refuse(f"{excerpt(name)} is not a resource; resources are {_RESOURCES}")
     elif not isinstance(text, str):
         field.expected("an amount")
     elif isinstance(field.value, Number) and not _DECIMAL_FORM.fullmatch(text):
-        field.refuse(f"{excerpt(text)} is no plain decimal number; {rule}")
+        field.refuse(f"{excerpt(text)} is not a plain decimal number; {rule}")
     else:
         try:
             return Quantity.parse(text)

@@ -54,7 +54,7 @@ def parse_trace(text: str, *, source: str = "") -> tuple[Event, ...]:
     ([True, False], 'Guaranteed')
     >>> parse_trace("time,event,pod\n0,begin,web\n", source="week.csv")
     Traceback (most recent call last):
-    pinfold.errors.ParseError: week.csv: line 2: event: "begin" is none of add, remove
+    pinfold.errors.ParseError: week.csv: line 2: event: "begin" is not one of add, remove
     """
     try:
         text = text.removeprefix("\ufeff")
@@ -74,7 +74,7 @@ class _Known:
         """Return the pod with a UID of its own."""
         key = (pod.namespace, pod.name)
         if key in self._there:
-            raise ParseError(f"pod {excerpt('/'.join(key))} is added, but it is there already", where=where)
+            raise ParseError(f"pod {excerpt('/'.join(key))} is added, but it already exists", where=where)
         self._came += 1
         uid = PodUID(str(uuid5(_UID_SPACE, f"{self._came}/{pod.namespace}/{pod.name}")))
         self._there[key] = uid
@@ -86,7 +86,7 @@ class _Known:
         """Return the UID of the pod that goes."""
         uid = self._there.pop((namespace, name), None)
         if uid is None:
-            raise ParseError(f"pod {excerpt(f'{namespace}/{name}')} is removed, but it is not there", where=where)
+            raise ParseError(f"pod {excerpt(f'{namespace}/{name}')} is removed, but it does not exist", where=where)
         return uid
 
 
@@ -120,7 +120,7 @@ def _json_event(line: str, where: str, known: _Known) -> Event:
     try:
         value = json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"no JSON: {error}", where=where) from None
+        raise ParseError(f"not JSON: {error}", where=where) from None
     problems = Problems()
     field = Field(value, problems, where)
     if not isinstance(value, dict):
@@ -199,7 +199,7 @@ def _csv_rows(text: str) -> Iterator[_Row]:
             if any(cells) and not cells[0].startswith("#"):
                 yield _read_row(head, cells, reader.line_num)
     except csv.Error as error:
-        raise ParseError(f"no CSV: {error}", where=f"line {reader.line_num}") from None
+        raise ParseError(f"not CSV: {error}", where=f"line {reader.line_num}") from None
 
 
 def _check_head(head: Sequence[str]) -> None:
@@ -208,7 +208,7 @@ def _check_head(head: Sequence[str]) -> None:
             raise ParseError(f"no column {name}; the first line names the columns: {','.join(COLUMNS)}", where="line 1")
     for name in head:
         if name not in COLUMNS or head.count(name) > 1:
-            problem = "stands there twice" if name in COLUMNS else "is unknown"
+            problem = "appears twice" if name in COLUMNS else "is unknown"
             raise ParseError(f"column {excerpt(name)} {problem}; there are {', '.join(COLUMNS)}", where="line 1")
 
 
@@ -239,7 +239,7 @@ def _csv_pod(rows: Sequence[_Row], name: str, namespace: str) -> Pod:
     for row in rows:
         kind = row.cells["kind"]
         if kind not in _KINDS:
-            problem = f"{excerpt(kind)} is none of {', '.join(_KINDS[1:])}"
+            problem = f"{excerpt(kind)} is not one of {', '.join(_KINDS[1:])}"
             raise ParseError(problem, where=f"{row.where}: kind")
         container = _csv_container(row, sidecar=kind == "sidecar")
         if any(container.name == other.name for other in (*init, *apps)):
@@ -278,7 +278,7 @@ def _amount(row: _Row, column: str, otherwise: int | None = None) -> int | None:
 
 def _check_event(event: str, where: str) -> None:
     if event not in _EVENTS:
-        raise ParseError(f"{excerpt(event)} is none of {', '.join(_EVENTS)}", where=f"{where}: event")
+        raise ParseError(f"{excerpt(event)} is not one of {', '.join(_EVENTS)}", where=f"{where}: event")
 
 
 def _time(text: str, where: str) -> float:

@@ -40,7 +40,7 @@ def parse_info(text: str) -> Info:
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"no JSON: {excerpt(text)}", where="info") from error
+        raise ParseError(f"not JSON: {excerpt(text)}", where="info") from error
     root = _Node(value, "info")
     spec = root.child("runtimeSpec")
     linux = spec.child("linux")

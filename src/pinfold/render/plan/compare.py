@@ -89,7 +89,7 @@ def _matrix(rows: Sequence[Compared], look: Look) -> Canvas:
     lines = list(zip(*(plan.placements for plan in plans), strict=True))
     differing = [line for line in lines if len({_brief(placement).text for placement in line}) > 1]
     if not differing:
-        canvas.append(wrap("All containers fare alike.", look.width), DIM)
+        canvas.append(wrap("All containers have the same result.", look.width), DIM)
         return canvas
     columns = [Column("CONTAINER", 12, cut=True), *(Column(letter, 7) for letter in letters)]
     shown = [[_name(line[0]), *map(_brief, line)] for line in differing[:_MOST_ROWS]]
@@ -103,7 +103,7 @@ def _below(lines: int, differing: int) -> Iterator[str]:
     if differing > _MOST_ROWS:
         yield f"and {differing - _MOST_ROWS} more that differ; see -o json"
     if lines > differing:
-        yield f"{plural(lines - differing, 'container')} fare{'s' if lines - differing == 1 else ''} alike everywhere"
+        yield f"same result everywhere: {plural(lines - differing, 'container')}"
 
 
 def _name(placement: Placement) -> Cell:
@@ -140,28 +140,28 @@ def format_recommendation(rows: Sequence[Compared], current: Compared, look: Loo
 
 def _verdict(rows: Sequence[Compared], best: Compared, current: Compared) -> Iterator[tuple[str, str]]:
     what = "every valid combination of CPU Manager options and Topology Manager policies"
-    yield f"tried {len(rows)} settings: {what}; of those that come to the same, one is shown", DIM
+    yield f"tried {len(rows)} settings: {what}; equal results are shown once", DIM
     if best.variant is current.variant:
-        yield f"best: {best.variant.label} (what is set now)", BOLD
+        yield f"best: {best.variant.label} (the current settings)", BOLD
     else:
         yield f"best: {best.variant.label}", BOLD
         yield f"why: {_why(best, current)}", ""
         yield f"set: {_flags(best)}", ""
     if best.plan is not None and best.plan.refused:
         names = ", ".join(printable(outcome.pod.name) for outcome in best.plan.refused[:3])
-        yield f"even so {plural(len(best.plan.refused), 'pod')} would be refused ({names})", RED
+        yield f"{plural(len(best.plan.refused), 'pod')} would still be refused ({names})", RED
 
 
 def _why(best: Compared, current: Compared) -> str:
     """Return what is better than now, the weightiest first."""
     if best.plan is None or current.plan is None:
-        return current.problem or "nothing else can start from this State"
-    words = ("refused pods: {}", "spread containers: {}", "fragmentation of the rest: {}%")
+        return current.problem or "no other settings can start from this State"
+    words = ("refused pods: {}", "spread containers: {}", "fragmentation of free CPUs: {}%")
     pairs = zip(words, best.score, current.score, strict=True)
     said = [
         f"{word.format(new)} instead of {word.partition(': ')[2].format(old)}" for word, new, old in pairs if new != old
     ]
-    return "; ".join(said) or "as good as what is set now"
+    return "; ".join(said) or "as good as the current settings"
 
 
 def _flags(best: Compared) -> str:

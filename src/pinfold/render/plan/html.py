@@ -56,7 +56,7 @@ def _page(plan: Plan, title: str) -> Iterator[str]:
     yield f'<p class="dim">{_text(describe(plan))}</p>'
     yield _paragraph(f"{plural(len(plan.outcomes), 'pod')}: {verdict(plan)}", "bad" if plan.refused else "")
     if plan.misaligned:
-        yield _paragraph(f"{plural(len(plan.misaligned), 'container')} spread over more groups than needed", "warn")
+        yield _paragraph(f"{plural(len(plan.misaligned), 'container')} spread over more groups than necessary", "warn")
     yield format_plan_svg(plan)
     yield from (_paragraph(line, "bad") for line in unsound(plan))
     yield "<h2>Containers</h2>"
@@ -89,8 +89,8 @@ def _row(plan: Plan, placement: Placement) -> Iterator[str]:
         yield f"<td><code>{_text(str(placement.cpus))}</code></td>"
         for level, span in placement.alignment.levels.items():
             text = str(len(span.ids)) if level is Level.CORE else format_ids(span.ids)
-            would = "" if span.is_aligned else f' class="warn" title="{span.fewest} would do"'
-            yield f"<td{would}>{_text(text)}{'' if span.is_aligned else f' ({span.fewest} would do)'}</td>"
+            would = "" if span.is_aligned else f' class="warn" title="minimum {span.fewest}"'
+            yield f"<td{would}>{_text(text)}{'' if span.is_aligned else f' (minimum {span.fewest})'}</td>"
 
 
 def _refusal(plan: Plan, placement: Placement) -> str:

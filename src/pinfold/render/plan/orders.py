@@ -43,7 +43,7 @@ def _table(tally: OrderTally, pods: Sequence[Pod], look: Look) -> Canvas:
     shown = [i for i in worst if tally.refused[i] or tally.misaligned[i]]
     canvas = Canvas()
     if not shown:
-        canvas.append(wrap("Whatever the order, every pod fits and none is spread needlessly.", look.width), GREEN)
+        canvas.append(wrap("In every order, all pods fit and none is spread more than necessary.", look.width), GREEN)
         return canvas
     columns = (Column("POD", 12, cut=True), Column("REFUSED", right=True), Column("SPREAD", right=True), Column("", 8))
     width = min(_LONGEST_BAR, max(look.width - 50, 8))

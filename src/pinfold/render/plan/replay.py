@@ -103,7 +103,7 @@ def _lines(replay: Replay) -> Iterator[tuple[str, str]]:
     plan = replay.plan
     yield f"{plural(len(plan.outcomes), 'pod')} came: {verdict(plan)}", RED if plan.refused else GREEN
     if plan.misaligned:
-        yield f"{plural(len(plan.misaligned), 'container')} spread over more groups than needed", YELLOW
+        yield f"{plural(len(plan.misaligned), 'container')} spread over more groups than necessary", YELLOW
     if peak := replay.peak:
         when = _after(replay, peak.time)
         yield f"fullest after {when}: {plural(peak.exclusive, 'exclusive CPU')}, {plural(peak.pods, 'pod')}", DIM

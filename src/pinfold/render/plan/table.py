@@ -179,14 +179,14 @@ def verdict(plan: Plan) -> str:
     fit = len(plan.outcomes) - refused - running
     if not refused and not running:
         return "all fit"
-    return ", ".join([*([f"{running:,} there already"] if running else []), f"{fit:,} fit", f"{refused:,} refused"])
+    return ", ".join([*([f"{running:,} already running"] if running else []), f"{fit:,} fit", f"{refused:,} refused"])
 
 
 def _spread_text(plan: Plan) -> str:
     spread = len(plan.misaligned)
     if not spread:
         return ""
-    return f"{_SPREAD} {plural(spread, 'container')} spread over more groups than needed on an empty node"
+    return f"{_SPREAD} {plural(spread, 'container')} spread over more groups than necessary"
 
 
 def _left_text(plan: Plan) -> str:

@@ -61,9 +61,9 @@ def test_whatever_cpus_a_machine_has_come_back(sizes: list[int], data: st.DataOb
 @pytest.mark.parametrize("cpu", [35, 63, 99, 128])
 def test_cpu_outside_of_the_groups_is_refused_both_ways(cpu: int) -> None:
     group, number = group_of(cpu)
-    with pytest.raises(ParseError, match=f"no processor group has CPUs {cpu}; these are there: 0-34,64-98"):
+    with pytest.raises(ParseError, match=f"no processor group has CPUs {cpu}; existing: 0-34,64-98"):
         affinities_of(CPUSet.of(cpu), sizes=[35, 35])
-    with pytest.raises(ParseError, match=f"no processor group has CPUs {cpu}; these are there: 0-34,64-98"):
+    with pytest.raises(ParseError, match=f"no processor group has CPUs {cpu}; existing: 0-34,64-98"):
         cpus_of_affinities([GroupAffinity(1 << number, group)], sizes=[35, 35])
 
 

@@ -87,9 +87,9 @@ def test_misspelt_settings_are_noted() -> None:
         ("nodes: [{name: a, count: -1, machine: laptop-4}]", "fleet.yaml: nodes[0].count: -1 where a whole number"),
         ("nodes: [{name: a, machine: laptop-4}]", "fleet.yaml: nodes[0].count: missing; a whole number, 1 or more"),
         ("nodes: [{name: a, count: 900000, machine: laptop-4}]", "fleet.yaml: nodes: more than 100,000 nodes in all"),
-        ("nodes: [{name: '', count: 1, machine: laptop-4}]", 'fleet.yaml: nodes[0].name: "" is no name'),
+        ("nodes: [{name: '', count: 1, machine: laptop-4}]", 'fleet.yaml: nodes[0].name: "" is not a valid name'),
         ("nodes: [{count: 1, machine: laptop-4}]", "fleet.yaml: nodes[0].name: missing; a name is expected"),
-        (f"nodes: [{{{NODE}}}, {{{NODE}}}]", 'fleet.yaml: nodes[1].name: "a" was there before'),
+        (f"nodes: [{{{NODE}}}, {{{NODE}}}]", 'fleet.yaml: nodes[1].name: "a" is a duplicate'),
         (
             "nodes: [{name: a, count: 1}]",
             "fleet.yaml: nodes[0]: machine (a built-in machine or a shape) or machineFile",
@@ -120,7 +120,7 @@ def test_misspelt_settings_are_noted() -> None:
         (f"nodes: [{{{NODE}}}]\nworkloads: [{{pods: x.yaml}}]", "x.yaml: No such file or directory"),
         (
             f"nodes: [{{{NODE}}}]\nworkloads: [{{pods: bad-pods.yaml}}]",
-            'bad-pods.yaml: document 1: spec.containers[0].name: "App" is no name',
+            'bad-pods.yaml: document 1: spec.containers[0].name: "App" is not a valid name',
         ),
     ],
 )

@@ -58,10 +58,10 @@ def test_the_pod_is_the_one_that_podyaml_reads() -> None:
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("{kind: Service, metadata: {name: web}}", "document 1: Service web is no kind with pods to be placed"),
-        (pod(rest=", status: {phase: Succeeded}"), "document 1: Pod web has ended (Succeeded)"),
-        (owner("DaemonSet", "apps/v1", ""), "document 1: DaemonSet web is not placed by a scheduler's score"),
-        (owner("Deployment", "example.com/v1", ""), "document 1: Deployment web is no kind with pods"),
+        ("{kind: Service, metadata: {name: web}}", "document 1: skipped Service web: it contains no pods to place"),
+        (pod(rest=", status: {phase: Succeeded}"), "document 1: skipped Pod web: it has ended (Succeeded)"),
+        (owner("DaemonSet", "apps/v1", ""), "document 1: skipped DaemonSet web: the scheduler does not score"),
+        (owner("Deployment", "example.com/v1", ""), "document 1: skipped Deployment web: it contains no pods"),
     ],
 )
 def test_what_adds_no_pods_is_noted(text: str, note: str) -> None:
@@ -75,7 +75,7 @@ def test_what_adds_no_pods_is_noted(text: str, note: str) -> None:
     [
         ("5", "pods.yaml: document 1: 5 where a Kubernetes object"),
         ("{metadata: {name: web}}", "pods.yaml: document 1: kind: missing"),
-        (f"{pod()}\n---\n{pod()}", 'pods.yaml: document 2: metadata.name: Pod "default/web" was there before'),
+        (f"{pod()}\n---\n{pod()}", 'pods.yaml: document 2: metadata.name: Pod "default/web" is a duplicate'),
         (owner("Job", "batch/v1", "parallelism: x, "), 'pods.yaml: document 1: spec.parallelism: "x" where a whole'),
         (
             owner("Deployment", "apps/v1", "replicas: 9999999, "),

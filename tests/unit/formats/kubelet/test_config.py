@@ -228,7 +228,7 @@ def test_the_gates_of_a_maturity_open_ours_except_those_named() -> None:
         ),
         (
             "featureGates: {CPU Manager: true}",
-            'featureGates.CPU Manager: "CPU Manager" is no feature gate; letters and digits are expected',
+            'featureGates.CPU Manager: "CPU Manager" is not a feature gate; letters and digits are expected',
         ),
         (
             "reservedSystemCPUs: 3-1",

@@ -169,7 +169,7 @@ WRONG = [
         document(pus='<object type="PU" os_index="two"/>'),
         'line 3: os_index: expected a number from 0 to 65535, found "two"',
     ),
-    (document(pus=PUS + PUS), "line 3: PU 0 is there twice"),
+    (document(pus=PUS + PUS), "line 3: PU 0 is a duplicate"),
     (document('<object type="Core"/>'), "line 3: Core without cpuset"),
     (
         document('<object type="Core" cpuset="9"/>'),
@@ -184,7 +184,7 @@ WRONG = [
         "line 4: CPUs 1 are in two objects of type Core",
     ),
     (document('<object type="NUMANode" cpuset="0x3"/>'), "line 3: NUMANode without os_index"),
-    (document(NODES + NODES), "line 3: NUMA node 4 is there twice"),
+    (document(NODES + NODES), "line 3: NUMA node 4 is a duplicate"),
     (matrix("0 4", "10 20 20"), "line 4: expected 4 distances of 2 NUMA nodes, found 3 of 2"),
     (matrix("0", "10 20 20 10"), "line 4: expected 4 distances of 2 NUMA nodes, found 4 of 1"),
     (matrix("0 4", "10 20 20 10", count="1000"), "line 4: expected 1000000 distances of 1000 NUMA nodes, found 4 of 2"),

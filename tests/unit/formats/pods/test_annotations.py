@@ -66,7 +66,7 @@ def test_unknown_keys_are_refused_with_those_that_are_known(key: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "App", "a.b", "-a", "a" * 64, "a\nb"])
 def test_a_container_has_a_name_of_kubernetes(name: str) -> None:
-    with pytest.raises(ParseError, match="is no name of a container") as error:
+    with pytest.raises(ParseError, match="is not a container name") as error:
         parse_annotations({f"pinfold.dev/cpus.{name}": "1"})
     assert "\n" not in str(error.value)
 

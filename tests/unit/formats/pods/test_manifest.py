@@ -161,7 +161,7 @@ def test_a_workload_gives_its_replicas(text: str, count: int) -> None:
 def test_a_kind_of_another_group_is_ignored() -> None:
     pods, ignored = parse_pods(workload("Job", "batch.volcano.sh/v1alpha1"))
     assert pods == ()
-    assert ignored == ("document 1: Job prod/db is no kind with pods",)
+    assert ignored == ("document 1: skipped Job prod/db: it contains no pods",)
 
 
 def test_other_objects_and_ended_pods_are_ignored_and_named() -> None:
@@ -170,9 +170,9 @@ def test_other_objects_and_ended_pods_are_ignored_and_named() -> None:
     pods, ignored = parse_pods(f"{service}---\n{pod_text()}---\n{ended}---\nkind: Thing\n", source="all.yaml")
     assert [pod.name for pod in pods] == ["web"]
     assert ignored == (
-        "all.yaml: document 1: Service web is no kind with pods",
-        "all.yaml: document 3: Pod old has ended (Succeeded)",
-        "all.yaml: document 4: Thing is no kind with pods",
+        "all.yaml: document 1: skipped Service web: it contains no pods",
+        "all.yaml: document 3: skipped Pod old: it has ended (Succeeded)",
+        "all.yaml: document 4: skipped Thing: it contains no pods",
     )
 
 
@@ -234,11 +234,11 @@ def test_the_example_of_the_design_is_refused_word_for_word() -> None:
         ("2 CPUs", '"2 CPUs" has an unknown unit; a CPU amount'),
         ("NaN", '"NaN" has no digits'),
         ('""', '"" has no digits'),
-        (".nan", '".nan" is no plain decimal number'),
-        (".inf", '".inf" is no plain decimal number'),
-        ("0x10", '"0x10" is no plain decimal number'),
-        ("1_000", '"1_000" is no plain decimal number'),
-        ("010", '"010" is no plain decimal number'),
+        (".nan", '".nan" is not a plain decimal number'),
+        (".inf", '".inf" is not a plain decimal number'),
+        ("0x10", '"0x10" is not a plain decimal number'),
+        ("1_000", '"1_000" is not a plain decimal number'),
+        ("010", '"010" is not a plain decimal number'),
         ('"1_000"', '"1_000" has an unknown unit'),
         ("yes", "true where an amount is expected"),
         ("null", "missing; an amount is expected"),
@@ -256,7 +256,7 @@ def test_json_numbers_are_checked_likewise() -> None:
     text = '{"kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","resources":{"limits":%s}}]}}'
     assert only_pod(text % '{"cpu": 0.5, "memory": 1073741824}').containers[0].resources.limits == Amounts(500, GIB)
     assert '"-0.5" is negative' in problems(text % '{"cpu": -0.5}')[0]
-    assert '"Infinity" is no plain decimal number' in problems(text % '{"cpu": Infinity}')[0]
+    assert '"Infinity" is not a plain decimal number' in problems(text % '{"cpu": Infinity}')[0]
 
 
 @pytest.mark.parametrize(
@@ -283,19 +283,25 @@ def test_json_numbers_are_checked_likewise() -> None:
         ),
         pytest.param(
             pod_text("{name: My_App}"),
-            'spec.containers[0].name: "My_App" is no name; at most 63 lower-case letters and digits, with "-" between',
+            'spec.containers[0].name: "My_App" is not a valid name; at most 63 lower-case letters and digits, with "-"',
             id="upper-case name",
         ),
-        pytest.param(pod_text(f"{{name: {'a' * 64}}}"), "is no name; at most 63", id="long container name"),
-        pytest.param(pod_text('{name: "a\\n"}'), '"a\\n" is no name', id="newline in a name"),
-        pytest.param(pod_text('{name: ""}'), '"" is no name', id="empty name"),
-        pytest.param(pod_text(metadata="{name: -a}"), 'metadata.name: "-a" is no name; at most 253', id="pod name"),
-        pytest.param(pod_text(metadata="{name: a..b}"), '"a..b" is no name', id="dots"),
+        pytest.param(pod_text(f"{{name: {'a' * 64}}}"), "is not a valid name; at most 63", id="long container name"),
+        pytest.param(pod_text('{name: "a\\n"}'), '"a\\n" is not a valid name', id="newline in a name"),
+        pytest.param(pod_text('{name: ""}'), '"" is not a valid name', id="empty name"),
         pytest.param(
-            pod_text(metadata="{name: a, namespace: b.c}"), 'metadata.namespace: "b.c" is no name', id="namespace"
+            pod_text(metadata="{name: -a}"), 'metadata.name: "-a" is not a valid name; at most', id="pod name"
+        ),
+        pytest.param(pod_text(metadata="{name: a..b}"), '"a..b" is not a valid name', id="dots"),
+        pytest.param(
+            pod_text(metadata="{name: a, namespace: b.c}"),
+            'metadata.namespace: "b.c" is not a valid name',
+            id="namespace",
         ),
         pytest.param(
-            pod_text(metadata="{name: a, uid: ../../etc}"), 'metadata.uid: "../../etc" is no UID', id="path as UID"
+            pod_text(metadata="{name: a, uid: ../../etc}"),
+            'metadata.uid: "../../etc" is not a valid UID',
+            id="path as UID",
         ),
         pytest.param(
             pod_text("{name: a}, {name: a}"),
@@ -326,11 +332,11 @@ def test_json_numbers_are_checked_likewise() -> None:
         pytest.param(pod_text("{name: a, env: [{name: A=B}]}"), 'env[0].name: "A=B" where a name with', id="variable"),
         pytest.param(
             pod_text("{name: a, restartPolicy: Sometimes}"),
-            'restartPolicy: "Sometimes" is none of Always, OnFailure, Never',
+            'restartPolicy: "Sometimes" is not one of Always, OnFailure, Never',
             id="restart policy",
         ),
         pytest.param(
-            with_limits("cpus: 2"), 'resources.limits.cpus: "cpus" is no resource; resources are cpu, memory', id="cpus"
+            with_limits("cpus: 2"), 'resources.limits.cpus: "cpus" is not a resource; resources are cpu', id="cpus"
         ),
         pytest.param(with_limits("nvidia.com/gpu: x"), 'limits.nvidia.com/gpu: "x" has no digits', id="other resource"),
         pytest.param(
@@ -360,11 +366,13 @@ def test_json_numbers_are_checked_likewise() -> None:
             id="parallelism",
         ),
         pytest.param(
-            f"{pod_text()}---\n{pod_text()}", 'document 2: metadata.name: Pod "default/web" was there', id="pod twice"
+            f"{pod_text()}---\n{pod_text()}",
+            'document 2: metadata.name: Pod "default/web" is a duplicate',
+            id="pod twice",
         ),
         pytest.param(
             f"{pod_text(metadata='{name: a, uid: x}')}---\n{pod_text(metadata='{name: b, uid: x}')}",
-            'document 2: metadata.uid: "x" is the UID of two pods',
+            'document 2: metadata.uid: "x" is already the UID of another pod',
             id="UID twice",
         ),
         pytest.param("kind: List\nitems: [1]", "items[0]: 1 where a Kubernetes object", id="number in a list"),

@@ -168,10 +168,10 @@ def test_standard_fields_stand_in_where_a_runtime_adds_no_json(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("info", "problem"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        ("[" * 200_000, "no JSON"),
-        ("9" * 100_000, "no JSON"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 200_000, "not JSON"),
+        ("9" * 100_000, "not JSON"),
         ("[]", "a mapping is expected"),
         ('{"pid": "1"}', "pid: a whole number is expected"),
         ('{"pid": true}', "pid: a whole number is expected"),
