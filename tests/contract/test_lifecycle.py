@@ -14,6 +14,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
+from pinfold.runtimes.simulated.cgroups import NodeGroups
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.contract.stands import EIGHT, FIRST, HostStand, PodStand, until
 from tests.needs import lacking, needs
@@ -168,6 +169,24 @@ def test_a_pod_that_left_while_the_daemon_was_away_gives_its_cpus_back(kind: str
         check(stand)
 
     play(stand_of(kind), scenario)
+
+
+def test_a_pod_whose_end_the_runtime_never_tells_makes_room_for_the_next() -> None:
+    """After its restart containerd tells of no end of an older pod: its groups are gone, and that is all."""
+
+    async def scenario(stand: Stand) -> None:
+        assert isinstance(stand, PodStand)
+        mine = owner("mine", 7)
+        await stand.run(mine)
+        await stand.kill_daemon()
+        await stand.open()
+        NodeGroups(stand.driver).remove(stand.runtime.kubelet.cgroup_parent(mine))
+        following = owner("next", 7)
+        await stand.run(following)
+        assert stand.cpus(following, "app") == CPUSet.parse("1-7")
+        assert [entry.fields["pod"] for entry in stand.daemon.told("vanished")] == ["mine"]
+
+    play(stand_of("nri"), scenario)
 
 
 @pytest.mark.parametrize("kind", ["nri", "cri"])

@@ -202,6 +202,8 @@ class Node:
         now = time.time()
         for container in self.roster.containers.values():
             self.since.setdefault(container.id, now - age(container))
+        for pod_id in self.roster.pods:
+            self.manager.applier.is_gone(pod_id)  # so that it knows which have groups: later ends may not be told
         if self.read_only:
             return []
         self.manager.know(self.roster.known_pods().values())
