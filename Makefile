@@ -7,24 +7,22 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VECTORS ?= tests/parity/vectors
 EVERY ?= 1
+# Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test check bench e2e e2e-long parity parity-daemon proto format clean compiled
+.PHONY: help run test check bench e2e e2e-long parity parity-daemon proto format clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml tools/setup
 	@PYTHON="$(PYTHON)" tools/setup $(VENV)
 	@touch $@
 
-# Tests start the program many times, which takes twice as long from source; guests cannot write what they compile.
-compiled: $(STAMP)
-	@$(BIN)/python -m compileall -q src tests benchmarks
-
 run: $(STAMP) ## set up, then pin real processes on this host until Ctrl-C
 	@tools/demo
 
-test: compiled ## set up, then run the tests
+test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"
 	@$(BIN)/pytest -q -n auto -m "not slow"
 
@@ -50,11 +48,11 @@ format: $(STAMP) ## let ruff format and fix what it can
 bench: $(STAMP) ## print all figures
 	@$(BIN)/python -m benchmarks
 
-e2e: compiled ## the slow tests: containerd, guests, a browser; on Debian as root everything is fetched
+e2e: $(STAMP) ## the slow tests: containerd, guests, a browser; on Debian as root everything is fetched
 	@tools/packages
 	@$(BIN)/pytest -q -rs -m "slow and not long" tests
 
-e2e-long: compiled ## the longer versions of the slow tests
+e2e-long: $(STAMP) ## the longer versions of the slow tests
 	@tools/packages
 	@$(BIN)/pytest -q -rs -m long tests
 

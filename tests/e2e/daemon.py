@@ -124,7 +124,7 @@ class Place:
 
 
 class User(NamedTuple):
-    """Who runs the program, and with which interpreter; without a number it is whoever runs the tests."""
+    """Who runs the program, and with which interpreter; without a uid it is the user who runs the tests."""
 
     python: str
     uid: int | None = None
@@ -134,7 +134,7 @@ class User(NamedTuple):
     def environment(self) -> dict[str, str]:
         """What the interpreter needs to find the program, and to start fast from the second time on."""
         found = {"PYTHONPATH": self.path} if self.path else {}
-        return {**found, "PYTHONPYCACHEPREFIX": str(_compiled(self))}
+        return found if self.uid is None else {**found, "PYTHONPYCACHEPREFIX": str(_compiled(self))}
 
     @property
     def popen(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class User(NamedTuple):
 
 @cache
 def _compiled(user: User) -> Path:
-    """Return a directory for what the user's interpreter compiles; it goes with the tests."""
+    """Return a directory for the modules that another user compiles, who may not write beside the sources."""
     directory = Path(tempfile.mkdtemp(prefix="pinfold-pycache-"))
     user.own(directory)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

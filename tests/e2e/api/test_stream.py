@@ -110,6 +110,7 @@ def test_more_watchers_than_are_served_are_told_so_and_the_others_go_on(daemon: 
     wait_for(lambda: web.ask("/healthz").status == 200, "it goes on")
 
 
+@pytest.mark.slow
 def test_a_watcher_that_does_not_read_does_not_hold_up_decisions(daemon: Daemon, web: Web) -> None:
     with web.connect() as deaf, Stream(web) as stream:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
