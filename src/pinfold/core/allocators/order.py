@@ -5,6 +5,7 @@ Also the one strategy in which the two fidelities differ: when a core or socket 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -90,13 +91,16 @@ class Row:
             if count > other:
                 return (places[1], places[0]) if other else places[:1]
             return places if count else places[1:] if other else ()
+        return self.with_at_least(1, free)
+
+    def with_at_least(self, count: int, free: int) -> Sequence[Place]:
+        """Return those with *count* free CPUs or more, fewest free CPUs first; ties keep the order of ids."""
+        places = self.places
         counts = [(mask & free).bit_count() for mask in self.masks]
         order = sorted(counts)
-        if order == counts:
-            return self.places[counts.count(0) :] if not counts[0] else self.places
-        pairs = [pair for pair in zip(counts, range(len(counts)), strict=True) if pair[0]]
-        pairs.sort()
-        return [self.places[i] for _, i in pairs]
+        if order != counts:
+            places = tuple([places[i] for i in sorted(range(len(counts)), key=counts.__getitem__)])
+        return places if order[0] >= count else places[bisect_left(order, count) :]
 
 
 NOTHING: Final = Row(())
@@ -111,6 +115,8 @@ class Machine:
         self.online: Final = topology.online.mask
         self.size: Final = len(topology.cpus)
         average = fidelity is Fidelity.KUBELET
+        self.exact: Final = average
+        """Whether to follow the reference where it is wrong."""
         own = Counts(len(topology.cpus), len(topology.cores), len(topology.sockets))
         cpus, cores, sockets = topology.counts if average else own
         self.cpus_per_core: Final = cpus // cores if average else topology.threads_per_core
@@ -128,11 +134,16 @@ class Machine:
         for place in (*self.inner.places, *self.uncore_caches.places):
             self._put_cores_into(place)
         self.caches_in: Final = {node.id: self.uncore_caches.inside(node.mask) for node in self.numa_nodes.places}
+        self.caches_nested: Final = all(cache.nested for cache in self.uncore_caches.places)
+        self.smallest_cache: Final = min(cache.size for cache in self.uncore_caches.places)
         self.smallest_outer: Final = min(place.size for place in self.outer.places)
         self.smallest_inner: Final = min(place.size for place in self.inner.places)
         self._tidy: Final = all(
             not inner.mask & ~outer.mask for outer in self.outer.places for inner in outer.inner.places
         )
+        caches = [cache for row in self.caches_in.values() for cache in row.places]
+        # Where no group crosses another, none is listed twice.
+        self._keeps_repeats: Final = average or (self._tidy and len(caches) == len(self.uncore_caches.places))
         self.even: Final = all(core.size == core.whole == self.cpus_per_core for core in self.cores.places)
         """Whether all cores have the same number of CPUs."""
         self._one_to_one: Final = self._tidy and all(len(outer.inner.places) == 1 for outer in self.outer.places)
@@ -163,7 +174,10 @@ class Machine:
         if self._one_to_one:
             return [outer.inner.places[0] for outer in self.outer.fullest_first(free)]
         if self._tidy:
-            return [place for outer in self.outer.fullest_first(free) for place in outer.inner.fullest_first(free)]
+            places: list[Place] = []
+            for outer in self.outer.fullest_first(free):
+                places += outer.inner.fullest_first(free)
+            return places
         return self.once(
             place
             for outer in self.outer.fullest_first(free)
@@ -173,7 +187,7 @@ class Machine:
 
     def once(self, places: Iterable[Place]) -> list[Place]:
         """Return *places* without repetitions; the reference keeps them."""
-        return list(places if self.fidelity is Fidelity.KUBELET else dict.fromkeys(places))
+        return list(places if self._keeps_repeats else dict.fromkeys(places))
 
     def sorted_numa_nodes(self, free: int) -> Sequence[Place]:
         """Return the NUMA nodes with free CPUs, as the reference sorts them."""
