@@ -125,6 +125,7 @@ class Machine:
         self.sockets: Final = _row(topology.sockets, "socket", cpus // sockets if average else 0)
         self.numa_nodes: Final = _row(topology.numa_nodes, "NUMA node")
         self.uncore_caches: Final = _row(topology.uncore_caches, "uncore cache")
+        self._numa_masks: Final = {1 << node.id: node.mask for node in topology.numa_nodes}
         # The level that has fewer groups is the outer one; each list of the inner one is sorted within it.
         self.numa_first: Final = sockets >= len(topology.numa_nodes)
         levels = (self.numa_nodes, self.sockets) if self.numa_first else (self.sockets, self.numa_nodes)
@@ -158,7 +159,12 @@ class Machine:
 
     def numa_mask(self, nodes: int) -> int:
         """Return the CPUs of the NUMA nodes in the mask *nodes*."""
-        return sum([node.mask for node in self.numa_nodes.places if nodes >> node.id & 1])
+        cpus, mask_of = 0, self._numa_masks
+        while nodes:
+            lowest = nodes & -nodes
+            cpus |= mask_of.get(lowest, 0)
+            nodes ^= lowest
+        return cpus
 
     def sockets_of(self, nodes: int) -> int:
         """Return all CPUs of the sockets that the NUMA nodes in the mask *nodes* have a part in."""
