@@ -39,7 +39,7 @@ class Balance(NamedTuple):
     machine: Machine
     nodes: Sequence[Place]
     """The nodes with free CPUs, as the reference sorts them."""
-    counts: list[int]
+    counts: Sequence[int]
     """The number of free CPUs of each."""
     wanted: int
     """The number of CPUs to share out."""

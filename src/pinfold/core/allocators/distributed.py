@@ -51,10 +51,9 @@ def _distribute(machine: Machine, free: int, count: int, arrangement: Arrangemen
 
     The fewest to try are those that full nodes would take, the most one for each group or each free node.
     """
-    nodes = machine.sorted_numa_nodes(free)
+    nodes, counts = machine.counted_numa_nodes(free)
     if recorder is not None:
         note_repeats(recorder, nodes)
-    counts = [(node.mask & free).bit_count() for node in nodes]
     fullest = sorted(range(len(counts)), key=counts.__getitem__, reverse=True)
     group, by_socket = arrangement.group, arrangement.align_by_socket
     needed = count // group

@@ -91,16 +91,19 @@ class Row:
             if count > other:
                 return (places[1], places[0]) if other else places[:1]
             return places if count else places[1:] if other else ()
-        return self.with_at_least(1, free)
+        return self.counted(free)[0]
 
-    def with_at_least(self, count: int, free: int) -> Sequence[Place]:
-        """Return those with *count* free CPUs or more, fewest free CPUs first; ties keep the order of ids."""
+    def counted(self, free: int, least: int = 1) -> tuple[Sequence[Place], Sequence[int]]:
+        """Return those with *least* free CPUs or more, in the same order, and how many each has."""
         places = self.places
         counts = [(mask & free).bit_count() for mask in self.masks]
         order = sorted(counts)
         if order != counts:
             places = tuple([places[i] for i in sorted(range(len(counts)), key=counts.__getitem__)])
-        return places if order[0] >= count else places[bisect_left(order, count) :]
+        if order[0] >= least:
+            return places, order
+        first = bisect_left(order, least)
+        return places[first:], order[first:]
 
 
 NOTHING: Final = Row(())
@@ -180,16 +183,23 @@ class Machine:
         if self._one_to_one:
             return [outer.inner.places[0] for outer in self.outer.fullest_first(free)]
         if self._tidy:
-            places: list[Place] = []
-            for outer in self.outer.fullest_first(free):
-                places += outer.inner.fullest_first(free)
-            return places
+            return self._counted_inner(free)[0]
         return self.once(
             place
             for outer in self.outer.fullest_first(free)
             for place in outer.inner.fullest_first(free)
             if place.mask & outer.mask & free
         )
+
+    def _counted_inner(self, free: int) -> tuple[list[Place], list[int]]:
+        """Return the inner groups as `sorted_inner` where none crosses another, and how many free CPUs each has."""
+        places: list[Place] = []
+        counts: list[int] = []
+        for outer in self.outer.fullest_first(free):
+            inner, have = outer.inner.counted(free)
+            places += inner
+            counts += have
+        return places, counts
 
     def once(self, places: Iterable[Place]) -> list[Place]:
         """Return *places* without repetitions; the reference keeps them."""
@@ -198,6 +208,13 @@ class Machine:
     def sorted_numa_nodes(self, free: int) -> Sequence[Place]:
         """Return the NUMA nodes with free CPUs, as the reference sorts them."""
         return self.sorted_outer(free) if self.numa_first else self.sorted_inner(free)
+
+    def counted_numa_nodes(self, free: int) -> tuple[Sequence[Place], Sequence[int]]:
+        """Return the NUMA nodes as `sorted_numa_nodes`, and how many free CPUs each has."""
+        if self._tidy and not self.numa_first:
+            return self._counted_inner(free)
+        nodes = self.sorted_numa_nodes(free)
+        return nodes, [(node.mask & free).bit_count() for node in nodes]
 
     def sorted_sockets(self, free: int) -> Sequence[Place]:
         """Return the sockets with free CPUs, as the reference sorts them."""

@@ -55,7 +55,7 @@ def _sorted_caches(taking: Taking, nodes: Iterable[Place], free: int, least: int
     if taking.recorder is not None or not machine.caches_nested:
         least = 1
     for node in nodes:
-        for cache in machine.caches_in[node.id].with_at_least(least, free):
+        for cache in machine.caches_in[node.id].counted(free, least)[0]:
             if cache.mask & node.mask & free:
                 yield cache
 
