@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pinfold.core.allocators.balance import deviation
 from pinfold.core.allocators.cores import ListedCores, StridedCores, stride_of
-from pinfold.core.allocators.distributed import AccountingError, deviation, take_distributed
+from pinfold.core.allocators.distributed import AccountingError, take_distributed
 from pinfold.core.allocators.order import PACKED, Arrangement, Fidelity, Machine
 from pinfold.core.allocators.packed import NotEnoughCPUs, take_packed
 from pinfold.core.machine.cpuset import cpus_of
@@ -550,6 +551,27 @@ def test_deviation_is_the_populations_with_mean_and_result_rounded_to_a_thousand
     exact = math.sqrt(sum((count - mean) ** 2 for count in counts) / len(counts))
     assert deviation(counts) == plain_deviation(counts)
     assert abs(deviation(counts) - exact) < 0.0012
+
+
+def nodes_with(free_cpus: Sequence[int], cores: int = 8) -> tuple[Topology, int]:
+    """Return a machine without SMT whose NUMA nodes have so many free CPUs, and the mask of these."""
+    topology = preset(f"sockets:1,numa:{len(free_cpus)},cores:{cores}")
+    return topology, sum((1 << count) - 1 << cores * node for node, count in enumerate(free_cpus))
+
+
+@pytest.mark.parametrize("count", [13, 14, 17, 20])
+def test_few_of_many_nodes_are_the_best_balanced_ones(count: int) -> None:
+    topology, free = nodes_with([8, 3, 7, 5, 6] * 4)
+    arrangement = Arrangement(group=1)
+    expected = Plain(topology, Fidelity.PINFOLD).distributed(set(cpus_of(free)), count, arrangement)
+    assert expected is not None
+    assert take_distributed(Machine(topology), free, count, arrangement) == mask_of(expected)
+
+
+def test_where_too_many_combinations_would_have_to_be_tried_the_fullest_nodes_share_the_cpus() -> None:
+    topology, free = nodes_with([3] * 10 + [6] * 10)
+    taken = take_distributed(Machine(topology), free, 55, Arrangement(group=1))
+    assert [(node.mask & taken).bit_count() for node in topology.numa_nodes] == [0] * 10 + [6] * 5 + [5] * 5
 
 
 @pytest.mark.parametrize("count", [1, 9, 14, 15, 19, 32, 34, 36])

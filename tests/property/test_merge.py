@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import cpus_of
 from pinfold.core.topologymanager.closeness import Closeness
-from pinfold.core.topologymanager.cpu import CPUHints, SocketRule
+from pinfold.core.topologymanager.cpu import CPUHints, SocketRule, with_required
 from pinfold.core.topologymanager.hint import Hint, HintList
 from pinfold.core.topologymanager.manager import Merged, TopologyManager
 from pinfold.core.topologymanager.masks import narrow_then_low
@@ -135,14 +135,14 @@ def provider_lists(draw: st.DrawFn, nodes: Sequence[int], most: int = 3) -> list
 @st.composite
 def cpu_families(draw: st.DrawFn, nodes: tuple[int, ...]) -> CPUHints:
     free = tuple(draw(st.integers(0, 4)) for _ in nodes)
-    required = sum(1 << node for node in draw(st.sets(st.sampled_from(nodes), max_size=2)))
+    required = draw(st.sets(st.sampled_from(nodes), max_size=2)) if draw(st.booleans()) else set()
     rule = None
     if draw(st.booleans()):
         sockets = tuple(draw(st.sampled_from([1, 2, 4, 3])) for _ in nodes)
         rule = SocketRule(sockets, draw(st.integers(1, 3)))
     count = draw(st.integers(1, len(nodes)))
     need = draw(st.integers(1, max(1, sum(free)) + 1))
-    return CPUHints(nodes, free, need, count, required if draw(st.booleans()) else 0, rule)
+    return CPUHints(nodes, *with_required(free, need, [node in required for node in nodes]), count, rule)
 
 
 # The laws.
@@ -195,7 +195,7 @@ def test_two_resources_with_described_hints_merge_as_two_lists(data: st.DataObje
 def test_cpu_hints_are_all_masks_that_the_rule_allows_in_order(data: st.DataObject) -> None:
     nodes = data.draw(node_ids(most=5))
     cpus = data.draw(cpu_families(nodes))
-    free = dict(zip(nodes, cpus.free, strict=True))
+    have = dict(zip(nodes, cpus.free, strict=True))
 
     def is_preferred(mask: int) -> bool:
         if mask.bit_count() == cpus.preferred_count or cpus.socket_rule is None:
@@ -205,18 +205,25 @@ def test_cpu_hints_are_all_masks_that_the_rule_allows_in_order(data: st.DataObje
             touched |= sockets if mask >> node & 1 else 0
         return touched.bit_count() == cpus.socket_rule.spans
 
-    allowed = [
-        Hint(mask, is_preferred(mask))
-        for mask in masks_over(nodes)
-        if not cpus.required & ~mask and sum(free[node] for node in cpus_of(mask)) >= cpus.need
-    ]
+    allowed = [mask for mask in masks_over(nodes) if sum(have[node] for node in cpus_of(mask)) >= cpus.need]
 
-    if sum(cpus.free) >= cpus.need:
-        assert list(cpus) == allowed
-        assert list(cpus._one_by_one(*cpus._worth())) == allowed  # noqa: SLF001 - the way taken on large machines
-    else:
-        assert list(cpus) == []
-        assert not cpus
+    assert list(cpus) == [Hint(mask, is_preferred(mask)) for mask in allowed]
+    assert bool(cpus) == bool(allowed)
+
+
+@given(st.data())
+def test_with_required_nodes_just_the_masks_that_hold_them_have_what_is_needed(data: st.DataObject) -> None:
+    nodes = data.draw(node_ids(most=5))
+    free = [data.draw(st.integers(0, 4)) for _ in nodes]
+    required = [data.draw(st.booleans()) for _ in nodes]
+    need = data.draw(st.integers(1, sum(free) + 1))
+    must = sum(1 << node for node, is_required in zip(nodes, required, strict=True) if is_required)
+
+    cpus = CPUHints(nodes, *with_required(free, need, required), preferred_count=1)
+
+    for mask in masks_over(nodes):
+        enough = sum(count for node, count in zip(nodes, free, strict=True) if mask >> node & 1) >= need
+        assert cpus.holds(mask) == (enough and not must & ~mask)
 
 
 @given(st.data())
@@ -249,15 +256,16 @@ def test_what_cpu_hints_have_in_common_with_some_nodes_is_found_without_the_list
 
 @given(st.data())
 @settings(max_examples=20, deadline=None)
-def test_socket_rule_beyond_ten_nodes_finds_the_narrowest_where_sockets_are_equal(data: st.DataObject) -> None:
-    nodes = tuple(range(12))
-    sockets = tuple(1 << node // 3 for node in nodes)
+def test_socket_rule_beyond_sixteen_nodes_finds_the_narrowest_where_sockets_are_equal(data: st.DataObject) -> None:
+    nodes = tuple(range(18))
     free = tuple(data.draw(st.integers(0, 3)) for _ in nodes)
-    count = data.draw(st.integers(1, 6))
-    cpus = CPUHints(nodes, free, 3 * count, count, 0, SocketRule(sockets, -(-count // 3)))
-    preferred = [mask for mask, is_preferred in cpus if is_preferred and mask is not None]
+    count = data.draw(st.integers(1, 4))
+    spans = -(-count // 3)
+    cpus = CPUHints(nodes, free, 3 * count, count, SocketRule(tuple(1 << node // 3 for node in nodes), spans))
+    masks = (sum(chosen) for size in range(1, 3 * spans + 1) for chosen in combinations([1 << n for n in nodes], size))
 
-    assert cpus.lowest_preferred() == min(preferred, key=narrow_then_low, default=0)
+    assert not cpus.listable
+    assert cpus.lowest_preferred() == min(filter(cpus.prefers, masks), key=narrow_then_low, default=0)
 
 
 @given(st.data())

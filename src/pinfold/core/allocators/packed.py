@@ -52,6 +52,8 @@ class Taking:
         for place in places:
             if place.size <= self.need and place.is_whole(free):
                 self.take(place.mask, "all of", place)
+                if self.need < 1:
+                    return
 
 
 def take_packed(

@@ -15,16 +15,22 @@ if TYPE_CHECKING:
 
 def take_uncore(taking: Taking) -> None:
     """Take whole caches while at least an average cache's worth is needed; then the rest within one cache."""
-    # The kubelet makes the list once; caches taken whole stay in it, with no CPUs left.
-    free = taking.free
+    machine, free = taking.machine, taking.free
+    nodes = machine.sorted_numa_nodes(free)
     if taking.recorder is not None:
-        note_repeats(taking.recorder, taking.machine.once(_sorted_caches(taking, free)))
-    caches: Iterable[Place] = _sorted_caches(taking, free)
-    if taking.need >= taking.machine.cpus_per_uncore:
-        caches = taking.machine.once(caches)
+        note_repeats(taking.recorder, machine.once(_sorted_caches(taking, nodes, free, 1)))
+    if taking.need >= machine.cpus_per_uncore:
+        useful = min(taking.need, machine.smallest_cache)
+        caches = machine.once(_sorted_caches(taking, nodes, free, useful))
         taking.take_whole(caches)
-        if taking.need < 1:
+        if taking.need < 1 or not caches:
             return
+    # The reference makes the list once; what is taken whole stays in it, and has nothing left to give.
+    _take_part(taking, _sorted_caches(taking, nodes, free, taking.need))
+
+
+def _take_part(taking: Taking, caches: Iterable[Place]) -> None:
+    """Take all that is still needed from the first of *caches* that can give it."""
     if taking.recorder is not None:
         note_core_size(taking.recorder, taking.machine)
     free = taking.free
@@ -40,11 +46,16 @@ def take_uncore(taking: Taking) -> None:
             taking.recorder.step(f"passed over {cache.name}", 0, why)
 
 
-def _sorted_caches(taking: Taking, free: int) -> Iterator[Place]:
-    """Yield the caches with free CPUs, sorted within each of the sorted NUMA nodes; one that spans nodes repeats."""
+def _sorted_caches(taking: Taking, nodes: Iterable[Place], free: int, least: int) -> Iterator[Place]:
+    """Yield caches with *least* free CPUs or more, sorted within each of *nodes*; one that spans nodes repeats.
+
+    A recorder is told of caches with fewer too. They are also needed where cores reach out of their caches.
+    """
     machine = taking.machine
-    for node in machine.sorted_numa_nodes(free):
-        for cache in machine.caches_in[node.id].fullest_first(free):
+    if taking.recorder is not None or not machine.caches_nested:
+        least = 1
+    for node in nodes:
+        for cache in machine.caches_in[node.id].counted(free, least)[0]:
             if cache.mask & node.mask & free:
                 yield cache
 
@@ -55,6 +66,6 @@ def _partial(taking: Taking, cache: Place) -> int:
     threads = taking.machine.cpus_per_core
     mask = taking.machine.pick.lowest(cache, taking.free, -(-need // threads))
     if need % 2 and threads > 1 and mask.bit_count() > need:
-        # The kubelet drops exactly one CPU, the highest, for any number of threads.
+        # The reference drops exactly one CPU, the highest, whatever the number of threads.
         mask ^= 1 << mask.bit_length() - 1
     return mask

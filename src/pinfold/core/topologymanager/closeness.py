@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from itertools import combinations
-from math import comb
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import cpus_of
+from pinfold.core.topologymanager.masks import MOST_MASKS, masks_of_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SEARCHED: Final = 2500
-"""The most masks of one size that are compared by closeness: all pairs of 71 nodes, all masks of 13 nodes."""
-_HERE, _FAR = 10, 255  # for unknown distances; the kernel's own values for local and unreachable
+_HERE, _FAR = 10, 255  # of distances that nobody has told; the kernel's own words for local and unreachable
 
 
 class Closeness:
@@ -31,10 +28,10 @@ class Closeness:
 
     def __init__(self, distances: Mapping[int, Mapping[int, int]]) -> None:
         self._rows = distances
-        self.spread: Callable[[int], int] = lru_cache(maxsize=2 * SEARCHED)(self._sum_of_distances)
+        self.spread: Callable[[int], int] = lru_cache(maxsize=MOST_MASKS)(self._sum_of_distances)
         """The sum of the distances from each node of a mask to each, itself included.
 
-        The kubelet compares averages, but only for equally many nodes; then sums give the same order, without rounding.
+        The kubelet compares averages, but only for equally many nodes; then the sums say the same, without rounding.
         """
         self._ordered = lru_cache(maxsize=16)(self._in_order)
         self._nearest = lru_cache(maxsize=16)(self._neighbourhoods)
@@ -46,15 +43,17 @@ class Closeness:
     def pick(self, nodes: int, count: int, accepts: Callable[[int], bool], *, otherwise: int) -> int:
         """Return the closest mask of *count* of the *nodes* that is accepted.
 
-        With more than SEARCHED masks (never with up to 13 nodes) the best is picked from: each
-        node with those nearest to it, and *otherwise*, which must be an accepted mask.
+        Where there are more than MOST_MASKS to look at, the best is picked from: each node with those nearest to it,
+        and *otherwise*, which must be an accepted mask.
         """
-        if comb(nodes.bit_count(), count) <= SEARCHED:
-            return next(filter(accepts, self._ordered(nodes, count)), otherwise)
+        ordered = self._ordered(nodes, count)
+        if ordered is not None:
+            return next(filter(accepts, ordered), otherwise)
         return min((otherwise, *filter(accepts, self._nearest(nodes, count))), key=self.rank)
 
-    def _in_order(self, nodes: int, count: int) -> list[int]:
-        return sorted(map(sum, combinations([1 << node for node in cpus_of(nodes)], count)), key=self.rank)
+    def _in_order(self, nodes: int, count: int) -> list[int] | None:
+        masks = masks_of_size(nodes, count)
+        return None if masks is None else sorted(masks, key=self.rank)
 
     def _neighbourhoods(self, nodes: int, count: int) -> set[int]:
         every = cpus_of(nodes)
@@ -62,7 +61,7 @@ class Closeness:
         return {sum(1 << node for node in together) for together in near}
 
     def _there_and_back(self, one: int, other: int) -> tuple[int, int]:
-        """Order *other* nodes by their distance to *one*; *one* itself comes first."""
+        """Order *other* nodes by how near they are to *one*; it is the nearest itself."""
         return (self._distance(one, other) + self._distance(other, one) if one != other else 0), other
 
     def _sum_of_distances(self, mask: int) -> int:

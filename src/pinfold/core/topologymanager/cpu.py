@@ -1,7 +1,7 @@
-"""CPUHints: the CPU Manager's own hints, described by a rule instead of listed.
+"""CPUHints: the CPU Manager's own hints, described and not listed.
 
 There are up to 2^nodes - 1 of them, but one rule makes them all: a set of NUMA nodes is a hint if it has enough free
-CPUs and holds every required node. So a hint with more nodes is a hint again, and questions such as
+CPUs and holds every node that must be in it. So whatever is added to a hint is a hint again, and questions such as
 "which is the lowest hint of three nodes?" are answered from the nodes' free counts, without a list.
 """
 
@@ -10,22 +10,20 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate, chain, combinations, islice
+from itertools import accumulate, combinations, islice
 from operator import or_
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.machine.cpuset import cpus_of
-from pinfold.core.topologymanager.hint import UNSATISFIABLE, Hint
-from pinfold.core.topologymanager.masks import LISTED_NODES, mask_of, narrow_then_low, ordered_masks, places_of
+from pinfold.core.topologymanager.hint import UNSATISFIABLE
+from pinfold.core.topologymanager.masks import MOST_MASKS, mask_of, mask_table, narrow_then_low
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.topologymanager.hint import Hints
-
-_SOCKET_SETS: Final = 512
-"""The most sets of sockets that are tried on machines with more than LISTED_NODES nodes."""
+    from pinfold.core.topologymanager.hint import Hint, Hints
+    from pinfold.core.topologymanager.masks import MaskTable
 
 
 class SocketRule(NamedTuple):
@@ -35,8 +33,17 @@ class SocketRule(NamedTuple):
     """The sockets of each node, as a mask over the places of the machine's sockets."""
     spans: int
 
+    def preferred_too(self, table: MaskTable) -> list[Hint]:
+        """Return the hints of *table*, where those that touch so many sockets are preferred too."""
+        touched = [0]
+        for sockets in self.sockets:
+            touched += [sockets | others for others in touched]
+        every = zip(table.hints, table.preferred, table.in_order(touched), strict=True)
+        return [preferred if sockets.bit_count() == self.spans else hint for hint, preferred, sockets in every]
 
-@dataclass(frozen=True, slots=True)
+
+# Not frozen, which would take half of the time that it takes to make one.
+@dataclass(slots=True)
 class CPUHints:
     """Hints for *need* CPUs, by size and then in the order of node ids, as the kubelet lists them.
 
@@ -48,12 +55,13 @@ class CPUHints:
     nodes: tuple[int, ...]
     """The ids of all NUMA nodes with CPUs, ascending."""
     free: tuple[int, ...]
-    """Available plus reusable CPUs of each node; a CPU that is both counts twice, as in the kubelet."""
+    """What each has: available CPUs plus reusable ones, where a CPU that is both counts twice as in the kubelet.
+
+    A node that every hint must hold has more than the whole machine, and *need* has as much more (`with_required`).
+    """
     need: int
     preferred_count: int
     """The fewest nodes that could hold the request if all their CPUs were free."""
-    required: int = 0
-    """Nodes that every hint must hold, because they have CPUs to reuse."""
     socket_rule: SocketRule | None = None
 
     @property
@@ -62,24 +70,19 @@ class CPUHints:
         return mask_of(self.nodes)
 
     @property
-    def slack(self) -> int:
-        """How many of the free CPUs a hint may leave out; below 0 there is no hint."""
-        return sum(self.free) - self.need
+    def listable(self) -> bool:
+        """Whether there are few enough masks to go through all hints."""
+        return 1 << len(self.nodes) <= MOST_MASKS
 
     @property
     def any_preferred(self) -> bool:
-        """False: every hint names its nodes."""
+        """Never: every hint names its nodes."""
         return False
 
     @property
     def narrowest(self) -> int:
-        """The fewest nodes that a hint names; 0 if there is no hint."""
-        if self.slack < 0:
-            return 0
-        must = self.required.bit_count()
-        rest = [free for node, free in zip(self.nodes, self.free, strict=True) if not self.required >> node & 1]
-        have = accumulate(sorted(rest, reverse=True), initial=self.free_in(self.required))
-        return max(1, must + next(more for more, free in enumerate(have) if free >= self.need))
+        """The least number of nodes that a hint names; 0 if there is no hint."""
+        return _fewest(self.free, self.need)
 
     @property
     def singles(self) -> int:
@@ -88,27 +91,17 @@ class CPUHints:
 
     def holds(self, mask: int) -> bool:
         """Whether exactly these nodes are a hint."""
-        if self.required & ~mask or mask & ~self.everything or not mask:
-            return False
-        return self.free_in(mask) >= self.need
+        have = sum([free for node, free in zip(self.nodes, self.free, strict=True) if mask >> node & 1])
+        return have >= self.need and not mask & ~self.everything
 
     def prefers(self, mask: int) -> bool:
         """Whether exactly these nodes are a preferred hint."""
         return (mask.bit_count() == self.preferred_count or self._aligned(mask)) and self.holds(mask)
 
-    def free_in(self, mask: int) -> int:
-        """Return how many CPUs these nodes have."""
-        place, free, total = places_of(self.nodes), self.free, 0
-        while mask:
-            low = mask & -mask
-            total += free[place[low]]
-            mask ^= low
-        return total
-
     def leaves(self, mask: int, within: int) -> bool:
         """Whether some hint has exactly *mask* in common with the nodes *within*.
 
-        The widest such hint is *mask* and all nodes outside of *within*; so only that one is checked.
+        The widest such hint is *mask* and all nodes outside of *within*; so it is enough to ask for that one.
         """
         return not mask & ~within and self.holds(mask | self.everything & ~within)
 
@@ -119,86 +112,37 @@ class CPUHints:
         >>> f"{hints.lowest(2, within=0b1111):04b} {hints.lowest(1, within=0b1101):04b}"
         '0011 0001'
         """
-        slack = self.slack
-        if slack < 0:
-            return 0
-        mask = self.required & within
-        # Nodes outside of `within` are in the hint anyway; so of those inside, only `slack` CPUs may be missing.
-        need = -slack
-        below = []
-        for node, free in zip(self.nodes, self.free, strict=True):
-            if (within & ~mask) >> node & 1:
-                need += free
-                below.append((node, free))
-        for room in range(count - mask.bit_count(), 0, -1):
-            end = _shortest_prefix(below, room, need)
-            if not end:
-                return 0
-            # Without the last node of the prefix there is no hint, so that node is in the mask.
-            node, free = below[end - 1]
-            mask |= 1 << node
-            need -= free
-            del below[end - 1 :]
-        return mask if need <= 0 and mask.bit_count() == count else 0
+        nodes, free = self._inside(within)
+        outside = sum(self.free) - sum(free)  # These nodes are in the hint anyway.
+        return _lowest(nodes, free, count, self.need - outside)
 
     def lowest_preferred(self) -> int:
         """Return the preferred hint with the fewest nodes, of these the lowest; 0 if none is preferred.
 
-        On machines of up to LISTED_NODES nodes all wider masks of the socket rule are checked. Beyond, whole sets of
-        sockets are tried: exact where all sockets have equally many nodes, and no more than 512 sets.
+        Where the socket rule prefers wider masks too, and not all can be listed, sets of sockets are tried, MOST_MASKS
+        at most. That is exact where all sockets have equally many nodes.
         """
+        plain = _lowest(self.nodes, self.free, self.preferred_count, self.need)
         if self.socket_rule is None or self.narrowest == self.preferred_count:
-            return self.lowest(self.preferred_count, self.everything)
-        if len(self.nodes) <= LISTED_NODES:
+            return plain
+        if self.listable:
             masks = [mask for mask, preferred in self if preferred and mask is not None]
         else:
-            areas = islice(_socket_sets(self.nodes, self.socket_rule), _SOCKET_SETS)
-            plain = self.lowest(self.preferred_count, self.everything)
-            masks = [mask for mask in chain((plain,), map(self._lowest_inside, areas)) if self.prefers(mask)]
+            areas = islice(_socket_sets(self.nodes, self.socket_rule), MOST_MASKS)
+            masks = [mask for mask in (plain, *map(self._lowest_inside, areas)) if mask and self.prefers(mask)]
         return min(masks, key=narrow_then_low, default=0)
 
     def __bool__(self) -> bool:
-        return self.slack >= 0
+        return sum(self.free) >= self.need
 
     def __iter__(self) -> Iterator[Hint]:
-        worth, need = self._worth() if self.required else (self.free, self.need)
-        return iter(self._listed(worth, need)) if len(worth) <= LISTED_NODES else self._one_by_one(worth, need)
-
-    def _listed(self, worth: Sequence[int], need: int) -> list[Hint]:
-        masks = ordered_masks(self.nodes)
-        sums = [0]
-        for free in worth:
+        """Return an iterator over all hints; raise a ValueError if the masks are too many (`listable`)."""
+        table, need, sums = mask_table(self.nodes, self.preferred_count), self.need, [0]
+        hints = table.hints if self.socket_rule is None else self.socket_rule.preferred_too(table)
+        for free in self.free:
             sums += [free + others for others in sums]
-        hints = self._flagged() if self.socket_rule else masks.flagged[self.preferred_count]
-        return [hint for hint, have in zip(hints, masks.in_order(sums)) if have >= need]  # noqa: B905 - strict costs 5 %
-
-    def _one_by_one(self, worth: Sequence[int], need: int) -> Iterator[Hint]:
-        bits = [1 << node for node in self.nodes]
-        for count in range(self.narrowest or len(bits) + 1, len(bits) + 1):
-            for chosen, have in zip(combinations(bits, count), combinations(worth, count), strict=True):
-                if sum(have) >= need:
-                    mask = sum(chosen)
-                    yield Hint(mask, count == self.preferred_count or self._aligned(mask))
-
-    def _worth(self) -> tuple[list[int], int]:
-        """Return the weight of each node and of a hint, so that one sum covers free CPUs and required nodes.
-
-        A required node weighs more than all free CPUs together.
-        """
-        bonus = sum(self.free) + 1
-        pairs = zip(self.nodes, self.free, strict=True)
-        worth = [free + bonus if self.required >> node & 1 else free for node, free in pairs]
-        return worth, self.need + bonus * self.required.bit_count()
-
-    def _flagged(self) -> list[Hint]:
-        """Return all masks as hints, with the socket rule's flags."""
-        rule, masks, touched = self.socket_rule, ordered_masks(self.nodes), [0]
-        if rule is None:
-            return list(masks.flagged[self.preferred_count])
-        for sockets in rule.sockets:
-            touched += [sockets | others for others in touched]
-        every = zip(masks.flagged[self.preferred_count], masks.in_order(touched), strict=True)
-        return [Hint(mask, preferred or sockets.bit_count() == rule.spans) for (mask, preferred), sockets in every]
+        every = zip(hints, table.in_order(sums))  # noqa: B905 - strict costs 5 %
+        return iter([hint for hint, have in every if have >= need])
 
     def _aligned(self, mask: int) -> bool:
         if self.socket_rule is None:
@@ -210,12 +154,14 @@ class CPUHints:
         return touched.bit_count() == self.socket_rule.spans
 
     def _lowest_inside(self, area: int) -> int:
-        """Return the hint with the fewest nodes, all of them in *area*; ties go to the lowest."""
-        if not self.holds(area):
-            return 0
-        free = tuple(free if area >> node & 1 else 0 for node, free in zip(self.nodes, self.free, strict=True))
-        inside = CPUHints(self.nodes, free, self.need, self.preferred_count, self.required)
-        return inside.lowest(inside.narrowest, area)
+        """Return the hint with the fewest nodes, all of them in *area*; of these the lowest."""
+        nodes, free = self._inside(area)
+        return _lowest(nodes, free, _fewest(free, self.need), self.need)
+
+    def _inside(self, area: int) -> tuple[list[int], list[int]]:
+        """Return the nodes in *area*, and what each has."""
+        places = [place for place, node in enumerate(self.nodes) if area >> node & 1]
+        return [self.nodes[place] for place in places], [self.free[place] for place in places]
 
 
 def cpu_hints(
@@ -228,22 +174,30 @@ def cpu_hints(
     NUMA 1, preferred ; NUMA 0-1
     """
     nodes, masks, together = topology.numa_columns
-    free = tuple([(available & mask).bit_count() for mask in masks])
-    required = 0
-    if reusable:
-        more = [(reusable & mask).bit_count() for mask in masks]
-        required = sum(1 << node for node, reused in zip(nodes, more, strict=True) if reused)
-        free = tuple(map(sum, zip(free, more, strict=True)))
     count = min(bisect_left(together, need) + 1, len(nodes))
-    rule = _socket_rule(topology, count) if align_by_socket else None
-    return CPUHints(nodes, free, need, count, required, rule)
+    free = tuple([(available & mask).bit_count() for mask in masks])
+    if reusable:
+        reused = [(reusable & mask).bit_count() for mask in masks]
+        free, need = with_required([sum(both) for both in zip(free, reused, strict=True)], need, reused)
+    return CPUHints(nodes, free, need, count, _socket_rule(topology, count) if align_by_socket else None)
+
+
+def with_required(free: Sequence[int], need: int, required: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return what nodes have and what is needed, so that it takes every node whose place in *required* is not 0.
+
+    >>> with_required([2, 6, 4], need=5, required=[1, 0, 0])
+    ((15, 6, 4), 18)
+    """
+    more = sum(free) + 1
+    have = tuple([count + more if must else count for count, must in zip(free, required, strict=True)])
+    return have, need + more * (len(required) - required.count(0))
 
 
 def hints_for_assigned(topology: Topology, cpus: int, need: int, *, align_by_socket: bool = False) -> Hints:
-    """Return the hints for a container or pod that already has the CPUs *cpus*, as after a restart.
+    """Return the hints for a container or pod that has the CPUs *cpus* already, as after a restart.
 
-    They are the hints it would get if nothing else were free, so that it gets the same CPUs again. If the number of
-    CPUs differs from what it needs, there are no hints.
+    They are the hints it would get if nothing else were free, so that the same CPUs are found again. If it has another
+    number of CPUs than it needs, nothing can be done for it.
     """
     if cpus.bit_count() != need:
         return UNSATISFIABLE
@@ -263,19 +217,40 @@ def _socket_rule(topology: Topology, count: int) -> SocketRule | None:
 
 
 def _socket_sets(nodes: Sequence[int], rule: SocketRule) -> Iterator[int]:
-    """Yield the nodes of every set of as many sockets as *rule* spans."""
+    """Yield the nodes of every set of as many sockets as the rule says."""
     for chosen in combinations(cpus_of(reduce(or_, rule.sockets)), rule.spans):
         area = sum(1 << socket for socket in chosen)
         yield sum(1 << node for node, own in zip(nodes, rule.sockets, strict=True) if not own & ~area)
 
 
-def _shortest_prefix(nodes: Sequence[tuple[int, int]], count: int, need: int) -> int:
-    """Return how many first nodes are needed so that the best *count* of them have *need* CPUs; 0 if too few."""
+def _fewest(free: Sequence[int], need: int) -> int:
+    """Return how many nodes it takes to have *need* CPUs; 0 if all are not enough."""
+    have = list(accumulate(sorted(free, reverse=True)))
+    return bisect_left(have, need) + 1 if have and have[-1] >= need else 0
+
+
+def _lowest(nodes: Sequence[int], free: Sequence[int], count: int, need: int) -> int:
+    """Return the lowest mask of *count* nodes that have *need* CPUs; 0 if there is none."""
+    mask = 0
+    for room in range(count, 0, -1):
+        end = _shortest_prefix(free, room, need)
+        if not end:
+            return 0
+        # Without the prefix's last node it could not be done, so that one is in the mask.
+        last = end - 1
+        mask |= 1 << nodes[last]
+        need -= free[last]
+        free = free[:last]
+    return mask
+
+
+def _shortest_prefix(free: Sequence[int], count: int, need: int) -> int:
+    """Return how many of the first nodes it takes until the best *count* of them have *need* CPUs; 0 if all do not."""
     best: list[int] = []
     have = 0
-    for length, (_, free) in enumerate(nodes, 1):
-        have += free
-        insort(best, free)
+    for length, own in enumerate(free, 1):
+        have += own
+        insort(best, own)
         if length > count:
             have -= best.pop(0)
         if length >= count and have >= need:

@@ -13,7 +13,7 @@ Knows nothing of policies and admission. Where two resources have CPUHints, the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.topologymanager.cpu import CPUHints
 from pinfold.core.topologymanager.hint import Hint, HintList
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.hint import Hints
 
     Providers = Iterable[Mapping[str, Hints | None] | None]
-
-
-# A list over more nodes would not fit into memory.
-_MOST_LISTED: Final = 16
 
 
 class GatheredHints(NamedTuple):
@@ -59,14 +55,8 @@ def gather(providers: Providers) -> GatheredHints:
             elif isinstance(hints, CPUHints) and cpus is None:
                 cpus = hints
             else:
-                lists.append(_listed(hints))
+                lists.append(HintList(hints))
     return GatheredHints(lists, cpus, satisfiable)
-
-
-def _listed(hints: Hints) -> HintList:
-    if isinstance(hints, CPUHints) and len(hints.nodes) > _MOST_LISTED:
-        raise ValueError(f"CPUHints of a second resource must be listed, but have {len(hints.nodes)} NUMA nodes")
-    return HintList(hints)
 
 
 def merge_hints(resources: GatheredHints, everything: int, closeness: Closeness | None = None) -> Hint:

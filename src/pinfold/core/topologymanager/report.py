@@ -1,6 +1,6 @@
-"""MergeReport: why hints merged to this result: the hints of each resource, those at fault, and the next best.
+"""MergeReport: how a merged hint came about: which resource is at fault, what each gave, what was passed over.
 
-Made on request, by searching back from the merged hint; it decides nothing.
+Made after the decision, and only for an explanation; it decides nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.topologymanager.cpu import CPUHints
 from pinfold.core.topologymanager.hint import Hint
-from pinfold.core.topologymanager.masks import LISTED_NODES
+from pinfold.core.topologymanager.masks import masks_of_size
 from pinfold.core.topologymanager.merge import common_masks, count_goal, gather, preferred_masks, ranking
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     _Named = Sequence[tuple[str, Hints | None]]
 
 SHOWN: Final = 5
-"""The most hints that are named where there may be hundreds."""
+"""So many hints are named where there may be hundreds."""
 
 
 class MergeReason(StrEnum):
@@ -34,24 +34,24 @@ class MergeReason(StrEnum):
     NOT_ASKED = "the policy looks at no hints"
     NO_PREFERENCE = "no resource has a preference"
     AGREED = "every resource prefers these NUMA nodes"
-    UNSATISFIABLE = "a resource is not available"
+    UNSATISFIABLE = "a resource cannot be had at all"
     NONE_PREFERRED = "a resource has no NUMA nodes that it prefers"
     DISAGREED = "the resources prefer different NUMA nodes"
 
 
 class Contribution(NamedTuple):
-    """The hints of one resource."""
+    """What one resource gave."""
 
     resource: str
     hint: Hint | None
-    """Its hint that led to the result; None if no choice of hints gives the result."""
+    """Its hint that led to the result; None where the result comes from no choice of hints."""
     preferred: tuple[Hint, ...]
     """The first few hints that it prefers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """The merged hint and why it is the result."""
+    """The merged hint and how it came about."""
 
     admit: bool
     hint: Hint
@@ -64,7 +64,7 @@ class MergeReport:
 
 
 class MergeQuestion(NamedTuple):
-    """The hints, and the rules for merging them."""
+    """What hints are merged for."""
 
     everything: int
     closeness: Closeness | None
@@ -73,7 +73,7 @@ class MergeQuestion(NamedTuple):
 
 
 def report(providers: Providers, question: MergeQuestion, hint: Hint, *, admit: bool) -> MergeReport:
-    """Return the report on *hint*."""
+    """Return how *hint* came about."""
     named = [(name, hints) for provider in providers if provider for name, hints in provider.items()]
     reason, at_fault = _reason(named, hint, single=question.single)
     chosen = _chosen([hints for _, hints in named], question, hint)
@@ -83,8 +83,8 @@ def report(providers: Providers, question: MergeQuestion, hint: Hint, *, admit: 
     ]
     results = _preferred_results if hint.preferred else _other_results
     ranked = results(gather([{name: hints} for name, hints in named]), question)
-    others = [Hint(mask, hint.preferred) for mask in ranked if mask != hint.affinity]
-    return MergeReport(admit, hint, reason, at_fault, tuple(contributions), tuple(others[:SHOWN]))
+    others = (Hint(mask, hint.preferred) for mask in ranked if mask != hint.affinity)
+    return MergeReport(admit, hint, reason, at_fault, tuple(contributions), tuple(islice(others, SHOWN)))
 
 
 def _reason(named: _Named, hint: Hint, *, single: bool) -> tuple[MergeReason, tuple[str, ...]]:
@@ -100,9 +100,9 @@ def _reason(named: _Named, hint: Hint, *, single: bool) -> tuple[MergeReason, tu
 
 
 def _preferred(hints: Hints | None, *, single: bool) -> Iterator[Hint]:
-    """Yield the hints that a resource prefers; only one where it has CPUHints over very many nodes."""
+    """Yield the hints that a resource prefers; only one of CPUHints that cannot be listed."""
     every: Iterable[Hint] = hints or ()
-    if isinstance(hints, CPUHints) and len(hints.nodes) > LISTED_NODES:
+    if isinstance(hints, CPUHints) and not hints.listable:
         mask = hints.singles & -hints.singles if single else hints.lowest_preferred()
         every = [Hint(mask, preferred=True)] if mask else ()
     for hint in every:
@@ -111,7 +111,7 @@ def _preferred(hints: Hints | None, *, single: bool) -> Iterator[Hint]:
 
 
 def _chosen(resources: Sequence[Hints | None], question: MergeQuestion, hint: Hint) -> Sequence[Hint | None]:
-    """Return a hint of each resource that together give *hint*; all None if no choice gives it."""
+    """Return a hint of each resource so that together they give *hint*; all None if it is what is left without any."""
     nothing = [None] * len(resources)
     if hint.preferred:
         return [_agreeing(hints, question.everything, hint) for hints in resources]
@@ -131,9 +131,9 @@ def _agreeing(hints: Hints | None, everything: int, hint: Hint) -> Hint | None:
 
 
 def _trail(resources: Sequence[Hints | None], everything: int, target: int) -> list[Hint] | None:
-    """Return one hint of each resource with *target* as intersection; None if there is no such choice."""
+    """Return one hint of each resource, so that *target* is what all have in common; None if there is no such way."""
     reached: dict[int, dict[int, Hint]] = {everything: {}}
-    # CPUHints come last: they are searched within what the others leave.
+    # CPUHints come last: they are asked for what the others leave.
     for place in sorted(range(len(resources)), key=lambda place: isinstance(resources[place], CPUHints)):
         ways: dict[int, dict[int, Hint]] = {}
         for have, chosen in reached.items():
@@ -146,7 +146,7 @@ def _trail(resources: Sequence[Hints | None], everything: int, target: int) -> l
 
 
 def _ways_on(hints: Hints | None, have: int, target: int) -> Iterator[tuple[int, Hint]]:
-    """Yield intersections of *have* with hints of one resource that still hold *target*."""
+    """Yield what hints of one resource cut *have* to, as long as that holds *target*."""
     if not hints:
         yield have, Hint(None, preferred=hints is None)
     elif isinstance(hints, CPUHints):
@@ -159,13 +159,12 @@ def _ways_on(hints: Hints | None, have: int, target: int) -> Iterator[tuple[int,
                 yield (have if hint.affinity is None else hint.affinity), hint
 
 
-def _preferred_results(resources: GatheredHints, question: MergeQuestion) -> list[int]:
-    """Return the masks that all resources prefer, the best first; none if only CPUHints over very many nodes count."""
+def _preferred_results(resources: GatheredHints, question: MergeQuestion) -> Iterable[int]:
+    """Return the masks that all prefer, the best first; none if CPUHints decide alone and cannot be listed."""
     rank, cpus, everything = ranking(question.closeness), resources.cpus, question.everything
     picky = [hints for hints in resources.lists if not hints.any_preferred]
     if cpus is not None and not picky:
-        few = len(cpus.nodes) <= LISTED_NODES
-        masks = {mask for mask, preferred in cpus if preferred and mask is not None} if few else set()
+        masks = {mask for mask, preferred in cpus if preferred and mask is not None} if cpus.listable else set()
     elif cpus is not None:
         masks = set(filter(cpus.prefers, preferred_masks(resources.lists, everything)))
     else:
@@ -174,25 +173,23 @@ def _preferred_results(resources: GatheredHints, question: MergeQuestion) -> lis
     return sorted((mask for mask in masks if mask.bit_count() in wanted), key=rank)
 
 
-def _other_results(resources: GatheredHints, question: MergeQuestion) -> list[int]:
-    """Return the common masks of the resources, the best first; only a few if the CPUs have many nodes."""
+def _other_results(resources: GatheredHints, question: MergeQuestion) -> Iterator[int]:
+    """Yield the masks that the resources have in common, the best first."""
     if question.single:
-        return []
+        return
     rank, cpus, goal = ranking(question.closeness), resources.cpus, count_goal(resources)
     masks = common_masks(resources.lists, question.everything)
-    if cpus is not None:
-        areas = {mask & cpus.everything for mask in masks}
-        if len(cpus.nodes) > LISTED_NODES:
-            masks = {cpus.lowest(min(goal, area.bit_count()), area) for area in areas}
+    for count in (*range(goal, 0, -1), *range(goal + 1, question.everything.bit_count() + 1)):
+        if cpus is None:
+            found = {mask for mask in masks if mask.bit_count() == count}
         else:
-            masks = {mask for area in areas for mask in _parts(area) if cpus.leaves(mask, area)}
-    masks.discard(0)
-    return sorted(masks, key=lambda mask: (mask.bit_count() > goal, abs(goal - mask.bit_count()), rank(mask)))
+            areas = {mask & cpus.everything for mask in masks}
+            found = {mask for area in areas for mask in _left_of(area, count, cpus)}
+        yield from sorted(found, key=rank)
 
 
-def _parts(mask: int) -> Iterator[int]:
-    """Yield every non-empty submask of *mask*."""
-    part = mask
-    while part:
-        yield part
-        part = part - 1 & mask
+def _left_of(area: int, count: int, cpus: CPUHints) -> Iterable[int]:
+    """Return the masks of *count* nodes that hints of *cpus* have in common with *area*; one if they are too many."""
+    lowest = cpus.lowest(count, area)
+    masks = masks_of_size(area, count) if lowest else ()
+    return (lowest,) if masks is None else (mask for mask in masks if cpus.leaves(mask, area))

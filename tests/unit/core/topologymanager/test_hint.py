@@ -95,13 +95,13 @@ class TestCPUHints:
     def test_nodes_of_reusable_cpus_are_in_every_hint(self) -> None:
         hints = cpu_hints(GAPPED, 0xFFFF, reusable=1 << 8, need=4)
 
-        assert hints.required == 1 << 8
+        assert len(shown(hints)) == 8
         assert all(hint.affinity is not None and hint.affinity >> 8 & 1 for hint in hints)
 
     def test_reusable_cpus_that_are_also_available_count_twice(self) -> None:
         hints = cpu_hints(GAPPED, available=0b0111, reusable=0b0011, need=5)
 
-        assert hints.free == (5, 0, 0, 0)
+        assert not cpu_hints(GAPPED, available=0b0111, reusable=0b0011, need=6)
         assert shown(hints)[0] == "NUMA 0"
         assert hints.preferred_count == 2
 
@@ -136,18 +136,27 @@ class TestCPUHints:
         assert hints.lowest_preferred() == 0b111
         assert hints.lowest(3, hints.everything & ~1) == 0b1110
 
-    def test_large_machines_are_listed_one_by_one(self) -> None:
-        machine = preset("sockets:2,numa:20,cores:2")
-        hints = iter(cpu_hints(machine, machine.online.mask, 0, need=4))
+    def test_more_than_sixteen_nodes_are_not_listed(self) -> None:
+        machine = preset("sockets:1,numa:17,cores:2")
+        hints = cpu_hints(machine, machine.online.mask, 0, need=4)
 
-        assert str(next(hints)) == "NUMA 0-1, preferred"
-        assert str(next(hints)) == "NUMA 0,2, preferred"
+        assert not hints.listable
+        with pytest.raises(ValueError, match="17 NUMA nodes have too many masks to be listed; at most 16"):
+            iter(hints)
 
-    def test_socket_sets_are_tried_beyond_listed_nodes(self) -> None:
-        free = (1, 1, 1, 1, 1, 1, 2, 1, 2, 1, 1, 1)
-        rule = SocketRule(tuple(1 << node // 6 for node in range(12)), spans=1)
+    def test_sixteen_nodes_are_listed(self) -> None:
+        machine = preset("sockets:2,numa:8,cores:2")
 
-        hints = CPUHints(tuple(range(12)), free, need=7, preferred_count=2, socket_rule=rule)
+        hints = list(cpu_hints(machine, machine.online.mask, 0, need=4))
+
+        assert len(hints) == 2**16 - 1 - 16
+        assert [str(hint) for hint in hints[:2]] == ["NUMA 0-1, preferred", "NUMA 0,2, preferred"]
+
+    def test_sockets_are_tried_where_nodes_cannot_be_listed(self) -> None:
+        free = (1,) * 6 + (2, 1, 2, 1, 1, 1) + (1,) * 6
+        rule = SocketRule(tuple(1 << node // 6 for node in range(18)), spans=1)
+
+        hints = CPUHints(tuple(range(18)), free, need=7, preferred_count=2, socket_rule=rule)
 
         assert hints.lowest_preferred() == sum(1 << node for node in (6, 7, 8, 9, 10))
 
