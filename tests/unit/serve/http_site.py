@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class Talk:
-    """One connection to a server."""
+    """One connection to a server; that the server has cut it off is no error (of a unix socket: not connected)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -57,7 +57,7 @@ class Talk:
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
-        with suppress(ConnectionError):
+        with suppress(OSError):
             await self.writer.drain()
 
     async def head(self) -> Answer:
@@ -84,14 +84,14 @@ class Talk:
     async def ended(self) -> bytes:
         """Wait until the other side has closed, and return what it has said before."""
         said = b""
-        with suppress(ConnectionError):
+        with suppress(OSError):
             while piece := await self.reader.read(65536):
                 said += piece
         return said
 
     async def leave(self) -> None:
         self.writer.close()
-        with suppress(ConnectionError):
+        with suppress(OSError):
             await self.writer.wait_closed()
 
     def reset(self) -> None:

@@ -34,8 +34,6 @@ class HTTPConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
         self.peer = _peer(writer)
         self.client = client_of(self.peer.address)
-        self.refused = False
-        """Whether it is only told that there are too many clients."""
         self.closing = False
         """Whether the next answer is the last."""
         self.waiting = False
@@ -51,6 +49,11 @@ class HTTPConnection:
         """The head of the request that is being received or answered."""
         self._streaming: asyncio.Timeout | None = None
         writer.transport.set_write_buffer_limits(high=limits.buffered)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a request to answer."""
+        return self._head is not None and not self.waiting
 
     def __str__(self) -> str:
         head = self._head

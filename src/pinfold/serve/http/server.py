@@ -13,13 +13,13 @@ from pinfold.serve.http.answers import Answer, prepare
 from pinfold.serve.http.connection import HTTPConnection
 from pinfold.serve.http.gate import HTTPGate
 from pinfold.serve.http.limits import LOCAL, Buckets, Limits, client_of, fits
-from pinfold.serve.http.messages import HTTPError, Request, Response
+from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-_TURNED_AWAY: Final = 64
-"""How many clients are told at once that there are too many."""
+_EXTRA: Final = 64
+"""How many more connections there may be than are served: those that have just come, or are told that it is full."""
 _AGAIN: Final = (("retry-after", "5"),)
 
 
@@ -88,30 +88,25 @@ class HTTPServer:
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = HTTPConnection(reader, writer, self._limits)
-        connection.refused = not self._has_room(connection.client)
-        if self._closing or (connection.refused and len(self._open) >= self._limits.connections + _TURNED_AWAY):
+        self._make_room(connection.client)
+        if self._closing or len(self._open) >= self._limits.connections + _EXTRA:
             connection.abort()
             return
         task = self._open[connection] = asyncio.create_task(self._serve(connection))
         task.add_done_callback(lambda _: self._open.pop(connection, None))
 
-    def _has_room(self, client: str) -> bool:
-        """Whether one more connection can be served; if need be, the one that has waited longest is closed for it.
+    def _make_room(self, client: str) -> None:
+        """Close connections that wait for a request, if a client has no room for one more: the longest waiting first.
 
-        A client's own connections give way first. If it has all that one client may have, only they do.
+        If the client has all that one may have, only its own give way; else they are the first to do so.
         """
-        served = [one for one in self._open if not one.refused]
-        mine = [one for one in served if one.client == client]
+        mine = [one for one in self._open if one.client == client]
         alone = len(mine) >= self._limits.connections_each
-        if not alone and len(served) < self._limits.connections:
-            return True
-        waiting = [one for one in (mine if alone else served) if one.waiting]
-        if not waiting:
-            return False
-        longest = min(waiting, key=lambda one: (one.client != client, one.since))
-        longest.abort()
-        del self._open[longest]
-        return True
+        crowd, most = (mine, self._limits.connections_each) if alone else (list(self._open), self._limits.connections)
+        waiting = sorted((one for one in crowd if one.waiting), key=lambda one: (one.client != client, one.since))
+        for connection in waiting[: max(0, len(crowd) + 1 - most)]:
+            connection.abort()
+            del self._open[connection]
 
     async def _serve(self, connection: HTTPConnection) -> None:
         try:
@@ -128,10 +123,11 @@ class HTTPServer:
     async def _exchange(self, connection: HTTPConnection) -> bool:
         """Answer one request; return whether another may follow."""
         try:
-            self._check_client(connection)
+            self._check_user(connection.peer)
             request = await connection.receive(self._check)
             if request is None:
                 return False
+            self._check_busy(connection)
             answer = await self._answer(connection, request)
             self._check_share(connection.client, answer)
         except HTTPError as error:
@@ -139,11 +135,15 @@ class HTTPServer:
             answer = prepare(Response.failure(error), last=True)
         return await connection.send(answer)
 
-    def _check_client(self, connection: HTTPConnection) -> None:
-        if connection.refused:
-            raise _too_many("Connections", "connected", self._limits.connections, self._limits.connections_each)
-        if not connection.peer.address and connection.peer.uid not in self._uids:
-            raise HTTPError(403, "Forbidden", f"user {connection.peer.uid} may not use this socket")
+    def _check_user(self, peer: Peer) -> None:
+        if not peer.address and peer.uid not in self._uids:
+            raise HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket")
+
+    def _check_busy(self, connection: HTTPConnection) -> None:
+        limits, others = self._limits, (one for one in self._open if one.busy and one is not connection)
+        taken = Counter(one.client for one in others)
+        if not fits(taken, connection.client, 1, limits.connections, limits.connections_each):
+            raise _too_many("Connections", "asking", limits.connections, limits.connections_each)
 
     def _check(self, request: Request) -> None:
         if not request.peer.address:
