@@ -1,1 +1,1 @@
-"""HTTP/1.1 on asyncio, for a unix socket and for loopback: who may ask, how much, for how long; not what there is."""
+"""HTTP/1.1 on asyncio, for a unix socket and for TCP: access and limits for clients; knows nothing of the content."""
