@@ -547,7 +547,7 @@ def test_a_thread_is_no_process_and_neither_is_moved(real: Stand) -> None:
             before = where(pid)
             real.see(EXCLUSIVE)
             thread = max(threads_of(pid))
-            with pytest.raises(ApplyError, match=f"{thread} is no process, but a thread of process {pid}"):
+            with pytest.raises(ApplyError, match=f"{thread} is not a process, but a thread of process {pid}"):
                 real.runtime.attach(APP, thread, lent=True)
             assert where(pid) == before
             assert real.runtime.mains == {}

@@ -450,7 +450,7 @@ def test_a_thread_cannot_be_adopted_and_its_process_is_left_alone(host: Daemon) 
         thread = max(int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir())
         result = host.verb("adopt", str(thread))
         assert result.returncode == 2
-        assert f"{thread} is no process, but a thread of process {process.pid}" in result.stderr
+        assert f"{thread} is not a process, but a thread of process {process.pid}" in result.stderr
         host.idle()
         assert process.poll() is None
         assert where(process.pid) == before

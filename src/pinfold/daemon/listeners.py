@@ -1,4 +1,4 @@
-"""Unix sockets to listen at: one that somebody answers at is left alone, what a dead daemon has left is replaced."""
+"""Unix sockets to listen on: a socket in use is left alone, one that a dead daemon left behind is replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOBODY: Final = {errno.ECONNREFUSED, errno.ENOENT}
 
 
 class SocketTaken(PinfoldError):  # noqa: N818 - the fact
-    """Somebody else serves at a socket."""
+    """Another process serves on a socket."""
 
     exit_code = 5
 
@@ -31,14 +31,14 @@ class Bound(NamedTuple):
     file: tuple[int, int]
 
     def remove(self) -> None:
-        """Remove the file, unless it is by now that of somebody else."""
+        """Remove the file, unless it belongs to another process by now."""
         with suppress(OSError):
             if _file(self.path) == self.file:
                 self.path.unlink()
 
 
 def bind_unix(path: Path, flag: str) -> Bound:
-    """Return a socket that listens at *path*, which *flag* names; only we and root can use it."""
+    """Return a socket that listens on *path*, set by *flag*; only our user and root can use it."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,11 +55,11 @@ def bind_unix(path: Path, flag: str) -> Bound:
 
 
 def _make_room(path: Path, flag: str) -> None:
-    """Remove a socket at which nobody answers; raise if there is anything else."""
+    """Remove a socket on which no process answers; raise if the path is anything else."""
     if not os.path.lexists(path):
         return
     if not path.is_socket():
-        raise ConfigError(Problem(f"{flag}: {path} is there already, and is no socket", "name another path"))
+        raise ConfigError(Problem(f"{flag}: {path} exists and is not a socket", "name another path"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PATIENCE)
         try:
@@ -68,9 +68,9 @@ def _make_room(path: Path, flag: str) -> None:
             if error.errno in _NOBODY:
                 path.unlink(missing_ok=True)
                 return
-            if not isinstance(error, TimeoutError | BlockingIOError):  # these: somebody is there, and busy
+            if not isinstance(error, TimeoutError | BlockingIOError):  # these: a busy process listens
                 raise
-    raise SocketTaken(f"{flag}: somebody answers at {path}; another daemon or a kubelet serves there")
+    raise SocketTaken(f"{flag}: {path} is in use by another daemon or a kubelet")
 
 
 def _bind(listener: socket.socket, path: Path) -> None:

@@ -40,11 +40,11 @@ _PATIENCE: Final = 1.5
 
 
 class Parts(NamedTuple):
-    """What a daemon is made of."""
+    """The parts of a daemon."""
 
     node: Node
     sources: Sequence[Source]
-    """What tells the node of containers, each for ever."""
+    """The sources that report containers to the node, each for ever."""
     supervisor: Supervisor | None = None
     """Where commands can be run."""
     clean_up: Callable[[], None] = lambda: None
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """What every runtime needs to be put together."""
+    """The inputs that every runtime's parts need."""
 
     chosen: Settings
     topology: Topology
@@ -61,7 +61,7 @@ class Basis(NamedTuple):
 
 
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
-    """Return where the State is kept."""
+    """Return the store of the State."""
     patience = _PATIENCE if chosen.runtime == "nri" else None
     return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, patience)
 

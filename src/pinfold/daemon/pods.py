@@ -58,15 +58,15 @@ def kube_parts(basis: Basis) -> Parts:
 
 
 def _warn_of_parts(basis: Basis) -> None:
-    """Tell that pods which only the runtime tells of are decided container by container, where that matters."""
+    """Warn, with scope pod, that pods known only from the runtime are decided container by container."""
     if basis.admitter.scope is Scope.POD and basis.chosen.kubernetes.pods_from is None:
         basis.bus.tell(
-            Weaker("scope pod: a pod that only the container runtime tells of is decided one container at a time")
+            Weaker("scope pod: a pod known only from the container runtime is decided one container at a time")
         )
 
 
 def _meet_kubelet(basis: Basis) -> bool:
-    """See whether a kubelet gives CPUs away itself, and take over if that was asked for; whether to only watch."""
+    """Check whether a kubelet assigns CPUs itself, and take over if requested; return whether to only watch."""
     settings = basis.chosen.kubernetes
     kubelet = find_kubelet(settings.kubelet_dir)
     if kubelet is None:
@@ -79,7 +79,7 @@ def _meet_kubelet(basis: Basis) -> bool:
         advice = "mend or remove the file, or start without --take-over"
         raise ConfigError(Problem(f"--take-over: {kubelet.path}: {kubelet.problem}", advice))
     own = basis.chosen.state_dir / FILE
-    # The kubelet's is the truth until we have taken over, and again if it has gone on since.
+    # The kubelet's State is valid until we have taken over, and again if the kubelet has changed it since.
     if not own.exists() or own.stat().st_mtime_ns < kubelet.path.stat().st_mtime_ns:
         write_atomically(own, kubelet.path.read_bytes())
         basis.bus.tell(TakenOver(str(kubelet.path), kubelet.state.exclusive))
@@ -108,7 +108,7 @@ def _over_nri(basis: Basis, node: Node) -> list[Source]:
 
     launch = nriplugin.launched(os.environ)
     identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
-    # containerd 1.7 tells a plugin that it starts itself nothing of what runs already.
+    # containerd 1.7 does not report running containers to a plugin that it starts itself.
     is_told_all = launch is None
     source = NRISource(node, bus, is_told_all=is_told_all)
     plugin = nriplugin.Plugin(Answers(source), identity, source.linked, failed)
@@ -144,7 +144,7 @@ def _cri(basis: Basis, node: Node, path: str, *, is_told_all: bool = True) -> CR
 
 
 class _Known:
-    """What somebody else says of pods, asked now and then."""
+    """Pods from a directory or a kubelet, read now and then."""
 
     def __init__(self, where: str | None, bus: Bus) -> None:
         self._source: PodSource | None = pod_source(where) if where is not None else None
@@ -155,11 +155,11 @@ class _Known:
             self._take(self._source.read())
 
     def find(self, pod: RuntimePod) -> Pod | None:
-        """Return what is known of a pod."""
+        """Return the known details of a pod."""
         return self._pods.find(pod)
 
     async def ask(self) -> None:
-        """Ask again and again, in another thread."""
+        """Read them at intervals, in another thread."""
         while self._source is not None:
             await asyncio.sleep(_ASK_EVERY)
             self._take(await asyncio.to_thread(self._source.read))

@@ -1,4 +1,4 @@
-"""Goes on under another configuration, or with other CPUs online, while the daemon runs."""
+"""Applies another configuration, or a change of the online CPUs, while the daemon runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Again(Protocol):
-    """Reads what a daemon was started with once more."""
+    """Reads the daemon's configuration and machine again."""
 
     def machine(self) -> Topology:
         """Return the machine as it is now."""
         ...
 
     def online(self) -> CPUSet | None:
-        """Return the CPUs that are online now; None for a machine that is not this one."""
+        """Return the CPUs that are online now; None for a simulated machine."""
         ...
 
     def settings(self, topology: Topology) -> Settings:
@@ -39,7 +39,7 @@ class Again(Protocol):
 
 
 class Reloader:
-    """Goes on with what is read again: options, files and the machine; *about* tells of them."""
+    """Applies what is read again: options, files and the machine; *about* describes them."""
 
     def __init__(self, again: Again, loop: Loop, parts: Parts, bus: Bus, about: dict[str, object]) -> None:
         self._again = again
@@ -48,11 +48,11 @@ class Reloader:
         self._bus = bus
         self._about = about
         self._told = parts.node.manager.rules.topology.online
-        """The CPUs online of which the last event told."""
+        """The online CPUs in the last event."""
         self._trouble = ""
 
     def reload(self) -> None:
-        """Read the configuration again and go on under it; if it is wrong, or cannot be applied, under the old one."""
+        """Read the configuration again and apply it; keep the old one if the new one is wrong or cannot be applied."""
         try:
             self._go_on(self._again.machine())
         except (PinfoldError, OSError) as error:
@@ -68,7 +68,7 @@ class Reloader:
             self._told, self._trouble = online, ""
         try:
             self._go_on(self._again.machine())
-        except (PinfoldError, OSError) as error:  # it is tried again at the next look
+        except (PinfoldError, OSError) as error:  # the next check tries again
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 self._bus.tell(HotplugRefused(self._trouble))
@@ -85,7 +85,7 @@ class Reloader:
 
 
 def rules(chosen: Settings, manager: Manager) -> dict[str, object]:
-    """Return under which configuration a daemon goes on, and on what."""
+    """Return the configuration and the machine with which a daemon goes on."""
     config, policy = chosen.config, manager.rules.admitter.policy
     return {
         "machine": summary(manager.rules.topology),

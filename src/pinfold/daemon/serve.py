@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
-    """Serve until told to stop; *again* reads what the daemon was started with once more."""
+    """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
     bus = Bus(time.time)
     bus.keep(Log(Descriptor(sys.stderr.fileno()), bus.tell, as_json=chosen.log_format == "json").take, Audience.LOG)
     admitter = chosen.config.build(topology)
@@ -54,7 +54,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         viewer = Viewer(parts.node, about, links(chosen), record.figures)
         views = Views(viewer, bus, record.archive)
         bus.keep(views.take, Audience.JOURNAL)
-        if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are
+        if parts.supervisor is not None:  # otherwise after the runtime has reported what runs
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         control = Control(parts.supervisor, views)

@@ -1,4 +1,4 @@
-"""What others see of a daemon, put together: journal, counters, the read-only API over TCP, PodResources."""
+"""Builds the views of a daemon: journal, counters, the read-only API over TCP, PodResources."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ _SYNC_AFTER: Final = 1.0
 
 
 class EventRecord(NamedTuple):
-    """Where what happens is kept and counted."""
+    """The journal and the counters of events."""
 
     archive: Archive
     counters: Counters
 
     def figures(self) -> Figures:
-        """Return what was counted since the start."""
+        """Return the counters since the start."""
         lost = self.archive.lost if isinstance(self.archive, Journal) else 0
         return Figures(lost, self.counters.repaired)
 
     def close(self) -> None:
-        """Keep no more."""
+        """Close the journal."""
         if isinstance(self.archive, Journal):
             self.archive.close()
 
     async def sync(self, bus: Bus) -> None:
-        """Have the disk keep what happened, a second later at most, for ever; nothing waits for it."""
+        """Sync the journal to disk every second, for ever; nothing waits for it."""
         while isinstance(self.archive, Journal):
             await bus.news()
             await asyncio.sleep(_SYNC_AFTER)
@@ -67,7 +67,7 @@ class EventRecord(NamedTuple):
 
 
 def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> EventRecord:
-    """Return the journal and the counters, which from now on hear of everything."""
+    """Return the journal and the counters, subscribed to all events."""
     counters = Counters(admitter, now=time.perf_counter(), links=links(chosen))
     archive: Archive = Archive(chosen.state_dir / DIRECTORY)
     if chosen.views.journal_bytes:
@@ -86,14 +86,14 @@ def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> EventRecord:
 
 
 class Opened(NamedTuple):
-    """What is served, where, and how to end that."""
+    """The open servers, their addresses, and how to close them."""
 
     pages: Address | None
-    """Where the page is."""
+    """The address of the page."""
     ends: tuple[Callable[[], Awaitable[None]], ...]
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         for end in self.ends:
             await end()
 
@@ -117,7 +117,7 @@ async def open_views(basis: Basis, views: Views, record: EventRecord, report: Re
 
 
 def _gate(views: settings.ViewSettings, pages: Address) -> HTTPGate:
-    """Return a gate that knows the address as it was given and as it is, and whatever else may be asked for."""
+    """Return a gate that accepts the address as given and as bound, and the configured host names."""
     hosts = LOOPBACK | {pages.name} | views.hosts
     if views.listen is not None:
         hosts |= {views.listen.name}
@@ -147,9 +147,9 @@ def _listener(basis: Basis) -> socket.socket | None:
 
 
 def links(chosen: Settings) -> frozenset[str]:
-    """Return in which states of the connection a runtime can be reached: over NRI when it has told what runs.
+    """Return the connection states in which a runtime can be reached: over NRI, after it has reported what runs.
 
-    One that starts us itself may tell nothing of that (containerd 1.7 does not).
+    A runtime that starts us itself may not report that (containerd 1.7 does not).
     """
     if chosen.runtime is not RuntimeName.NRI:
         return frozenset({"connected"})

@@ -1,1 +1,1 @@
-"""gRPC on h2, for both ends of a unix socket: requests and answers are bytes; knows no protobuf and no CPUs."""
+"""gRPC on h2, client and server, on unix sockets: requests and answers are bytes; knows no protobuf and no CPUs."""

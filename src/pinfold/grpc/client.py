@@ -110,7 +110,7 @@ class ClientCall:
 
 
 class ClientLink(Link):
-    """A connection to a server: sends requests, and hands what comes to the call that it is for."""
+    """A connection to a server: sends requests, and passes each frame to its call."""
 
     def __init__(self, path: str) -> None:
         super().__init__(_SETTINGS, client=True)

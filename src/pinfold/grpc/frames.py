@@ -17,7 +17,7 @@ PREFIX: Final = struct.Struct(">?I")
 """Before each message: whether it is compressed, and its length."""
 _CONTENT: Final = ("content-type", "application/grpc")
 ANSWER_HEADERS: Final = [(":status", "200"), _CONTENT]
-"""The headers of an answer, whatever its status will be."""
+"""The headers of an answer, the same for every status."""
 _CODES: Final = {str(code.value): code for code in Code}
 # A status text may contain these as they are: printable ASCII without the percent sign.
 _PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
@@ -98,7 +98,7 @@ def format_status(status: Status) -> Headers:
 
 
 def parse_status(headers: Mapping[str, str]) -> Status | None:
-    """Return the status that *headers* tell; None if they tell none.
+    """Return the status in *headers*; None if there is none.
 
     >>> parse_status({"grpc-status": "5", "grpc-message": "100%25"}), parse_status({})
     (Status(code=<Code.NOT_FOUND: 5>, text='100%'), None)

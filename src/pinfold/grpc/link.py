@@ -1,4 +1,4 @@
-"""What both ends of a gRPC connection share: HTTP/2 on a socket, and the messages of a call as they come.
+"""The shared part of gRPC client and server: HTTP/2 on a socket, and the messages of a call as they arrive.
 
 h2 knows the frames of HTTP/2; a Link carries them, and limits what the other end can make it keep.
 """
@@ -126,7 +126,7 @@ class Link(asyncio.Protocol, ABC):
         try:
             events = self._h2.receive_data(data)
         except (H2Error, ValueError) as error:
-            self.close(f"what came is not HTTP/2: {one_line(str(error) or type(error).__name__)}")
+            self.close(f"the bytes received are not HTTP/2: {one_line(str(error) or type(error).__name__)}")
             return
         self._unparsed = 0 if events else self._unparsed + len(data)
         if self._unparsed > _MAX_UNPARSED:

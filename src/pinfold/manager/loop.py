@@ -1,6 +1,6 @@
 """The loop around the Manager: signals and timers; asyncio, one thread.
 
-Nothing else touches the Manager: requests, what sources tell, and timers come one after the other.
+Only the loop uses the Manager: requests, reports from sources and timers come one after the other.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from pinfold.manager.telling.bus import Bus
 
     Source = Callable[[], Awaitable[None]]
-    """Tells a Node of containers, for ever."""
+    """Reports containers to a Node, for ever."""
 
 _PAUSE: Final = 1.0
 
 
 class Changeable(Protocol):
-    """What a node was started with, and may be otherwise by now."""
+    """The configuration and CPUs that a node was started with, which may change."""
 
     def reload(self) -> None:
         """Read the configuration again, and go on under it."""
         ...
 
     def look(self) -> None:
-        """Look which CPUs are online, and go on with these."""
+        """Read which CPUs are online, and go on with these."""
         ...
 
 
@@ -72,7 +72,7 @@ class Loop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep_at(self, work: Source) -> None:
-        """Do something for ever; an unexpected error is told, and it is begun anew."""
+        """Run something for ever; report an unexpected error, and start it again."""
         while True:
             try:
                 await work()
@@ -89,7 +89,7 @@ class Loop:
                 self._node.manager.reconcile()
                 self._trouble = ""
             except PinfoldError as error:
-                if str(error) != self._trouble:  # the same every few seconds would drown the rest
+                if str(error) != self._trouble:  # the same line every few seconds would hide the rest
                     self._trouble = str(error)
                     self._bus.tell(ReconcileFailed(self._trouble))
 

@@ -1,7 +1,7 @@
 """Manager: event → decide → save → apply → verify. No thread, no clock, no loop; it alone changes the kernel.
 
 A change is saved before it is applied, so that a crash at any instant leaves a State from which the next start finishes
-or undoes it. What cannot be applied is undone, and the caller is told; the next reconcile repairs what drifts.
+or undoes it. If a change cannot be applied, it is undone and the caller gets the error; reconcile repairs drift.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Store(Protocol):
 
 
 class Rules(NamedTuple):
-    """What decides, on which machine, and where the State is kept: all that a reload can change."""
+    """The policy, the machine and the store of the State: all that a reload can change."""
 
     admitter: Admitter
     topology: Topology
@@ -53,7 +53,7 @@ class Rules(NamedTuple):
 
 
 class Refusal(PinfoldError):  # noqa: N818 - the fact
-    """A pod that may not come in; the message begins with the kubelet's reason word and ends with advice."""
+    """A pod is refused; the message begins with the kubelet's reason word and ends with advice."""
 
     def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
         refusal = admission.refusal
@@ -76,18 +76,18 @@ class Manager:
 
     @property
     def wanted(self) -> Wanted:
-        """The CPUs that everything is meant to run on."""
+        """The CPUs that everything should run on."""
         return _wanted(self.state, self.rules.topology, self._roster)
 
     def start(self) -> None:
-        """Make what runs agree with the State, after any end of an earlier daemon."""
+        """Make the running containers agree with the State, however the earlier daemon ended."""
         self._save(self.state)
         self.enforce()
 
     # -- pods come and go
 
     def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
-        """Let a pod in, or those of its containers that are due; or raise a Refusal.
+        """Admit a pod, or those of its containers that are due; or raise a Refusal.
 
         When this returns, all others have left the pod's CPUs, and that was read back.
         """
@@ -112,21 +112,21 @@ class Manager:
         return admission
 
     def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
-        """Return whether a pod, or those of its containers that are due, would be let in now."""
+        """Return whether a pod, or those of its containers that are due, would be admitted now."""
         others = self._roster.others(pod)
         return self.rules.admitter.admit(self.state, pod, due=due, others=others).refusal is None
 
     def name(self, pod: PodUID) -> PodName:
-        """Return what a pod is called."""
+        """Return a pod's name."""
         return self._telling.name(pod)
 
     def know(self, pods: Collection[Pod]) -> None:
-        """Remember what pods are called; if one of them has CPUs, tell the State with its name."""
+        """Remember the names of pods; if one of them has CPUs, report the State with its name."""
         if any(uid in self.state.assignments for uid in self._telling.know(pods)):
             self.tell_state()
 
     def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
-        """Take back the CPUs of containers that are gone: their processes end first, then the shared pool grows.
+        """Release the CPUs of containers that are gone: their processes end first, then the shared pool grows.
 
         Return the containers whose processes could not be ended, and why: they keep their CPUs.
         """
@@ -142,7 +142,7 @@ class Manager:
         return stuck
 
     def renew(self, ref: ContainerRef) -> None:
-        """End what is left in a container's group, and make the group anew; or raise."""
+        """End the remaining processes of a container's group, and make the group anew; or raise."""
         self.applier.vacate(ref)
         self.enforce()
 
@@ -163,8 +163,8 @@ class Manager:
     def reconfigure(self, rules: Rules, pods: Mapping[PodUID, Pod]) -> None:
         """Go on under other rules without draining the node; or raise, and leave all as it was.
 
-        Containers keep their CPUs wherever the new rules allow it. The others are let in again, by the same admission
-        as any pod; those that are refused share.
+        Containers keep their CPUs wherever the new rules allow it. The others are admitted again, like any pod; those
+        that are refused share.
         """
         recovered = carry_over(rules.admitter, self.state, pods, self._roster.others)
         self._telling.not_kept(recovered)
@@ -183,7 +183,7 @@ class Manager:
     # -- what is, against what should be
 
     def reconcile(self) -> list[Drift]:
-        """Look closely, repair what has drifted, and return it."""
+        """Check every container, repair what has drifted, and return it."""
         want = self.wanted
         found = list(drift(want, self.applier.observe(closely=True)))
         left: list[Drift] = []
@@ -198,7 +198,7 @@ class Manager:
         return found
 
     def verify(self, ref: ContainerRef) -> None:
-        """See that a container that is about to run has its CPUs, and no one else has; put it right, or raise."""
+        """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""
         want = self.wanted
         wrong = self.applier.mend(ref, want)
         if ref not in want.exclusive:
@@ -216,14 +216,14 @@ class Manager:
         self._change(self.state)
 
     def enforce(self) -> None:
-        """Apply what is wanted, whatever was applied before; or raise."""
+        """Apply what is wanted, regardless of what was applied before; or raise."""
         want = self.wanted
         self._applied = None
         self.applier.apply(want)
         self._applied = want
 
     def _change(self, state: State) -> None:
-        """Save, apply and read back the next State; go back to the last one if it cannot be done."""
+        """Save, apply and read back the next State; go back to the last one on failure."""
         want = _wanted(state, self.rules.topology, self._roster)
         if state == self.state and want == self._applied:
             return
@@ -240,7 +240,7 @@ class Manager:
             self.tell_state(applied)
 
     def _go_back(self) -> None:
-        """Have the last State again, on disk and in the kernel, as far as that can be done: the next change tries."""
+        """Restore the last State on disk and in the kernel as far as possible; the next change tries again."""
         try:
             self._save(self.state)
         except PinfoldError as error:
@@ -251,7 +251,7 @@ class Manager:
             self._telling.tell(NotRepaired(why=str(error)))
 
     def tell_state(self, applied: tuple[int, float] | None = None) -> None:
-        """Tell the whole State, and how it was *applied*, so that the journal has it."""
+        """Report the whole State, and how it was *applied*, for the journal."""
         self._telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
 
     def _save(self, state: State) -> None:

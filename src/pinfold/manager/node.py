@@ -1,8 +1,8 @@
-"""Node: how containers come and go, whichever source tells of them; one lifecycle for plain processes and pods.
+"""Node: how containers come and go, for every source; one lifecycle for plain processes and pods.
 
-A container arrives, is verified before it runs, stops, and its pod goes; after a restart of either side everything is
-told at once (resync). A container that is restarted is the same container, so it keeps its CPUs: they are its pod's
-until that is gone.
+A container arrives, is verified before it runs, stops, and its pod goes; after a restart of either side the source
+reports everything at once (resync). A restarted container is the same container and keeps its CPUs: they belong to its
+pod until the pod is gone.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """The pods of a node; told by its sources, one after the other."""
+    """The pods of a node; its sources report to it, one after the other."""
 
     def __init__(self, manager: Manager, roster: Roster, bus: Bus, *, read_only: bool = False) -> None:
-        """*read_only*: a kubelet manages CPUs here, and this node only watches."""
+        """Use this manager; *read_only*: a kubelet manages CPUs here, and this node only watches."""
         self.manager = manager
         self.roster = roster
         self.read_only = read_only
         self.link = ("closed", "")
-        """How the connection to the source is, and what there is to say of it."""
+        """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
         self._bus = bus
         self._leaving: dict[ContainerRef, str] = {}
-        """Containers that are gone and still have CPUs, and why the last attempt to take these back has failed."""
+        """Containers that are gone and still have CPUs, and why the last attempt to release these failed."""
 
     def linked(self, link: str, detail: str) -> None:
-        """Record how the connection to the source is."""
+        """Record the state of the connection to the source."""
         self.link = (str(link), detail)
         self._bus.tell(RuntimeLinked(str(link), detail))
 
@@ -65,7 +65,7 @@ class Node:
     # -- containers come and go
 
     def arrive(self, container: RuntimeContainer) -> CPUSet | None:
-        """Let a container in, and return its CPUs, None if it shares; all others have left them. Or raise why not."""
+        """Admit a container, and return its CPUs, None if it shares; all others have left them. Or raise why not."""
         self.roster.know(container)
         self.since.setdefault(container.id, time.time())
         if self.read_only:
@@ -82,7 +82,7 @@ class Node:
         return self.manager.state.cpus(*ref)
 
     def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
-        """Let the due containers of a pod in, or raise a Refusal; CPUs of pods that have vanished are free by then."""
+        """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
         try:
@@ -93,14 +93,14 @@ class Node:
         return self.manager.admit(pod, due)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
-        """Return whether the pod was let in with these containers: one that is restarted keeps what it has."""
+        """Return whether the pod was admitted with these containers: a restarted one keeps its CPUs."""
         pod = self.roster.of(pod_id).pod
         return pod is not None and self.manager.rules.admitter.has_decided(self.manager.state, pod, due)
 
     def verify(self, container: RuntimeContainer, *, has_group: bool = False) -> None:
-        """See that a container and all others are where they should be; put right what is not, or raise.
+        """Check that a container and all others are on their CPUs; repair what is not, or raise.
 
-        *has_group*: an owner is about to run, so its cgroup must be there by now.
+        *has_group*: an exclusive container is about to run, so its cgroup must exist by now.
         """
         self.roster.know(container)
         ref = self.roster.ref(container.id)
@@ -117,7 +117,7 @@ class Node:
             self._bus.tell(Verified(self.manager.name(ref.pod), ref.name, cpus))
 
     def stopped(self, container: RuntimeContainer) -> None:
-        """Record that a container's process is dead; its CPUs are its pod's still."""
+        """Record that the container stopped; its CPUs still belong to its pod."""
         self.roster.know(container)
 
     def removed(self, container_id: str) -> None:
@@ -127,7 +127,7 @@ class Node:
         self.since.pop(container_id, None)
 
     def gone(self, pod_id: str) -> None:
-        """Take back all CPUs of a pod whose containers are dead."""
+        """Release all CPUs of a pod whose containers have stopped."""
         told = self.roster.pods.get(pod_id)
         if told is None:
             return
@@ -139,7 +139,7 @@ class Node:
             self.leave(sorted(refs))
 
     def leave(self, refs: Iterable[ContainerRef]) -> None:
-        """Take CPUs back; what cannot be done now is tried again later."""
+        """Release CPUs; what fails now is tried again later."""
         self._leaving.update(dict.fromkeys(refs, ""))
         self._release()
 
@@ -153,7 +153,7 @@ class Node:
         for ref in gone:
             if ref not in stuck:
                 del self._leaving[ref]
-            elif self._leaving[ref] != str(stuck[ref]):  # the same trouble is told once
+            elif self._leaving[ref] != str(stuck[ref]):  # the same problem is reported once
                 self._leaving[ref] = str(stuck[ref])
                 self._bus.tell(NotEnded(pod=self.manager.name(ref.pod), container=ref.name, why=str(stuck[ref])))
 
@@ -164,7 +164,7 @@ class Node:
     # -- what happens by itself
 
     def settle(self) -> None:
-        """Do what could not be done before: take CPUs back, and let in containers that run without theirs."""
+        """Retry what failed before: release CPUs, and admit containers that run without theirs."""
         self._sweep()
         if self._leaving:
             self._release()
@@ -176,7 +176,7 @@ class Node:
                 self._take_in(ref, container)
 
     def _sweep(self) -> bool:
-        """Take back the CPUs of pods that have vanished; return whether there were any."""
+        """Release the CPUs of pods that have vanished; return whether there were any."""
         gone = [pod_id for pod_id in self.roster.pods if self.manager.applier.is_gone(pod_id)]
         for pod_id in gone:
             told = self.roster.pods[pod_id]
@@ -185,7 +185,7 @@ class Node:
         return bool(gone)
 
     def _would_fit(self, pod_id: str, ref: ContainerRef) -> bool:
-        """Return whether a container would be let in now; asked again and again, so no event tells of it."""
+        """Return whether a container would be admitted now; called often, so it makes no event."""
         known = self.roster.of(pod_id)
         if known.pod is None or known.wrong is not None:
             return False
@@ -194,9 +194,9 @@ class Node:
     # -- after a restart of either side
 
     def resync(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
-        """Agree with all that runs: containers keep their CPUs, strays get some, vanished pods give theirs back.
+        """Reconcile with all that runs: containers keep their CPUs, those without get some, vanished pods lose theirs.
 
-        Return the containers that have got CPUs only now.
+        Return the containers that get CPUs only now.
         """
         self.roster.replace_all(pods, containers)
         now = time.time()
@@ -224,7 +224,7 @@ class Node:
         return pod is not None and any(policy.request(pod, one) for one in pod.all_containers if one.name == name)
 
     def _tell_of_unpinned(self, told: Collection[RuntimeContainer]) -> None:
-        """Tell of further owners that run elsewhere: they were started again while no one was asked."""
+        """Report exclusive containers that run on other CPUs: they were restarted while pinfold was not asked."""
         for ref, cpus in self.manager.wanted.exclusive.items():
             container = self.roster.find(ref)
             if container is None or container.phase is not Phase.RUNNING or container in told:
@@ -234,7 +234,7 @@ class Node:
                 self.unpinned.ran(ref, age(container))
 
     def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
-        """Let in a container that runs already; return whether it has got CPUs by that."""
+        """Admit a container that runs already; return whether it got CPUs."""
         if self.manager.state.cpus(*ref) is not None or not self._wants_cpus(container.pod, ref.name):
             return False
         try:

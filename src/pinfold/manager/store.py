@@ -27,7 +27,7 @@ _WRITER: Final = ThreadPoolExecutor(1, "state")
 
 
 class Loaded(NamedTuple):
-    """What was found at start: the State to go on with, and what had to be done about the file."""
+    """The State found at start, and what was done about its file."""
 
     state: State
     problem: str | None = None
@@ -44,7 +44,7 @@ class StateStore:
     ) -> None:
         """Keep it in *directory*, with what the feature *gates* add to it.
 
-        *patience* is for how many seconds a disk may keep us waiting; None: as long as it takes.
+        *patience* is how many seconds a write may take; None: no limit.
         """
         self.path = directory / FILE
         self._policy = policy
@@ -67,7 +67,7 @@ class StateStore:
             writing.result(seconds)
         except TimeoutError:
             if not writing.cancel() and self._last is not None:
-                _WRITER.submit(self._write, self._last)  # after what may still be written one day
+                _WRITER.submit(self._write, self._last)  # after an earlier write that may still complete
             raise StateError(f"{self.path}: the disk has not taken it within {seconds:g} s") from None
 
     def _write(self, text: str) -> None:
@@ -77,8 +77,8 @@ class StateStore:
     def load(self, running: Mapping[PodUID, Mapping[str, CPUSet]]) -> Loaded:
         """Return the State to start with; *running* are exclusive containers found running, with their CPUs.
 
-        A file that is damaged or does not fit is kept aside. Whoever runs keeps their CPUs wherever possible, also if
-        the file does not know of them: it may be an old one, or missing.
+        A file that is damaged or does not fit is kept aside. Running containers keep their CPUs wherever possible, also
+        if they are not in the file: it may be old or missing.
         """
         found = State(EMPTY, running)
         try:
@@ -103,6 +103,6 @@ class StateStore:
 def _running_first(
     running: Mapping[PodUID, Mapping[str, CPUSet]], saved: Mapping[PodUID, Mapping[str, CPUSet]]
 ) -> dict[PodUID, Mapping[str, CPUSet]]:
-    """Return both, those that run first; of what is in both, what was saved."""
+    """Return both, running containers first; for a container in both, the saved CPUs."""
     first = {pod: {**containers, **saved.get(pod, {})} for pod, containers in running.items()}
     return first | {pod: containers for pod, containers in saved.items() if pod not in first}

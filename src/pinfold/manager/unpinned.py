@@ -24,7 +24,7 @@ class _Waiting(NamedTuple):
 
 
 class Unpinned:
-    """Those that wait for CPUs while they run; every second of it is told."""
+    """The containers that wait for CPUs while they run; every second is reported."""
 
     def __init__(self, roster: Roster, bus: Bus) -> None:
         self._roster = roster
@@ -48,7 +48,7 @@ class Unpinned:
         self._bus.tell(RunsUnpinned(pod=name, container=container.name, why=str(why)))
 
     def has_ended(self, container_id: str) -> None:
-        """Tell of a container that waited for its CPUs until it ended."""
+        """Report a container that waited for its CPUs until it ended."""
         waiting = self._waiting.pop(container_id, None)
         if waiting is not None and waiting.ref is not None:
             self.ran(waiting.ref, time.time() - waiting.since)
@@ -58,7 +58,7 @@ class Unpinned:
         self._waiting.pop(container_id, None)
 
     def ran(self, ref: ContainerRef, seconds: float) -> None:
-        """Tell for how long a container ran before it had its CPUs."""
+        """Report for how long a container ran before it had its CPUs."""
         self._bus.tell(RanUnpinned(self._name(ref.pod), ref.name, round(seconds, 3)))
 
     def _name(self, uid: PodUID) -> PodName:

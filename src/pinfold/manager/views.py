@@ -1,4 +1,4 @@
-"""Viewer: takes Snapshots of a node, for all who show it."""
+"""Viewer: takes Snapshots of a node, for the API, the page, the metrics and the CLI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Viewer:
     ) -> None:
         """Show a node; *links* are the states of its connection in which the runtime can be reached.
 
-        *about* is what the daemon was started with; *count* tells what was counted since then.
+        *about* is the daemon's configuration; *count* returns the counters since its start.
         """
         self._node = node
         self._about = about
@@ -34,7 +34,7 @@ class Viewer:
         self._count = count
 
     def __call__(self, *, closely: bool = False) -> Snapshot:
-        """Return what the node is like now; *closely*: with every container as the kernel has it."""
+        """Return a Snapshot of the node; *closely*: with every container as the kernel has it."""
         node, manager = self._node, self._node.manager
         return Snapshot(
             topology=manager.rules.topology,

@@ -1,4 +1,4 @@
-"""Reads and writes one file of a cgroup, or makes and removes one group; what the kernel objects is said in words.
+"""Reads and writes one file of a cgroup, or makes and removes one group; explains the kernel's errors in words.
 
 Never buffered: a buffered write hides the kernel's error until the file is closed. What was written is read back.
 Knows nothing of versions or of who owns which group.
@@ -76,7 +76,7 @@ class CgroupError(GroupError):
 
 
 def opened(path: Path, flags: int, doing: str) -> int:
-    """Return the open file; *doing* is what for."""
+    """Return the open file; *doing* names the operation for the error message."""
     with explained(path, doing):
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
 
@@ -105,13 +105,13 @@ def read_pids(group: Path) -> list[int]:
 
 
 def write(path: Path, value: str) -> None:
-    """Write *value* and see that the kernel has kept it."""
+    """Write *value* and check that the kernel kept it."""
     write_once(path, value)
     _check(path, value, kept := read(path), same=kept == value)
 
 
 def write_cpus(path: Path, cpus: CPUSet) -> None:
-    """Write a list of CPUs (or NUMA nodes) and see that the kernel has kept it, however it writes it."""
+    """Write a list of CPUs (or NUMA nodes) and check that the kernel kept it, in any notation."""
     write_once(path, str(cpus))
     kept = read_cpus(path)
     _check(path, str(cpus), str(kept), same=kept == cpus)
@@ -143,7 +143,7 @@ def add_unless_gone(group: Path, pid: int) -> None:
 
 
 def make_group(path: Path) -> bool:
-    """Make the group if it is not there; whether it was made."""
+    """Make the group if it is missing; return whether it was made."""
     with explained(path, "make the group"):
         try:
             path.mkdir()

@@ -1,4 +1,4 @@
-"""CPUs that go offline and come back: told by the kernel as it happens, where it lets us listen."""
+"""CPUs that go offline and come back: the kernel reports them at once, where it lets us listen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNS: Final = (b"offline@/devices/system/cpu/cpu", b"online@/devices/system/cp
 
 
 class Hotplug:
-    """The kernel's messages about devices, of which those about CPUs matter. Without them, somebody must look."""
+    """The kernel's uevents about CPUs. Where there are none, the caller must poll."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -21,25 +21,25 @@ class Hotplug:
             self._socket = _listening()
 
     def fileno(self) -> int | None:
-        """Return what to wait for; None if the kernel does not tell."""
+        """Return the file descriptor to wait on; None if the kernel sends no uevents."""
         return None if self._socket is None else self._socket.fileno()
 
     def has_happened(self) -> bool:
-        """Take what the kernel has told since; whether any of it was about a CPU, or has been lost."""
+        """Read the pending uevents; return whether one was about a CPU, or some were lost."""
         happened = False
         while self._socket is not None:
             try:
                 message = self._socket.recv(_MOST)
             except BlockingIOError:
                 break
-            except OSError:  # more came than it keeps
+            except OSError:  # the buffer overflowed
                 happened = True
             else:
                 happened |= message.startswith(_SIGNS)
         return happened
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

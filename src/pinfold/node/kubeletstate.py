@@ -1,6 +1,6 @@
 """Whether a kubelet on this node manages CPUs itself: by its state file, its configuration, or its answer (/configz).
 
-Two managers of the same CPUs would undo each other, so whoever comes second only watches, or takes over.
+Two managers of the same CPUs would undo each other's changes, so the second one only watches, or takes over.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _MOST: Final = 1 << 20
 
 
 class KubeletState(NamedTuple):
-    """What a kubelet has left, or uses."""
+    """The state file that a kubelet uses or has left behind."""
 
     path: Path
     policy: str
     state: State | None
-    """None: it cannot be read."""
+    """None if it cannot be read."""
     problem: str = ""
 
 
 def find_kubelet(directory: Path, port: int = READ_ONLY_PORT) -> KubeletState | None:
-    """Return the state of a kubelet whose own policy gives CPUs away; None if there is none."""
+    """Return the state of a kubelet whose own policy assigns CPUs; None if there is none."""
     path = directory / FILE
     found = _read(path)
     if found is None and _STATIC in {_configured(directory / CONFIG), ask_policy(port)}:
-        return KubeletState(path, _STATIC, None, "the kubelet is to have policy static, and there is no such file")
+        return KubeletState(path, _STATIC, None, "the kubelet has policy static, but this file is missing")
     return found
 
 
@@ -85,7 +85,7 @@ def _read(path: Path) -> KubeletState | None:
 
 
 def _policy(text: str) -> str:
-    """Return the policy's name; a file in which there is none is not to be trusted either."""
+    """Return the policy's name; a file without one is not trusted either."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The machine as the kubelet's own discovery sees it, mistakes included: what exact planning for its node needs.
+"""The machine as the kubelet's own discovery sees it, mistakes included; needed to plan exactly for its node.
 
 The kubelet (through cAdvisor) names a core by (NUMA node, package id, core_id), leaves out CPUs in no node or without
 these ids, takes the package id for the NUMA node where there are no nodes, and takes the socket for the uncore cache

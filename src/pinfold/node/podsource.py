@@ -1,7 +1,7 @@
-"""Pods as someone else knows them: manifests in a directory, or the list of a kubelet.
+"""Pods from outside the runtime: manifests in a directory, or the list of a kubelet.
 
-A container runtime does not tell which containers are init containers, nor pod-level resources; these sources do. They
-only refine: what cannot be read is a problem in words, and what was read before stays.
+A container runtime does not report which containers are init containers, nor pod-level resources; these sources do.
+They only refine: if a source cannot be read, it returns a problem in words and keeps the pods read before.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class KnownPods:
 
 
 class Reading(NamedTuple):
-    """What a source has to say now."""
+    """A source's pods and problems now."""
 
     pods: KnownPods
     problems: tuple[str, ...] = ()
 
 
 class PodSource(Protocol):
-    """Whoever knows pods."""
+    """A source of pods outside the runtime."""
 
     def read(self) -> Reading:
-        """Return all pods that are known, and what is wrong, in words; may take seconds, raises nothing."""
+        """Return all known pods and the problems, in words; may take seconds, raises nothing."""
         ...
 
 
@@ -122,7 +122,7 @@ class PodDirectory:
         path, shown = self._path / name, f"{self._path}/{bare(name)}"
         pods = before.pods if before else ()
         try:
-            # A pipe must not hold us up.
+            # A pipe must not block us.
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
                 status = os.fstat(descriptor)
@@ -130,7 +130,7 @@ class PodDirectory:
                 if before is not None and before.stamp == stamp:
                     return before
                 if not stat.S_ISREG(status.st_mode):
-                    return _File(stamp, (), f"{shown}: no plain file")
+                    return _File(stamp, (), f"{shown}: not a regular file")
                 data = file.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:
             return _File((0, 0, 0, 0), pods, f"{shown}: {_reason(error)}")
@@ -151,7 +151,7 @@ class PodEndpoint:
         self._last = Reading(KnownPods(by_name=False))
 
     def read(self) -> Reading:
-        """Ask the kubelet; what it said before stays when it does not answer."""
+        """Ask the kubelet; keep its last answer if it does not reply."""
         try:
             body = self._ask()
             if body != self._body:
@@ -163,7 +163,7 @@ class PodEndpoint:
         return self._last
 
     def _ask(self) -> bytes:
-        """Return the body of the answer, which must be there in time and whole."""
+        """Return the body of the answer, which must arrive in time and be complete."""
         url = urlsplit(self._url)
         path = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
         # HTTP/1.0: the answer ends with the connection, so time and size can be bounded for all of it.
@@ -194,7 +194,7 @@ class PodEndpoint:
 
 
 class _Received:
-    """An answer that is there already, in place of a socket."""
+    """An answer already received, in place of a socket."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -236,7 +236,7 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ParseError(f"no UTF-8 at byte {error.start}") from error
+        raise ParseError(f"invalid UTF-8 at byte {error.start}") from error
 
 
 def _reason(error: Exception) -> str:

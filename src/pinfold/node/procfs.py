@@ -1,4 +1,4 @@
-"""Reads what the kernel tells of processes and threads; one that has ended is simply not there."""
+"""Reads processes and threads from /proc; one that has ended is missing, which is no error."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Procfs:
         return None
 
     def boot(self) -> str:
-        """Return what tells this run of the machine from all others; "" if nothing does."""
+        """Return the boot ID, which differs after each boot; "" if it is unknown."""
         return self._read("sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
     def age(self, pid: int) -> float:
-        """Return for how many seconds the process has been there; 0 if it is not."""
+        """Return for how many seconds the process has existed; 0 if it does not."""
         found, uptime = self.process(pid), self._read("uptime").split()
         if found is None or not uptime:
             return 0.0
@@ -93,7 +93,7 @@ class Procfs:
         return self._read(f"{pid}/environ").split(b"\0")
 
     def own_environment(self, pid: int) -> list[bytes]:
-        """Return the same of our own processes, nothing of other users': they could join a group uninvited."""
+        """Return the same for our own processes, nothing for other users': they could join a group uninvited."""
         try:
             if os.stat(f"{self._root}/{pid}").st_uid != os.geteuid():  # noqa: PTH116 - called for every process there is
                 return []

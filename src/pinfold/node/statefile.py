@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_FILE: Final = 16 << 20
 _MOST_ASIDE: Final = 1000
 _KINDS: Final = {stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a named pipe"}
-_UNTOUCHED: Final = "not written, what was there before is untouched"
+_UNTOUCHED: Final = "not written; the old content is unchanged"
 
 
 class StateFileError(StateError):
@@ -44,12 +44,12 @@ def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
     """Make *data* the content of the file, durably. On any error the file is as it was before.
 
     A power failure right afterwards finds the new content, or if not *at_once* the one before; never less than either.
-    A link is not followed and not replaced: both could surprise whoever made it.
+    A link is neither followed nor replaced: the user who made it may not expect either.
     """
     with _errors_of(path, _UNTOUCHED), _locked_directory(path) as directory:
         _check_replaceable(path, directory)
         new = leftover_of(path).name
-        # The directory is locked, so whoever wrote this is no longer there.
+        # The directory is locked, so the process that wrote this has ended.
         with suppress(FileNotFoundError):
             os.unlink(new, dir_fd=directory)
         try:
@@ -68,7 +68,7 @@ def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
 def read_state_file(path: Path) -> str | None:
     """Return the content of the file, None if there is none.
 
-    A byte that is no UTF-8 becomes half of a surrogate pair: whether it matters is for the reader of the text.
+    A byte that is not UTF-8 becomes half of a surrogate pair; the parser decides whether it matters.
     """
     with _errors_of(path, "not read"):
         try:

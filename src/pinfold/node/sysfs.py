@@ -1,6 +1,6 @@
 """Topology from a sysfs tree, live or recorded.
 
-Where a file is missing or wrong the next one that can tell is asked, in this order:
+Where a file is missing or wrong, the next one is read, in this order:
 
 - online: cpu/online; each cpuN/online; every cpuN directory. Offline: cpu/present (or the directories) less online.
 - core: core_cpus or thread_siblings, as list or map; the same NUMA node, package, die, cluster, book, drawer and
@@ -91,7 +91,7 @@ def read_nodes(tree: Tree, online: int) -> dict[int, int]:
 
 
 def read_distances(tree: Tree, nodes: Mapping[int, int]) -> dict[int, dict[int, int]]:
-    """Return the distances that the machine tells; a row lists them in the order of the online nodes."""
+    """Return the distances in sysfs; a row lists them in the order of the online nodes."""
     listed = tree.mask(["node/online"], [])
     order = sorted(nodes) if listed is None else cpus_of(listed)
     distances: dict[int, dict[int, int]] = {}
@@ -221,7 +221,7 @@ def _groups(online: int, group_of: Callable[[int], int | None]) -> tuple[dict[in
         else:
             groups[cpu] = mask & online
             rest &= ~mask
-            # A CPU that says nothing itself is where others say it is.
+            # A CPU without files of its own is where the files of others place it.
             missing &= ~mask
     return groups, missing
 

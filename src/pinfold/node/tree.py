@@ -24,7 +24,7 @@ _OF_CPU: Final = re.compile(r"cpu/cpu([0-9]+)(?=/)")
 
 
 class NoCPUs(PinfoldError):  # noqa: N818 - the fact, as the others in this family
-    """There is no CPU to be found."""
+    """No CPU was found."""
 
     def __init__(self, root: object, why: str) -> None:
         super().__init__(f"{root}: {why}")

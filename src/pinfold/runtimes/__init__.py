@@ -1,1 +1,1 @@
-"""What runs containers: each runtime learns what runs and makes it run on its CPUs; none decides anything."""
+"""Runtimes run containers: each one finds the containers and keeps them on their CPUs; none decides anything."""

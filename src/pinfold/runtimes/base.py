@@ -1,4 +1,4 @@
-"""What is around a Manager: the Applier that sets and reads back CPUs, and the Launcher of plain processes."""
+"""The protocols around a Manager: the Applier sets and reads back CPUs, the Launcher starts plain processes."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ class Applier(Protocol):
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """What cannot be promised here, in words."""
+        """The guarantees that do not hold here, in words."""
         ...
 
     def observe(self, *, closely: bool = False) -> Observed:
-        """Return the CPUs that everything runs on now; *closely* looks at every container and its processes."""
+        """Return the CPUs that each container runs on now; *closely* checks every container and its processes."""
         ...
 
     def apply(self, want: Wanted) -> None:
-        """Make it so: first take CPUs away from those that must not have them, then give. Raise what cannot be done."""
+        """Set these CPUs: first take CPUs away from containers that must not have them, then give. Raise on failure."""
         ...
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
-        """Put one container right that is about to run, or raise; return what was wrong with it."""
+        """Correct the CPUs of one container that is about to run, or raise; return what was wrong."""
         ...
 
     def is_clear(self, want: Wanted) -> bool:
-        """Return whether exclusive CPUs are certainly free of other containers, from a quick look."""
+        """Return whether exclusive CPUs are certainly free of other containers; a quick check."""
         ...
 
     def vacate(self, ref: ContainerRef) -> list[int]:
-        """End what is left of a container and remove its group; return the lent processes that go on without it."""
+        """End a container's remaining processes and remove its group; return the lent processes, which go on."""
         ...
 
     def allowed(self, ref: ContainerRef) -> str:
@@ -87,7 +87,7 @@ class Applier(Protocol):
         ...
 
     def is_gone(self, pod_id: str) -> bool:
-        """Return whether a pod that was here has vanished without its source saying so."""
+        """Return whether a pod has vanished without a report from its source."""
         ...
 
 
@@ -110,7 +110,7 @@ class Launcher(Protocol):
         ...
 
     def find_again(self, ref: ContainerRef, main: Main | None, origin: Origin | None = None) -> bool:
-        """Watch the main process of before a restart and return whether it still runs.
+        """Watch a main process from before the restart; return whether it still runs.
 
         Without *main* it is the first of the container's processes; with *origin* it is only lent.
         """
@@ -123,7 +123,7 @@ class Launcher(Protocol):
         ...
 
     def environment(self, ref: ContainerRef) -> Mapping[str, str]:
-        """Return the variables by which a process that is to be attached is known as the container's."""
+        """Return the environment variables that mark an attached process as the container's."""
         ...
 
     def holder(self, pid: int) -> str | None:

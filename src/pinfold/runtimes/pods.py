@@ -1,7 +1,7 @@
-"""PodApplier: the containers of Kubernetes pods on their CPUs, through the groups that kubelet and runtime have made.
+"""PodApplier: sets the CPUs of Kubernetes containers through the cgroups that the kubelet and the runtime made.
 
 The shared pool is set on the groups above the containers wherever the kernel lets us, so that moving all of them off
-some CPUs takes the same time for ten containers as for a thousand. It decides nothing.
+some CPUs takes the same time for ten containers as for a thousand. Decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PodPlaces:
     """Where the groups of the pods on a Roster are, and which of them belong to the shared pool; changes nothing."""
 
     def __init__(self, groups: PodGroups, roster: Roster, *, asked_first: bool) -> None:
-        """*asked_first*: the runtime asks once more before a container runs (NRI), not only after (CRI)."""
+        """Use these groups; *asked_first*: the runtime asks again before a container runs (NRI), unlike CRI."""
         self.groups = groups
         self.roster = roster
         self._asked_first = asked_first
@@ -84,11 +84,11 @@ class PodPlaces:
         return ((ref, container) for ref in refs if (container := self.roster.find(ref)) is not None)
 
     def awaits_its_start(self, container: RuntimeContainer) -> bool:
-        """Return whether the runtime asks once more before it runs: until then it may have any CPUs."""
+        """Return whether the runtime asks again before the container runs: until then it may have any CPUs."""
         return self._asked_first and container.phase is Phase.CREATED
 
     def settled(self) -> set[Path] | None:
-        """Return the groups of pods in which no container is about to be made; None: all, as far as is known."""
+        """Return the groups of pods in which no container is about to be created; None means all known pods."""
         if not (self.groups.nested and self._asked_first):
             return None
         containers_of = self.roster.containers_of
@@ -96,7 +96,7 @@ class PodPlaces:
         return {group for group in map(self.pod_group, settled) if group is not None}
 
     def pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
-        """Return the Guaranteed pods that share, and the containers that share in those that do not."""
+        """Return the Guaranteed pods that only share, and the sharing containers of the other Guaranteed pods."""
         guaranteed: list[Path] = []
         singles: list[Path] = []
         for pod_id in self.roster.pods:
@@ -112,7 +112,7 @@ class PodPlaces:
         return guaranteed + self._strangers(want), singles
 
     def _strangers(self, want: Wanted) -> list[Path]:
-        """Return the Guaranteed pods that share and the runtime has not told of: some tell only of what comes."""
+        """Return the sharing Guaranteed pods that the runtime has not reported: some report only new pods."""
         if self.roster.is_complete or not self.roster.pods:
             return []
         known = {*map(told_uid, self.roster.pods.values()), *(ref.pod for ref in want.exclusive)}
@@ -131,7 +131,7 @@ class PodApplier:
         self.read_only = read_only
         """Whether a kubelet manages CPUs here, so that nothing may be changed."""
         self.gives_quotas = True
-        """Whether containers without CPUs of their own are limited: a kubelet can do without."""
+        """Whether containers without exclusive CPUs have CPU limits: a kubelet can turn them off."""
         self._places = places
         self._groups = places.groups
         self._roster = places.roster
@@ -150,7 +150,7 @@ class PodApplier:
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """What cannot be promised here, in words."""
+        """The guarantees that do not hold here, in words."""
         return (_OUTSIDERS, *((_WATCHING,) if self.read_only else ()))
 
     def observe(self, *, closely: bool = False) -> Observed:
@@ -195,7 +195,7 @@ class PodApplier:
         self._record(settings)
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
-        """Put one container right; return what was wrong with it. Without a group yet it is right."""
+        """Correct the CPUs of one container; return what was wrong. A container without a group yet is correct."""
         container = self._roster.find(ref)
         group = self._places.group(container) if container is not None else None
         if self.read_only or container is None or group is None:
@@ -210,11 +210,11 @@ class PodApplier:
             self._record(self._groups.set_pool(wanted, singles=singles, settled=self._places.settled()))
         now = self._places.cpus(container)
         if not now <= wanted:
-            raise ApplyError(f"container {ref.name} has CPUs {now} instead of {wanted}, and that cannot be put right")
+            raise ApplyError(f"container {ref.name} has CPUs {now} instead of {wanted}, and they cannot be corrected")
         return Drift(ref, wanted, found)
 
     def is_clear(self, want: Wanted) -> bool:
-        """Return whether exclusive CPUs are free of other containers, going by the groups above these alone."""
+        """Return whether exclusive CPUs are free of other containers, checking only the groups above them."""
         guaranteed, singles = self._places.pooled(want)
         above = (*self._groups.tree.pooled(), *guaranteed, *singles)
         owners = ((container, want.exclusive[ref]) for ref, container in self._places.live(want.exclusive))
@@ -223,7 +223,7 @@ class PodApplier:
                 return False
             return all(self._places.cpus(container) <= cpus for container, cpus in owners)
         except CgroupError:
-            return False  # a group has just been removed: a close look finds out
+            return False  # a group has just been removed: the next close check finds out
 
     def vacate(self, ref: ContainerRef) -> list[int]:  # noqa: ARG002 - the protocol
         """Do nothing: the container runtime ends its containers and removes their groups."""
@@ -258,7 +258,7 @@ class PodApplier:
         return () if pod is None else self._groups.open_pod(pod, cpus)
 
     def _give_quota_back(self, container: RuntimeContainer | None) -> tuple[GroupSetting, ...]:
-        """Limit a container again that has lost its CPUs, and its pod."""
+        """Restore the CPU limits of a container that lost its exclusive CPUs, and those of its pod."""
         group = self._places.group(container) if container is not None else None
         pod = self._roster.of(container.pod).pod if container is not None else None
         if container is None or group is None or pod is None or not self.gives_quotas:
@@ -276,7 +276,7 @@ class PodApplier:
 
 
 class SystemdRecord:
-    """Has systemd know what was set, or it would take it back one day; the kernel has it already."""
+    """Tells systemd what was set in the kernel, or systemd would undo it later."""
 
     def __init__(self, systemd: Systemd) -> None:
         self._systemd = systemd
@@ -293,5 +293,5 @@ class SystemdRecord:
         """Tell one batch after the other: an older setting must not come after a newer one."""
         while self._untold:
             settings, self._untold = list(self._untold.values()), {}
-            with suppress(GroupError):  # the next reconcile finds what came of it
+            with suppress(GroupError):  # the next reconcile checks the result
                 await self._systemd.keep(settings)

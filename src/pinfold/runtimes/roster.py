@@ -1,6 +1,6 @@
-"""Roster: the pods and containers of a node, as their sources have told of them; values, worked out once for each pod.
+"""Roster: the pods and containers of a node, as their sources report them; values, derived once for each pod.
 
-It decides nothing, asks no one and changes nothing.
+It decides nothing, asks nothing and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _DONE: Final = frozenset({Phase.STOPPED, Phase.ENDED})
 
 
 class Known(NamedTuple):
-    """What follows from all that was told of a pod."""
+    """What follows from all reports about a pod."""
 
     pod: Pod | None
-    """None: a pod that pinfold does not manage."""
+    """None for a pod that pinfold does not manage."""
     whole: bool = False
     """Whether all its containers are known, not only those that have come."""
     live: tuple[tuple[ContainerRef, RuntimeContainer], ...] = ()
     """Its containers that run or are about to: the last start of each."""
     local_memory: bool = False
-    """Whether its owners have memory of the NUMA nodes of their CPUs alone."""
+    """Whether its exclusive containers get memory only from the NUMA nodes of their CPUs."""
     wrong: PinfoldError | None = None
-    """Why no container of it may start."""
+    """Why none of its containers may start."""
 
     @property
     def guaranteed(self) -> bool:
@@ -59,16 +59,16 @@ class Roster:
         self.limits: Callable[[Container], Limit] | None = None
         """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
         self.others: Callable[[Pod], Sequence[Resource]] = lambda _pod: ()
-        """The hints of a pod's other resources (devices, memory), where a source tells them."""
+        """The hints of a pod's other resources (devices, memory), where a source has them."""
         self.is_complete = False
-        """Whether a source has ever told of everything that runs."""
+        """Whether a source has ever reported everything that runs."""
         self._lookup = lookup
         self._ids: dict[str, set[str]] = {}
         """The runtime's own names for the pod with a UID: more than one while its sandbox is replaced."""
         self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
         self._known: dict[str, Known] = {}
 
-    # -- what is told
+    # -- reports from sources
 
     def know_pod(self, pod: RuntimePod) -> None:
         """Record a pod, or what is new about it."""
@@ -119,7 +119,7 @@ class Roster:
             self.know(container)
         self.is_complete = True
 
-    # -- what follows
+    # -- what follows from them
 
     def of(self, pod_id: str) -> Known:
         """Return what is known of a pod, by its runtime's own name for it."""
@@ -129,7 +129,7 @@ class Roster:
         return known
 
     def containers_of(self, pod_id: str) -> Collection[RuntimeContainer]:
-        """Return what was told of a pod's containers, each start of each."""
+        """Return a pod's containers as reported, each start of each."""
         return self._of_pod.get(pod_id, {}).values()
 
     def refs(self, pod_id: str) -> list[ContainerRef]:
@@ -145,7 +145,7 @@ class Roster:
         return _ref(self.pods[container.pod], container)
 
     def due(self, pod_id: str, name: str) -> list[str] | None:
-        """Return the containers that are decided on when *name* comes; None: all of a pod that is known whole."""
+        """Return the containers to decide on when *name* arrives; None means all, if the whole pod is known."""
         if not self.of(pod_id).whole:
             return [name]
         going_on = self.going_on(pod_id)
@@ -154,7 +154,7 @@ class Roster:
         return list(dict.fromkeys([*(container.name for container in going_on.all_containers), name]))
 
     def going_on(self, pod_id: str) -> Pod:
-        """Return a pod with the containers that run or will: an init container that has done its work is left out."""
+        """Return a pod with the containers that run or will run: finished init containers are left out."""
         pod = self.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
         last = latest(self.containers_of(pod_id))
@@ -216,5 +216,5 @@ class Roster:
 
 
 def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:
-    """Return a container's identity; what a container runtime says is checked, a whole pod was checked before."""
+    """Return a container's identity; names from a container runtime are checked, a whole pod was checked before."""
     return ref_of(pod, container) if pod.spec is None else ContainerRef(pod.spec.uid, container.name)

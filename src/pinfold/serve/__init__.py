@@ -1,1 +1,1 @@
-"""What others see and ask for: one HTTP server, one read model."""
+"""The daemon's interfaces for clients: one HTTP server, one read model."""

@@ -1,6 +1,6 @@
-"""The read-only API over TCP: what a node is like, what it was like, and why; JSON, metrics, the page, and events.
+"""The read-only API over TCP: the node's present and past, with reasons; JSON, metrics, the page, and events.
 
-Nothing can be changed here. `openapi` describes it, and tests hold it to that.
+Clients cannot change anything here. `openapi` describes it, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 _DECISIONS: Final = ("assigned", "refused", "released")
 _OF_THE_PAST: Final = frozenset({"history", "at", "explain"})
-"""What is looked up in the journal, which takes its time."""
+"""The resources that come from the journal, which is slow."""
 _AT_A_TIME: Final = 2
 _MOST: Final = 10_000
 _MOST_BYTES: Final = 1 << 20
-"""About how much of what a watcher has missed is kept for it at once."""
+"""About how many bytes of missed events are read for a watcher at once."""
 _MOST_EXPLAINED: Final = 1000
 _AT_ONCE: Final = 100
-"""Events that travel together."""
+"""Events that are sent together."""
 _AGAIN: Final = (("retry-after", "5"),)
 _MESSAGE: Final = 200
 _DIGITS: Final = 19
@@ -59,12 +59,12 @@ class TakeSnapshot(Protocol):
     """Takes a Snapshot of the node."""
 
     def __call__(self, *, closely: bool = False) -> Snapshot:
-        """Return what the node is like now; *closely*: with every container as the kernel has it."""
+        """Return a Snapshot of the node; *closely*: with every container as the kernel has it."""
         ...
 
 
 class Views:
-    """What there is to see of one node, as JSON-ready data; for the read-only API and for the control socket."""
+    """The data of one node, ready for JSON; for the read-only API and for the control socket."""
 
     def __init__(self, look: TakeSnapshot, bus: Bus, archive: Archive) -> None:
         self.look = look
@@ -94,7 +94,7 @@ class Views:
                 del self._last[next(iter(self._last))]
 
     async def read(self, what: str, query: Mapping[str, str]) -> object:
-        """Return one thing that can be asked for, with all that has happened until now."""
+        """Return one resource of the API, as of now."""
         self.bus.flush()
         reader = self._readers.get(what)
         if reader is not None:
@@ -115,10 +115,10 @@ class Views:
                     return await self.explain(Subject.parse(query.get("container", "")))
         except ParseError as error:
             raise HTTPError(400, "BadRequest", str(error)) from error
-        raise HTTPError(404, "NotFound", f"there is no {what[:80]!r} to ask for; /openapi.json tells what there is")
+        raise HTTPError(404, "NotFound", f"there is no {what[:80]!r}; /openapi.json lists what there is")
 
     def containers(self) -> list[dict[str, object]]:
-        """Return every container, how its CPUs lie, and why it has these."""
+        """Return every container, the alignment of its CPUs, and why it has these."""
         node = self.look(closely=True)
         pods = {(pod.namespace, pod.name): pod for pod in node.pods}
         return [self._container(node, view, pods.get((view.namespace, view.pod))) for view in node.containers]
@@ -147,7 +147,7 @@ class Views:
         return why_shared(node.policy, pod, found[0]) if pod is not None and found else ""
 
     def _look_up(self, who: Subject) -> None:
-        """Ask the journal for an earlier decision, without keeping anybody waiting."""
+        """Ask the journal for an earlier decision, in a thread so that other clients do not wait."""
 
         async def look() -> None:
             before = self._last.get(who)
@@ -176,16 +176,16 @@ class Views:
         ]
 
     def config(self) -> dict[str, object]:
-        """Return under which rules the node is, and what it cannot promise."""
+        """Return the node's configuration, and the guarantees that do not hold here."""
         node = self.look()
         link = {"state": node.link[0], "detail": node.link[1]}
         return {**node.about, "version": pinfold.__version__, "policy": node.policy.name, "link": link}
 
     async def missed(self, after: int, first: int) -> tuple[list[bytes], int]:
-        """Return events after a number that only the journal has any more, and up to which number these are.
+        """Return the events after a number that only the journal still has, and the number of the last of them.
 
-        They end before the *first* entry that is kept, or earlier: then there are more. Of very many, the last ones
-        come: who was away for so long has to look anew anyway.
+        They end before the *first* entry in memory, or earlier: then there are more. Of very many, the last ones are
+        returned: a client that was away for so long must read everything anew.
         """
 
         def read() -> tuple[list[bytes], int]:
@@ -261,7 +261,7 @@ class API:
         return self._page.response(request.segments)
 
     def _check_ready(self) -> None:
-        """Raise why the daemon cannot do its work: what runs the containers cannot be reached."""
+        """Raise if the daemon is not ready: the container runtime cannot be reached."""
         node = self._views.look()
         if not node.connected:
             state, detail = node.link
@@ -295,7 +295,7 @@ class API:
 
 
 def _names(asked: Subject, found: Subject) -> bool:
-    """Whether somebody who asks for *asked* means *found*."""
+    """Whether the request *asked* means *found*."""
     return (
         asked.pod == found.pod
         and asked.namespace in {None, found.namespace}

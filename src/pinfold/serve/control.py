@@ -1,4 +1,4 @@
-"""The control socket: what the command line asks a daemon for, and the only place where anything can be changed."""
+"""The control socket: requests of the command line; the only interface through which clients can change anything."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Control:
         raise _unknown(request)
 
     def node(self) -> dict[str, object]:
-        """Return the node: its policy, its pools, and what it cannot promise."""
+        """Return the node: its policy, its pools, and the guarantees that do not hold here."""
         node = self._look()
         return {
             **node.about,
@@ -92,7 +92,7 @@ class Control:
         }
 
     def state(self) -> dict[str, object]:
-        """Return the State as its file has it, and the pods it is of: what a plan starts from."""
+        """Return the State as in its file, and its pods: the start of a plan."""
         node, policy = self._look(), self._look().policy
         told = {"policy_options": "options", "view": "fidelity"}
         told |= {name: name for name in ("topology_policy", "topology_scope", "topology_options", "feature_gates")}
@@ -129,13 +129,13 @@ class Control:
             return {"pod": pod.name, "refused": _refused(refusal)}
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
-        except PinfoldError as error:  # those before it are there, and those after it may fit
+        except PinfoldError as error:  # the pods before it run, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
         return {"pod": pod.name, "cpus": _cpus(admission)}
 
     @property
     def _supervisor(self) -> Supervisor:
-        """The host on which commands can be run; on a node of Kubernetes that is not our business."""
+        """The host on which commands can be run; raise on a node of Kubernetes."""
         if self._there_is is None:
             raise HTTPError(
                 400, "NotHere", "containers come from the container runtime here; pinfold starts none itself"
@@ -209,9 +209,9 @@ def _body(request: Request) -> dict[str, object]:
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError) as error:
-        raise HTTPError(400, "BadRequest", f"the body is no JSON: {error}") from error
+        raise HTTPError(400, "BadRequest", f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise HTTPError(400, "BadRequest", "the body is no JSON object")
+        raise HTTPError(400, "BadRequest", "the body is not a JSON object")
     return body
 
 
@@ -233,7 +233,7 @@ def _name(body: dict[str, object]) -> str:
     name = _text(body, "name")
     if len(name) > _LONGEST or not is_subdomain(name):
         allowed = f"allowed: a-z, 0-9 and between them - and ., up to {_LONGEST} of them"
-        raise HTTPError(400, "BadRequest", f"name: {name[:80]!r} is no name; {allowed}")
+        raise HTTPError(400, "BadRequest", f"name: {name[:80]!r} is not a valid name; {allowed}")
     return name
 
 
@@ -245,7 +245,7 @@ def _milli(body: dict[str, object]) -> int:
         raise HTTPError(400, "BadRequest", f"milli: expected a number of milli CPUs from 0 to {_MOST}")
     if not shared and (milli % 1000 or not milli):
         raise HTTPError(
-            400, "BadRequest", f"milli: {milli} is no whole number of CPUs; exclusive CPUs are whole, 1 or more"
+            400, "BadRequest", f"milli: {milli} is not a whole number of CPUs; exclusive CPUs are whole, 1 or more"
         )
     return milli
 
@@ -258,11 +258,11 @@ def _pid(body: dict[str, object]) -> int:
 
 
 def _check_owner(pid: int, request: Request) -> None:
-    """Raise unless the caller may have its way with the process."""
+    """Raise unless the caller owns the process."""
     try:
         owner = Path(f"/proc/{pid}").stat().st_uid
     except OSError as error:
-        raise HTTPError(404, "NotFound", f"process {pid} is not there") from error
+        raise HTTPError(404, "NotFound", f"there is no process {pid}") from error
     if request.peer.uid not in {0, owner}:
         raise HTTPError(403, "Forbidden", f"process {pid} belongs to user {owner}")
 

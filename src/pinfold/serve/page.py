@@ -17,7 +17,7 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the browser lets the page do: run and draw what comes from here, ask us, and nothing else."""
+"""What the browser allows the page: our scripts, styles and API, and nothing else."""
 
 _HEADERS: Final = (
     ("content-security-policy", POLICY),

@@ -1,6 +1,6 @@
 """The kubelet's PodResources API v1: which CPUs belong to which pod and container, for agents on the node.
 
-Only CPUs are told of, and only exclusive ones; devices, memory and claims are not ours.
+Only exclusive CPUs are listed; pinfold does not manage devices, memory and claims.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATE: Final = Rate(100.0, 200)
 
 
 class PodResources:
-    """Answers the three calls; *read* says what the node is like now."""
+    """Answers the three calls; *read* returns a Snapshot of the node."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read = read
@@ -91,7 +91,7 @@ def _parse(method: str, request: bytes, into: Message) -> None:
         into.ParseFromString(request)
     except DecodeError as error:
         # As the reference's server answers what it cannot read.
-        raise CallError(method, Code.INTERNAL, f"the request is no {into.DESCRIPTOR.name}") from error
+        raise CallError(method, Code.INTERNAL, f"the request is not a {into.DESCRIPTOR.name}") from error
 
 
 def _pod_resources(pod: Pod, state: State) -> pb.PodResources:

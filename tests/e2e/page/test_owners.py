@@ -61,7 +61,7 @@ def test_pools_count_their_cpus(open_page: Callable[..., Tab]) -> None:
         server.do(lambda node: node.admit(pod("a", 1)))
         tab = open_page(server)
         said = text(tab, ".pools").replace("\t", " ").split("\n")
-        assert [line.strip() for line in said] == ["Exclusive 1 2", "Free to give 2 1, 3", "Reserved 1 0"]
+        assert [line.strip() for line in said] == ["Exclusive 1 2", "Assignable 2 1, 3", "Reserved 1 0"]
 
 
 def test_refusal_is_shown_with_reason_message_and_nearest_fix(open_page: Callable[..., Tab]) -> None:

@@ -103,4 +103,4 @@ def test_time_before_the_history_is_said_to_be_unknown(open_page: Callable[..., 
     with PageServer(node("laptop-4")) as server:
         tab = open_page(server)
         slide(tab, 0)
-        tab.until("document.getElementById('past').textContent.startsWith('Nothing is known of this time')")
+        tab.until("document.getElementById('past').textContent.startsWith('No history for this time')")

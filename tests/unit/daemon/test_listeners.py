@@ -33,7 +33,7 @@ def test_a_socket_that_somebody_listens_at_is_left_alone(tmp_path: Path) -> None
     with socket.socket(socket.AF_UNIX) as kubelet, socket.socket(socket.AF_UNIX) as client:
         kubelet.bind(str(path))
         kubelet.listen()
-        with pytest.raises(SocketTaken, match=f"--socket: somebody answers at {path}") as taken:
+        with pytest.raises(SocketTaken, match=f"--socket: {path} is in use by another daemon or a kubelet") as taken:
             bind_unix(path, FLAG)
         assert taken.value.exit_code == 5
         client.connect(str(path))
@@ -63,7 +63,7 @@ def test_a_socket_that_nobody_listens_at_any_more_is_replaced(tmp_path: Path) ->
 def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="is there already, and is no socket"):
+    with pytest.raises(ConfigError, match="exists and is not a socket"):
         bind_unix(path, FLAG)
     assert path.read_text() == "mine"
 

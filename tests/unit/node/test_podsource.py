@@ -208,7 +208,7 @@ def test_one_pod_that_cannot_be_read_does_not_spoil_the_list() -> None:
         (b"", "closed"),
         (b"\xff\xfe\0", ""),
         (b"HTTP/1.0 401 Unauthorized\r\n\r\n", "HTTP status 401"),
-        (b"HTTP/1.0 200 OK\r\n\r\n\xff", "no UTF-8 at byte 0"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff", "invalid UTF-8 at byte 0"),
         (b"HTTP/1.0 200 OK\r\n\r\n{", "document 1"),
         (b"HTTP/1.0 200 OK\r\n\r\n[1]", "document 1"),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{}", "IncompleteRead"),

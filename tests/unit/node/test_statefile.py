@@ -85,7 +85,7 @@ def refused(path: Path, cause: str, data: bytes = NEW) -> None:
     before = sorted(path.parent.iterdir()) if path.parent.is_dir() else None
     with pytest.raises(StateFileError) as caught:
         write_atomically(path, data)
-    assert str(caught.value).startswith(f"{path}: not written, what was there before is untouched: ")
+    assert str(caught.value).startswith(f"{path}: not written; the old content is unchanged: ")
     assert cause in caught.value.cause
     assert (sorted(path.parent.iterdir()) if path.parent.is_dir() else None) == before
 

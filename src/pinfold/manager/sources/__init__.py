@@ -1,1 +1,1 @@
-"""What tells a Node of containers: NRI, CRI, and the supervisor of plain processes."""
+"""The sources that report containers to a Node: NRI, CRI, and the supervisor of plain processes."""

@@ -1,7 +1,7 @@
-"""CRISource: follows the containers of a runtime over CRI, where there is no NRI: by its events, and by asking.
+"""CRISource: follows the containers of a runtime over CRI, where there is no NRI: by its events, and by polling.
 
-CRI tells of a container when it is there already, so it may run before it has its CPUs: for how long is measured. The
-others are moved off first, then it gets its CPUs, and the runtime is told, so that its own record has them too.
+CRI reports a container after it was created, so it may run before it has its CPUs: this time is measured. The others
+are moved off first, then it gets its CPUs, and the runtime gets them too, for its own record.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _NO_QUOTA: Final = -1
 
 
 class CRISource:
-    """Keeps a node in step with what its runtime says."""
+    """Keeps a node in step with its runtime."""
 
     def __init__(self, node: Node, client: CRIClient, bus: Bus, *, is_told_all: bool = True) -> None:
-        """*is_told_all*: beside NRI, whether that tells of everything that runs as soon as it is connected."""
+        """Report to *node*; *is_told_all*: beside NRI, whether NRI reports everything that runs when it connects."""
         self._node = node
         self._client = client
         self._bus = bus
@@ -50,7 +50,7 @@ class CRISource:
         self._every = _POLL
         self._first = True
         self._missing: set[str] = set()
-        """What the last look has missed; NRI may know of pods and containers that were not listed yet."""
+        """What the last poll did not list; NRI may report pods and containers before CRI lists them."""
         self._asking: dict[str, asyncio.Task[RuntimeContainer | None]] = {}
         self._updates: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_AT_ONCE)
@@ -75,10 +75,10 @@ class CRISource:
             delay = min(2 * delay, _LONGEST_DELAY)
 
     async def audit(self) -> None:
-        """Beside NRI: look now and then for containers that nobody has told of; a runtime may forget to."""
+        """Beside NRI: poll now and then for containers that NRI did not report; runtimes may miss some."""
         while True:
             await asyncio.sleep(_AUDIT)
-            # A runtime that has started us may never tell of what runs already.
+            # A runtime that has started us may never report what runs already.
             begin = not self._is_told_all and not self._node.roster.is_complete
             self._first = begin
             with suppress(PinfoldError):
@@ -86,7 +86,7 @@ class CRISource:
                     await self.look(patiently=True)
 
     async def _listen(self) -> None:
-        """Look at once when the runtime says that something has happened; poll where it does not say."""
+        """Poll at once when the runtime sends an event; poll at intervals where it sends none."""
         try:
             async with self._client.events() as events:
                 async for _ in events:
@@ -109,7 +109,7 @@ class CRISource:
                     await self._something.wait()
 
     async def look(self, *, patiently: bool = False) -> None:
-        """Ask what there is, and take note of what is new and of what is gone; *patiently*: if it was missed twice."""
+        """List all containers, and record the new and the gone ones; *patiently*: gone if missing twice."""
         pods, listed = await asyncio.gather(self._client.pods(), self._client.containers())
         containers = [container for container in listed if is_workload(container)]
         fresh = [container for container in containers if self._is_news(container)]
@@ -128,7 +128,7 @@ class CRISource:
                 self._record(container)
 
     async def _ask_all(self, fresh: Iterable[RuntimeContainer], within: float | None) -> list[RuntimeContainer]:
-        """Return what the runtime says of containers; one that it is slow to tell of holds up no other."""
+        """Return the status of containers; a slow answer for one does not delay the others."""
         for container in fresh:
             if container.id not in self._asking:
                 self._asking[container.id] = asyncio.create_task(self._ask(container))
@@ -143,7 +143,7 @@ class CRISource:
         return self._first or known is None or known.phase is not container.phase
 
     async def _ask(self, container: RuntimeContainer) -> RuntimeContainer | None:
-        """Return all that there is to know of a container; None if the runtime does not say: it is asked again."""
+        """Return the full status of a container; None if the runtime does not answer: it is asked again."""
         if container.phase not in LIVE:
             return container
         async with self._few:
@@ -153,7 +153,7 @@ class CRISource:
                 return None
 
     def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
-        """Agree with everything that is there, all at once."""
+        """Reconcile the node with everything that runs, all at once."""
         ready = [pod for pod in pods if pod.ready]
         for container in self._node.resync(ready, containers):
             self._update(container)
@@ -190,7 +190,7 @@ class CRISource:
             self._update(container)
 
     def _was_right(self, container: RuntimeContainer) -> bool:
-        """Whether a container that has started has kept what it was given when it was only created."""
+        """Whether a started container still has the CPUs it got when it was created."""
         ref = self._node.roster.ref(container.id)
         wanted = None if ref is None else self._node.manager.wanted.cpus_of(ref)
         return ref is not None and self._node.manager.applier.allowed(ref) == str(wanted)
@@ -201,7 +201,7 @@ class CRISource:
             self._node.unpinned.ran(ref, age(container))
 
     def _update(self, container: RuntimeContainer) -> None:
-        """Have the runtime know the CPUs, without waiting for it."""
+        """Send the runtime the CPUs, without waiting for it."""
         ref = self._node.roster.ref(container.id)
         cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
         if cpus is not None:

@@ -1,6 +1,6 @@
-"""The workloads of a plain host on disk, so that the next daemon finds them again: pods, main processes, what is done.
+"""The workloads of a plain host on disk, for the next daemon: pods, main processes, exit codes.
 
-A row that cannot be read does not concern the others; the file that has it is kept aside.
+A row that cannot be read does not affect the others; its file is kept aside.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexErro
 
 
 class KeptWorkload(NamedTuple):
-    """A workload as it is written down."""
+    """A workload as it is saved."""
 
     kind: WorkloadKind
     pod: Pod
@@ -45,12 +45,12 @@ class KeptWorkloads:
     """The file in one state directory."""
 
     def __init__(self, directory: Path, boot: str | None = None) -> None:
-        """Keep it in *directory*; *boot* names this run of the machine: a process number means nothing in another."""
+        """Keep it in *directory*; *boot* is the boot ID: a PID means nothing after another boot."""
         self._path = directory / FILE
         self._boot = Procfs(Path("/proc")).boot() if boot is None else boot
 
     def save(self, workloads: Iterable[KeptWorkload]) -> None:
-        """Write all of them down, durably, or raise."""
+        """Save all of them, durably, or raise."""
         rows = [
             {
                 "kind": kept.kind,
@@ -64,7 +64,7 @@ class KeptWorkloads:
         write_atomically(self._path, json.dumps({"boot": self._boot, "workloads": rows}).encode())
 
     def load(self) -> tuple[list[KeptWorkload], str | None]:
-        """Return what an earlier daemon has written down, and what could not be read of it."""
+        """Return the workloads that an earlier daemon saved, and the problems in reading them."""
         try:
             text = read_state_file(self._path)
             found = json.loads(text) if text is not None else {"workloads": []}

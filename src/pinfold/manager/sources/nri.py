@@ -1,7 +1,7 @@
-"""NRISource: tells a Node what a container runtime asks over NRI, and answers with CPUs before a container exists.
+"""NRISource: passes a container runtime's NRI requests to a Node, and answers with CPUs before a container exists.
 
 created: decide, save, move the others off, reply. starting, when the container has its cgroup but has not run: verify,
-and refuse what cannot be put right. Nothing here waits for the runtime, which is itself waiting for the answer.
+and refuse what cannot be repaired. Nothing here waits for the runtime, which is itself waiting for the answer.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _STUCK_AFTER: Final = 10.0
 
 
 class NRISource:
-    """Tells a node what the runtime asks, and answers."""
+    """Passes the runtime's requests to a node, and answers them."""
 
     def __init__(self, node: Node, bus: Bus, *, is_told_all: bool = True) -> None:
-        """*is_told_all*: the runtime tells of everything that runs as soon as it is connected."""
+        """Report to *node*; *is_told_all*: the runtime reports everything that runs when it connects."""
         self._node = node
         self._bus = bus
         self._is_told_all = is_told_all
 
     def linked(self, link: str, detail: str) -> None:
-        """Record how the connection is; tell of a runtime that has registered us and does not go on."""
+        """Record the state of the connection; report a runtime that has registered us and does not go on."""
         self._node.linked(link, detail)
         if link == "registered" and self._is_told_all:
             asyncio.get_running_loop().call_later(_STUCK_AFTER, self._tell_if_stuck, self._node.link)
@@ -47,7 +47,7 @@ class NRISource:
             self._bus.tell(RuntimeHangs(link[1], why))
 
     def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> dict[str, Pinning]:
-        """Agree with all that runs; return the containers that have got CPUs only now."""
+        """Record all that runs; return the containers that get CPUs only now."""
         strays = self._node.resync(pods, containers)
         found = {container.id: self._node.roster.ref(container.id) for container in strays}
         return {container_id: self._pinning(ref) for container_id, ref in found.items() if ref is not None}
@@ -68,7 +68,7 @@ class NRISource:
 
     def starting(self, container: RuntimeContainer) -> None:
         """Verify the container and the others before its first instruction."""
-        if container.id not in self._node.roster.containers:  # it was created while we were not asked
+        if container.id not in self._node.roster.containers:  # the runtime created it without asking us
             self._node.arrive(container)
         self._node.verify(container, has_group=True)
 
@@ -83,7 +83,7 @@ class NRISource:
             self._bus.tell(NotVerified(container=container.name, why=str(error)))
 
     def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
-        """Record the amounts that another program wants for a container; its CPUs stay as decided."""
+        """Record the resources that another program wants for a container; its CPUs stay as decided."""
         known, ref = self._node.roster.containers.get(container.id), self._node.roster.ref(container.id)
         if known is None or ref is None or self._node.read_only:
             return {}
@@ -97,7 +97,7 @@ class NRISource:
         return {container.id: Pinning(self._node.manager.wanted.cpus_of(ref), exclusive=False)}
 
     def stopped(self, container_id: str) -> None:
-        """Record that a container's process is dead."""
+        """Record that the container stopped."""
         known = self._node.roster.containers.get(container_id)
         if known is not None:
             self._node.stopped(known._replace(phase=Phase.STOPPED, pid=0))
@@ -107,7 +107,7 @@ class NRISource:
         self._node.removed(container_id)
 
     def gone(self, pod_id: str) -> None:
-        """Take back what a pod had."""
+        """Release the CPUs of a pod."""
         self._node.gone(pod_id)
 
     def _pinning(self, ref: ContainerRef) -> Pinning:

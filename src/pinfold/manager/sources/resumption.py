@@ -1,4 +1,4 @@
-"""Resumption: a daemon that starts finds the processes of an earlier one again; none that runs loses anything."""
+"""Resumption: a starting daemon finds the processes of an earlier one again; those that run keep their CPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """Goes on with the workloads that were written down, and with processes that no file mentions."""
+    """Goes on with the saved workloads, and with processes that no file mentions."""
 
     def __init__(self, supervisor: Supervisor, node: Node, bus: Bus) -> None:
         self._supervisor = supervisor
@@ -35,7 +35,7 @@ class Resumption:
         self._bus = bus
 
     def resume(self, rows: Iterable[KeptWorkload], problem: str | None) -> None:
-        """Go on with the workloads in *rows*; *problem* is what could not be read of their file."""
+        """Go on with the workloads in *rows*; *problem* says what in their file could not be read."""
         if problem is not None:
             self._bus.tell(WorkloadsNotUsable(problem))
         found = [(self._workbook.new(kept.pod, kept.kind), kept) for kept in rows]
@@ -77,9 +77,9 @@ class Resumption:
         return found
 
     def _take_in_strangers(self, left: Iterable[ContainerRef]) -> list[ContainerRef]:
-        """Show what runs in a group of ours and is in no file, until it ends; return the containers without processes.
+        """Show what runs in our groups but is in no file, until it ends; return the containers without processes.
 
-        Of a process that we have not started the worst is assumed: that someone needs it.
+        Never end a process that we have not started: it may still be needed.
         """
         mine = {*left, *(ref for workload in self._workbook.workloads.values() for ref in workload.refs())}
         found: dict[PodUID, list[ContainerRef]] = {}
@@ -104,7 +104,7 @@ class Resumption:
             self._bus.tell(Found(PodName.of(pod), ref.name))
 
     def _admit_again(self) -> None:
-        """Give CPUs to containers that should have some and were found with none; or tell that they share."""
+        """Give CPUs to containers that should have some and have none; or report that they share."""
         manager = self._node.manager
         for workload in list(self._workbook.workloads.values()):
             due = self._without_cpus(workload)

@@ -1,6 +1,6 @@
 """Supervisor: the source of a host without Kubernetes. It starts, watches and ends plain processes.
 
-Every request of a client comes in here, one after the other. Whether a pod is let in, and its CPUs, are the Node's.
+Every client request comes in here, one after the other. The Node decides on admission and CPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does 
 
 
 class Supervisor:
-    """The workloads of a machine, and what clients ask for."""
+    """The workloads of a machine, and the requests of clients."""
 
     def __init__(self, node: Node, launcher: Launcher, workbook: Workbook, bus: Bus) -> None:
         self.launcher = launcher
@@ -44,7 +44,7 @@ class Supervisor:
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
         self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
 
-    # -- what clients ask for
+    # -- requests of clients
 
     def check(self, pods: Iterable[Pod]) -> None:
         """Raise if any of these could never be run here."""
@@ -54,7 +54,7 @@ class Supervisor:
                     raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
 
     def submit(self, pod: Pod) -> Admission:
-        """Admit a pod and start its containers; it is written down before the first of them runs. Or raise why not."""
+        """Admit a pod and start its containers; it is saved before the first of them runs. Or raise why not."""
         self.check([pod])
         workload = self.workbook.new(pod, WorkloadKind.POD)
         admission = self._admit(workload)
@@ -109,13 +109,13 @@ class Supervisor:
     # -- what happens by itself
 
     async def leave(self) -> None:
-        """Watch no more; processes go on."""
+        """Stop watching; processes go on."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def follow(self) -> None:
-        """Record what ends by itself, for ever."""
+        """Record the processes that end by themselves, for ever."""
         async for ended in self.launcher.events():
             workload = self.workbook.workloads.get(ended.container.pod)
             if workload is None:
@@ -134,7 +134,7 @@ class Supervisor:
     # -- beginning and ending
 
     def _admit(self, workload: Workload) -> Admission:
-        """Let a pod in and write it down; or raise, and keep nothing of it."""
+        """Admit a pod and save it; or raise, and keep nothing of it."""
         self._node.settle()
         self.workbook.check_new(workload.pod)
         if self._node.is_leaving(workload.pod.uid):
@@ -158,7 +158,7 @@ class Supervisor:
             self.workbook.save()
 
         await workload.run(tell)
-        with suppress(PinfoldError):  # then its CPUs are taken back later, and that is told
+        with suppress(PinfoldError):  # then its CPUs are released later, which is reported
             await workload.end()
         self._tasks.pop(workload.pod.uid, None)
         self._finish(workload)

@@ -28,7 +28,7 @@ class PodExists(PinfoldError):  # noqa: N818 - the fact
 
 
 class Workbook:
-    """Which workloads there are; what they do is told to the Roster, and kept for the next daemon."""
+    """All workloads; their changes go to the Roster, and to disk for the next daemon."""
 
     def __init__(self, roster: Roster, launcher: Launcher, kept: KeptWorkloads, bus: Bus, logs: Path) -> None:
         """Keep what containers print in the directory *logs*."""
@@ -44,7 +44,7 @@ class Workbook:
         return Workload(pod, kind, self._launcher, self._logs)
 
     def take(self, workload: Workload) -> None:
-        """Have a workload here, and what its containers do on the Roster."""
+        """Add a workload, and its containers to the Roster."""
         self.workloads[workload.pod.uid] = workload
         self._roster.know_pod(workload.told())
         workload.changed = self._roster.know
@@ -71,11 +71,11 @@ class Workbook:
                 raise PodExists(f"pod {workload.pod.name} has the uid {pod.uid} already; delete it first")
 
     def write(self) -> None:
-        """Write all workloads down, durably, or raise."""
+        """Save all workloads, durably, or raise."""
         self._kept.save(map(self._as_kept, self.workloads.values()))
 
     def save(self) -> None:
-        """Write all workloads down; if that fails now, the next change does it."""
+        """Save all workloads; if that fails, the next change tries again."""
         try:
             self.write()
         except PinfoldError as error:

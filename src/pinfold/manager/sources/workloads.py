@@ -30,11 +30,11 @@ _LONGEST_DELAY: Final = 60.0
 _LONGEST_NAME: Final = 200
 _NOT_STARTED: Final = 126
 _GOOD_RUN: Final = 600.0
-"""After so many seconds a container counts as one that works, as with the kubelet."""
+"""After so many seconds a container counts as working, as in the kubelet."""
 
 
 class WorkloadKind(StrEnum):
-    """Who started a workload, and so who ends it."""
+    """Where a workload comes from, which decides how it ends."""
 
     POD = "pod"
     RUN = "run"
@@ -44,7 +44,7 @@ class WorkloadKind(StrEnum):
 
 
 class Workload:
-    """One pod and its processes; what its containers do is told to *changed*, as values."""
+    """One pod and its processes; *changed* is called with each change of a container, as values."""
 
     def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, logs: Path) -> None:
         self.pod = pod
@@ -71,12 +71,12 @@ class Workload:
         return [self.pod.ref(container) for container in self.pod.all_containers]
 
     def tell_all(self) -> None:
-        """Tell what every container does."""
+        """Report the state of every container."""
         for container in self._containers.values():
             self.changed(container)
 
     def now(self, name: str, phase: Phase, pid: int = 0, code: int | None = None) -> None:
-        """Record what a container does from now on."""
+        """Record a container's new state."""
         before = self._containers[name]
         code = before.code if code is None else code
         self._containers[name] = before._replace(phase=phase, pid=pid, code=code, since=time.time())
@@ -144,7 +144,7 @@ class Workload:
     async def _once(
         self, container: Container, tell: Callable[[Event], None], begun: asyncio.Event | None
     ) -> Ended | CannotStart:
-        """Run the container to its end, and return what to tell of it."""
+        """Run the container to its end, and return how it ended."""
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._ends[container.name] = future
         try:

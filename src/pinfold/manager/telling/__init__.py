@@ -1,1 +1,1 @@
-"""What happens, told to all who subscribe: the bus, the log, the events about decisions."""
+"""Events and their subscribers: the bus, the log, the events about decisions."""

@@ -1,8 +1,8 @@
-"""Bus: passes every event on to all who subscribed, in order, with a number and a time.
+"""Bus: passes every event on to all subscribers, in order, with a number and a time.
 
-Answers come first: what takes long to work out, such as why a pod was refused, is told as a function that makes the
-event. The bus calls it after the container runtime or the client has its answer, and all that is told meanwhile waits
-behind it, so that numbers and entries keep the order in which things happened.
+Answers come first: an event that takes long to make, such as why a pod was refused, is passed as a function. The bus
+calls it after the container runtime or the client has its answer, and later events wait behind it, so that numbers and
+entries keep the order in which things happened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class Bus:
-    """Tells everyone everything; keeps the last entries for the event stream."""
+    """Sends every event to every subscriber; keeps the last entries for the event stream."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """*clock* returns the seconds since the epoch."""
@@ -55,26 +55,26 @@ class Bus:
         self._more = asyncio.Event()
         self._watchers = Watchers(lambda: self.number)
 
-    # -- who is told
+    # -- subscribers
 
     def subscribe(self, hear: Callable[[Event], None]) -> None:
-        """From now on tell *hear* every event, also those that are only counted."""
+        """Call *hear* with every event from now on, also with those that are only counted."""
         self._hearers.append(hear)
 
     def keep(self, keep: Callable[[Entry], None], audience: Audience) -> None:
-        """From now on give *keep* an entry of every event, with the fields for *audience*."""
+        """Call *keep* with an entry of every event from now on, with the fields for *audience*."""
         self._keepers.append((keep, audience))
 
     # -- telling
 
     def tell(self, event: Event | Make) -> None:
-        """Tell an event, or have it made and told as soon as those who wait for an answer have it."""
+        """Send an event, or make and send it as soon as waiting clients have their answer."""
         if isinstance(event, Measured):
             self._hear(event)
             return
         self._waiting.append((self._clock(), event))
         if self._delivering:
-            return  # the delivery that goes on comes to it
+            return  # the running delivery comes to it
         if self._turn is None and not (callable(event) and self._defer()):
             self.flush()
         elif len(self._waiting) > _MOST_WAITING:
@@ -91,7 +91,7 @@ class Bus:
             self._deliver_some()
 
     def _defer(self) -> bool:
-        """Have what waits delivered a little later; whether that can be: only where an event loop runs."""
+        """Schedule delivery of waiting events; return whether an event loop runs, which this needs."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -100,7 +100,7 @@ class Bus:
         return True
 
     def _take_turn(self) -> None:
-        """Make one deferred event; others who wait for an answer have theirs before the next."""
+        """Make one deferred event; other clients get their answers before the next one is made."""
         self._turn = None
         self._deliver_some()
         if self._waiting:
@@ -143,7 +143,7 @@ class Bus:
                 self._broken.add(take)
                 self.tell(_failed(take, error))
 
-    # -- what was told
+    # -- the entries so far
 
     def _remember(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -167,7 +167,7 @@ class Bus:
     async def gathered(self, number: int) -> int:
         """Wait until something happens after the entry with this number, and a moment longer; return the last number.
 
-        All who wait get the same number.
+        All waiting clients get the same number.
         """
         return await self._watchers.wait(is_due=bool(self._entries) and self._entries[-1].number > number)
 

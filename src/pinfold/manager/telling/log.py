@@ -1,7 +1,7 @@
 """The daemon's log: a line for each entry, as key=value pairs or as JSON. It never waits for its reader.
 
-A pipe or terminal that is not read is full some time. Lines that it does not take are dropped, counted, and told of
-by `log-dropped` as soon as it takes lines again. The journal has all entries.
+A pipe or terminal that is not read fills up. Lines that it does not take are dropped and counted; `log-dropped` reports
+them as soon as it takes lines again. The journal has all entries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Descriptor:
         self._poll.register(self._fd, select.POLLOUT)
 
     def write(self, data: bytes) -> int:
-        """Write what can be written now; nothing if nothing can, or if the reader is gone."""
+        """Write as much as possible now; nothing if the reader is gone."""
         written = 0
         with suppress(OSError):
             while written < len(data) and self._poll.poll(0):
@@ -51,10 +51,10 @@ class Descriptor:
 
 
 def _own(fd: int) -> int:
-    """Return a descriptor for the same pipe or terminal that does not wait; the same one if there can be none.
+    """Return a non-blocking descriptor for the same pipe or terminal; *fd* itself if that is not possible.
 
-    Marking *fd* itself would mark it for every process that has it, such as the shell that started the daemon. To ask
-    whether it takes bytes is not enough: a terminal that has room for a few makes a longer write wait.
+    O_NONBLOCK on *fd* itself would hold for every process that has it, such as the shell that started the daemon.
+    Polling it is not enough: a terminal with room for a few bytes makes a longer write wait.
     """
     mode = os.fstat(fd).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
@@ -71,7 +71,7 @@ class Log:
         self._tell = tell
         self._as_json = as_json
         self._rest = b""
-        """The end of a line of which the beginning is written."""
+        """The rest of a line that is partly written."""
         self._dropped = 0
 
     def take(self, entry: Entry) -> None:
@@ -90,7 +90,7 @@ class Log:
             self._tell(LogDropped(dropped))
 
     def _finish(self) -> bool:
-        """Write the end of the last line; whether all of it is written."""
+        """Write the rest of the last line; return whether all of it is written."""
         if self._rest:
             self._rest = self._rest[self._out.write(self._rest) :]
         return not self._rest

@@ -1,6 +1,6 @@
 """Telling: the events about decisions, with the names of pods and the reasons; made after the answer has gone out.
 
-A State has only UIDs, so this also remembers what pods are called for as long as they are here.
+A State has only UIDs, so this also remembers the names of pods while they are on the node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ADVICE_SECONDS: Final = 0.002
 
 
 class Telling:
-    """Tells a bus what a Manager decides and finds."""
+    """Sends the events about a Manager's decisions and findings to a bus."""
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.perf_counter) -> None:
         """*clock* measures durations, in seconds."""
@@ -52,19 +52,19 @@ class Telling:
         self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
 
     def tell(self, event: Event) -> None:
-        """Tell an event that needs no working out."""
+        """Send an event that is ready."""
         self._bus.tell(event)
 
     # -- names
 
     def know(self, pods: Iterable[Pod]) -> list[PodUID]:
-        """Remember what pods are called; return those whose names are new."""
+        """Remember the names of pods; return the pods whose names are new."""
         new = {pod.uid: PodName.of(pod) for pod in pods if self._names.get(pod.uid) != PodName.of(pod)}
         self._names.update(new)
         return list(new)
 
     def name(self, pod: PodUID) -> PodName:
-        """Return what a pod is called: by its UID if its name is not known."""
+        """Return a pod's name, or its UID if the name is not known."""
         return self._names.get(pod) or PodName.of_uid(pod)
 
     def _shown(self) -> dict[PodUID, str]:
@@ -73,22 +73,22 @@ class Telling:
     # -- decisions
 
     def advise(self, outcome: Outcome, topology: Topology) -> Advice:
-        """Return what would help a refused pod, as far as can be found out in two milliseconds."""
+        """Return advice for a refused pod, as far as it can be found in two milliseconds."""
         until = self.clock() + _ADVICE_SECONDS
         ruler = self._ruler(topology, outcome.admitter.policy)
         return advise(ruler, outcome, self._shown(), lambda: self.clock() < until)
 
     def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
-        """Tell what became of a pod that asked at *start*; not *ok*: it was let in, and that could not be applied."""
+        """Report the outcome for a pod that asked at *start*; not *ok*: it was admitted, but applying failed."""
         pod, before, admission = outcome.pod, outcome.before, outcome.admission
         self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=self.clock() - start, ok=ok))
 
     def refused(self, outcome: Outcome, advice: Advice) -> None:
-        """Tell of a pod that was refused."""
+        """Report a refused pod."""
         self._bus.tell(partial(_refused, outcome, advice))
 
     def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
-        """Tell of a pod that was let in, and of its containers that have other CPUs of their own than before."""
+        """Report an admitted pod, and its containers whose exclusive CPUs have changed."""
         pod, ruler = outcome.pod, self._ruler(topology, outcome.admitter.policy)
         self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
         changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
@@ -97,20 +97,20 @@ class Telling:
             self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
 
     def not_kept(self, recovered: Recovered) -> None:
-        """Tell of the containers that could not keep their CPUs, and why they got no others."""
+        """Report the containers that could not keep their CPUs, and why they got no others."""
         for ref, cpus in recovered.lost.items():
             why = str(recovered.refusals.get(ref.pod, ""))
             self._bus.tell(NotKept(self.name(ref.pod), ref.name, cpus, why))
 
     def reassigned(self, recovered: Recovered) -> None:
-        """Tell of the containers that have got other CPUs in the place of those they could not keep."""
+        """Report the containers that got other CPUs instead of those they could not keep."""
         for ref in recovered.lost:
             cpus = recovered.state.cpus(*ref)
             if cpus is not None:
                 self._bus.tell(Assigned(self.name(ref.pod), ref.name, cpus))
 
     def released(self, refs: Iterable[ContainerRef], before: State, after: State) -> None:
-        """Tell of containers whose CPUs are shared again, and of pods that have left with them."""
+        """Report containers whose CPUs are shared again, and pods that left with them."""
         refs = list(refs)
         for ref in refs:
             if before.cpus(*ref) is not None:
@@ -120,7 +120,7 @@ class Telling:
                 self._bus.tell(Gone(self._names.pop(pod)))
 
     def state(self, state: State, policy: Policy, topology: Topology, applied: tuple[int, float] | None = None) -> None:
-        """Tell the whole State; *applied*: how many groups were read back, and how many milliseconds it took."""
+        """Report the whole State; *applied*: how many groups were read back, and how many milliseconds it took."""
         exclusive = dict(state.flat())
         names = self._shown()
         verified, milliseconds = applied or (None, None)
@@ -138,13 +138,13 @@ class Telling:
     # -- repairs
 
     def drifted(self, difference: Drift) -> None:
-        """Tell of a difference between what should be and what is."""
+        """Report a difference between the wanted and the actual CPUs."""
         pod, container, pool = self._about(difference)
         found, wanted = difference.found, difference.wanted
         self._bus.tell(Drifted(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
 
     def not_repaired(self, difference: Drift) -> None:
-        """Tell of a difference that could not be put right."""
+        """Report a difference that could not be repaired."""
         pod, container, pool = self._about(difference)
         found, wanted = difference.found, difference.wanted
         self._bus.tell(NotRepaired(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
@@ -164,7 +164,7 @@ def _admitted(pod: Pod, only: tuple[str, ...]) -> Admitted:
 
 
 def _assigned(outcome: Outcome, traces: dict[str, Trace], ruler: Ruler, container: str, cpus: CPUSet) -> Assigned:
-    """Return the event of a container that has CPUs; *traces* are worked out by the first one of a pod."""
+    """Return the event of a container that has CPUs; *traces* are made by the first one of a pod."""
     if not traces:
         traces.update(outcome.traces())
     data = (traces.get(container) or traces.get(WHOLE) or Trace()).data()
@@ -191,7 +191,7 @@ def _refused(outcome: Outcome, advice: Advice) -> Refused:
 
 
 def _document(pod: Pod) -> Mapping[str, object]:
-    """Return all that a plan needs to let the pod in elsewhere; commands and labels may hold secrets."""
+    """Return all that a plan needs to admit the pod elsewhere; not commands and labels, which may hold secrets."""
     init, containers = (tuple(map(_without_command, some)) for some in (pod.init, pod.containers))
     return pod_document(replace(pod, init=init, containers=containers, annotations={}, labels={}))
 

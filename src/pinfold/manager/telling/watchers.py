@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _GATHER: Final = 0.1
-"""For how many seconds events are gathered before anyone is woken."""
+"""For how many seconds events are gathered before clients are woken."""
 _AT_ONCE: Final = 4
 """How many clients are woken in one turn of the event loop."""
 
@@ -26,7 +26,7 @@ class Watchers:
     async def wait(self, *, is_due: bool) -> int:
         """Wait for the next events, and return the number of the last one; *is_due*: there are some already.
 
-        All who wait get the same number, so that the events up to it have to be written only once for all of them.
+        All waiting clients get the same number, so that the events up to it are formatted only once.
         """
         woken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[woken] = None
@@ -38,7 +38,7 @@ class Watchers:
             self._waiting.pop(woken, None)
 
     def gather(self) -> None:
-        """Wake all who wait, in a moment."""
+        """Wake all waiting clients, in a moment."""
         if self._waiting and not self._gathering:
             self._gathering = True
             asyncio.get_running_loop().call_later(_GATHER, self._wake_all)

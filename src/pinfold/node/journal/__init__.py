@@ -1,1 +1,1 @@
-"""The journal on disk: written, kept within bounds, and asked what was when."""
+"""The journal on disk: writes entries, keeps it within bounds, and answers questions about the past."""

@@ -1,4 +1,4 @@
-"""The journal's files in a directory, to be read by anyone at any time, also while a daemon writes.
+"""The journal's files in a directory. Any process can read them at any time, also while a daemon writes.
 
 A file is named by the number and second of its first entry, so that most questions need only some of the files:
 NUMBER-SECONDS.jsonl, or NUMBER-SECONDS-back.jsonl if the clock was set back when it was begun. Knows nothing of
@@ -65,14 +65,14 @@ def find_segments(directory: Path) -> list[Segment]:
 
 
 def read_segment(path: Path) -> Parsed:
-    """Return what is in a file; nothing if it has just been dropped."""
+    """Return the entries of a file; none if it has just been dropped."""
     return parse_records(read_bytes(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file as it is; nothing if it has just been dropped."""
+    """Return the bytes of a file; none if it has just been dropped."""
     try:
-        # Not blocking and not following: a pipe or a link that someone put there must not hold us up.
+        # O_NONBLOCK and O_NOFOLLOW: a pipe or a link in this place must not block us.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return b""
@@ -122,7 +122,7 @@ class Archive:
     def newest(
         self, *, since: float | None = None, until: float | None = None, number_after: int = 0
     ) -> Iterator[Entry]:
-        """Yield the same entries, the last one first; files are read as far back as somebody goes on asking."""
+        """Yield the same entries, the last one first; earlier files are read only when the caller goes on."""
         start, end = -inf if since is None else since, inf if until is None else until
         found = find_segments(self.directory)
         wanted = (index for index in reversed(range(len(found))) if _may_have(found, index, number_after, start, end))
@@ -141,7 +141,7 @@ class Archive:
         return None
 
     def latest(self, wanted: Callable[[Entry], bool]) -> Entry | None:
-        """Return the last entry that is wanted, None if there is none."""
+        """Return the last matching entry, None if there is none."""
         for segment in reversed(find_segments(self.directory)):
             for entry in reversed(read_segment(segment.path).entries):
                 if wanted(entry):
@@ -154,7 +154,7 @@ class Archive:
         return Moment(time) if entry is None else moment_of(entry, time)
 
     def entry_of_state(self, time: float) -> Entry | None:
-        """Return the entry that tells the State at a time, None if there is none."""
+        """Return the entry that holds the State at a time, None if there is none."""
         found = find_segments(self.directory)
         for index in range(len(found) - 1, -1, -1):
             if index and found[index].second - SLACK > time:
@@ -165,7 +165,7 @@ class Archive:
         return None
 
     def _read(self, found: Sequence[Segment], index: int) -> Parsed:
-        """Return what is in a file; one that is complete is kept, for whoever goes through time asks again."""
+        """Return the entries of a file; a complete file is cached, as callers ask for it again."""
         path, kept = found[index].path, self._kept
         if kept is not None and kept[0] == path:
             return kept[1]
@@ -207,7 +207,7 @@ def _backwards(parts: Iterable[Parsed]) -> Iterator[Entry]:
 
 
 def _may_have(found: Sequence[Segment], index: int, number: int, since: float, until: float) -> bool:
-    """Whether a file can have entries after a number and within these times; its name and the next one's tell."""
+    """Whether a file can have entries after a number and within these times, by its name and the next one's."""
     following = found[index + 1] if index + 1 < len(found) else None
     if following is not None and following.number <= number + 1:
         return False

@@ -1,8 +1,8 @@
-"""In whose hands a CPU was, from as few files of a journal as can be.
+"""The owners of a CPU over time, from as few files of a journal as possible.
 
-Beginning with the files of the time that was asked for, it goes back until the first owner has come, and on until the
-last one has gone. A file in which an owner's CPUs do not change is known by a look at its bytes: owners may stay for
-weeks while others come and go.
+Starts with the files of the requested time, reads back to the start of the first owner and on to the end of the last.
+A file in which an owner's CPUs do not change is recognised by its bytes: owners may stay for weeks while others come
+and go.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WHOLE_STATE: Final = b'"exclusive":{'
 
 
 def hands(directory: Path, cpu: int, since: float | None = None, until: float | None = None) -> list[Tenure]:
-    """Return in whose hands a CPU was within these times; the same as from all entries."""
+    """Return the owners of a CPU within these times; the same as from all entries."""
     search = _Search(find_segments(directory), cpu, since, until)
     search.go_back()
     search.go_on()
@@ -47,7 +47,7 @@ class _Search:
         return owners_of(walk(self._chosen), *self._asked)
 
     def go_back(self) -> None:
-        """Read earlier files until the first owner's beginning is among them, and its reason."""
+        """Read earlier files until they contain the first owner's start and its reason."""
         step = 1
         while self._low and self._began_before(self._found[self._low]):
             if (
@@ -66,17 +66,17 @@ class _Search:
             self.tenures = self._look()
 
     def _began_before(self, segment: Segment) -> bool:
-        """Whether the first owner may have come before a file; what begins with it may be undone at once."""
+        """Whether the first owner may have started before a file; one that starts with it may be undone at once."""
         since = self.tenures[0].since if self.tenures else None
         return since is None or since <= segment.second + 1 + SLACK
 
     def _ends_after(self, segment: Segment) -> bool:
-        """Whether the last owner may have gone in a file, or later."""
+        """Whether the last owner may have ended in a file, or later."""
         until = self.tenures[-1].until if self.tenures else None
         return until is None or until >= segment.second - SLACK
 
     def go_on(self) -> None:
-        """Read later files until the last owner's end is among them."""
+        """Read later files until they contain the last owner's end."""
         step = 1
         while self._high < len(self._found) and self._ends_after(self._found[self._high]):
             if (
@@ -100,9 +100,9 @@ class _Search:
 
 
 def _lists_of(owner: str, content: bytes) -> set[bytes]:
-    """Return what an owner has in the States of a file; nothing if it moves, or if the file does not begin with one.
+    """Return an owner's CPUs in the States of a file; none if they change, or if the file does not begin with a State.
 
-    Who has not moved is named in each whole State, and nowhere else.
+    An owner whose CPUs do not change is named only in whole States.
     """
     name = json.dumps(owner).encode() + b":"
     lines = content.split(b"\n")
@@ -117,7 +117,7 @@ def _lists_of(owner: str, content: bytes) -> set[bytes]:
 
 
 def _span(found: Sequence[Segment], since: float | None, until: float | None) -> tuple[int, int]:
-    """Return from which file to which there may be entries of these times; all if the clock was ever set back."""
+    """Return the range of files that may have entries of these times; all if the clock was ever set back."""
     if any(segment.back for segment in found[1:]):
         return 0, len(found)
     began = [segment.second for segment in found]

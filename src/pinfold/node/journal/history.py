@@ -1,4 +1,4 @@
-"""Questions to a journal, as texts by name, and answers as JSON-ready data; the same for whoever asks, however."""
+"""Queries to a journal, as texts by name, and answers as JSON-ready data; the same for the API and the CLI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST: Final = 10_000
 USUAL: Final = 1000
 MOST_BYTES: Final = 4 << 20
-"""How long an answer becomes, about: whoever wants more asks again."""
+"""The approximate size of an answer; the client asks again for more."""
 MOST_SECONDS: Final = 10**15
 _TIME: Final = re.compile(r"[-+]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
@@ -44,11 +44,11 @@ class HistoryQuestion(NamedTuple):
     """Only entries with a higher number."""
     limit: int = USUAL
     cpu: int | None = None
-    """Ask who had this CPU, instead."""
+    """Ask for the owners of this CPU instead."""
     newest: bool = False
-    """Of too many, the last ones instead of the first."""
+    """If there are too many, return the last ones instead of the first."""
     brief: bool = False
-    """Without objects in entries: a State is told by its time, a decision by what came of it."""
+    """Leave nested objects out: of a State only its time, of a decision only its outcome."""
 
     def wants(self, entry: Entry) -> bool:
         """Whether an entry is asked for."""
@@ -112,10 +112,10 @@ def _flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def answer_history(archive: Archive, question: HistoryQuestion) -> dict[str, object]:
-    """Return the entries that are asked for, the earliest first; or in whose hands a CPU was.
+    """Return the requested entries, the earliest first; or the owners of a CPU.
 
-    `first` is when the journal begins. `more` is whether there is more than the limit, or than one answer should hold:
-    after the last one here; or before the first one, if the newest are asked for.
+    `first` is when the journal begins. `more` is whether there are more than the limit or one answer allows: after the
+    last one here; or before the first one, if the newest are asked for.
     """
     if question.cpu is not None:
         tenures = hands(archive.directory, question.cpu, question.since, question.until)
@@ -128,7 +128,7 @@ def answer_history(archive: Archive, question: HistoryQuestion) -> dict[str, obj
 
 def _first(archive: Archive) -> float | None:
     first = archive.first()
-    return None if first is None else round(first, 3)  # as that entry tells it
+    return None if first is None else round(first, 3)  # as that entry has it
 
 
 def _within(archive: Archive, question: HistoryQuestion) -> Iterator[Entry]:
@@ -158,7 +158,7 @@ def _has_objects(value: object) -> bool:
 
 
 def answer_at(archive: Archive, query: Mapping[str, str]) -> dict[str, object]:
-    """Return the State at a time, and which CPUs were reserved and offline, if the journal tells."""
+    """Return the State at a time, and which CPUs were reserved and offline, if the journal has them."""
     time = parse_seconds(query, "time")
     if time is None:
         raise ParseError("expected seconds since the epoch", where="time")
@@ -176,6 +176,6 @@ def _pools(entry: Entry) -> dict[str, str]:
 
 
 def explain_kept(archive: Archive, subject: Subject) -> Explanation | None:
-    """Return what the journal has kept of the last decision on a container; None if it has none."""
+    """Return the journal's entry of the last decision on a container; None if it has none."""
     entry = archive.latest(lambda entry: decides_on(entry, subject))
     return None if entry is None else explain_entry(entry, subject)

@@ -1,8 +1,7 @@
 """The journal on disk: every entry appended with one write, in files of bounded size, number and age.
 
-An entry is not forced to the disk by itself: what a daemon has written outlives it, only a power failure can take the
-last seconds away. The State's own file is what a restart relies on. Nothing that goes wrong here stops the daemon: it
-is counted, and told once in a while.
+Entries are not synced one by one: they outlive the daemon, and only a power failure can lose the last seconds. A
+restart relies on the State's own file. No error here stops the daemon: errors are counted, and reported now and then.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_AGE: Final = 30 * 86400.0
 _PARTS: Final = 64
 _MOST_SEGMENTS: Final = 1024
 _LEAP: Final = 8
-"""The part of the greatest age by which the clock may be ahead of what is known, and for which it then has to go on."""
+"""How far the clock may leap ahead, and how long it must then run on to be believed, as a part of the maximum age."""
 _TOLD_EVERY: Final = 3600.0
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -44,14 +43,14 @@ class _Open:
         self.fd = fd
         self.packer = packer
         self.head = head
-        """What has to stand before the first entry."""
+        """The lines that must come before the first entry."""
         self.size = 0
         self.began = float(segment.second)
         self.latest = self.began
 
 
 class Journal(Archive):
-    """Keeps entries, and gives them back. One process writes; anyone reads."""
+    """Keeps entries, and returns them. One process writes; any process reads."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Journal(Archive):
         max_bytes: int = MAX_BYTES,
         max_age: float = MAX_AGE,
     ) -> None:
-        """Go on with what is there; *tell* hears, seldom, why entries are lost."""
+        """Continue the journal in the directory; *tell* is called, rarely, with the reason why entries are lost."""
         super().__init__(directory)
         self.last = 0
         """The number of the last entry; the next one needs a higher one."""
@@ -76,7 +75,7 @@ class Journal(Archive):
         self._max_age = max_age
         self._sizes: dict[Segment, int] = {}
         self.bytes = 0
-        """How much room it takes."""
+        """The size of all files, in bytes."""
         self._state: Entry | None = None
         self._open: _Open | None = None
         self._told: float | None = None
@@ -87,7 +86,7 @@ class Journal(Archive):
             self._say(f"{directory}: the journal cannot be opened: {_cause(error)}")
 
     def append(self, entry: Entry) -> None:
-        """Keep an entry; if that cannot be, it is counted as lost."""
+        """Append an entry; if that fails, count it as lost."""
         try:
             self._append(entry)
         except (OSError, PinfoldError) as error:
@@ -99,7 +98,7 @@ class Journal(Archive):
             self._state = entry
 
     def sync(self) -> None:
-        """Have the disk keep what was written so far; takes as long as the disk does, and may be called in a thread."""
+        """Sync what was written so far; takes as long as the disk does, and may be called in a thread."""
         current = self._open
         if current is not None and self._unsynced:
             self._unsynced = False
@@ -107,7 +106,7 @@ class Journal(Archive):
                 os.fdatasync(current.fd)
 
     def close(self) -> None:
-        """Keep no more."""
+        """Close the journal."""
         self.sync()
         self._leave()
 
@@ -126,7 +125,7 @@ class Journal(Archive):
         self._drop_old()
 
     def _take_up(self, segment: Segment) -> bool:
-        """Go on after what a file has; whether it tells the last State, so that no earlier one is needed."""
+        """Continue after a file's last entry; return whether it holds the last State, so no earlier file is needed."""
         parsed = read_segment(segment.path)
         entries = parsed.entries
         self.last = max(self.last, segment.number - 1 + parsed.damaged, entries[-1].number if entries else 0)
@@ -163,7 +162,7 @@ class Journal(Archive):
         """Return the file for an entry: another one if the clock was set back, after some time, or if it is gone."""
         current = self._open
         if current is None:
-            return self._begin(entry, back=True)  # for all that is known
+            return self._begin(entry, back=True)  # as far as we know
         back = entry.time < current.latest - SLACK
         is_old = current.size and entry.time - current.began > self._max_age / _PARTS
         if back or is_old or not os.fstat(current.fd).st_nlink:
@@ -194,7 +193,7 @@ class Journal(Archive):
         self.bytes += len(data)
 
     def _cut(self, current: _Open) -> None:
-        """Take back what was half written; if not even that can be done, the next entry starts another file."""
+        """Cut off what was half written; if that fails too, the next entry starts another file."""
         try:
             os.ftruncate(current.fd, current.size)
         except OSError:
@@ -219,9 +218,9 @@ class Journal(Archive):
             self._drop(oldest)
 
     def _drop_old(self) -> None:
-        """Drop the files in which everything is too old: the next one begins too early already.
+        """Drop the files in which every entry is too old: those whose next file begins too early already.
 
-        What a wrong clock has told does not count: neither what is yet to come, nor what is older than those before.
+        Entries with wrong times do not count: those in the future, and those older than the entries before them.
         """
         kept = sorted(self._sizes)
         now = self._believed([float(segment.second) for segment in kept])
@@ -231,10 +230,10 @@ class Journal(Archive):
             self._drop(segment)
 
     def _believed(self, begun: list[float]) -> float:
-        """Return what time it is; of a clock that has leapt, the time before, until it has gone on from there.
+        """Return the time; after the clock has leapt, the time before the leap, until the clock has run on long enough.
 
-        A machine that starts with a wrong clock gets the right one before long. One that was off for a month does not,
-        and what has become too old meanwhile goes somewhat later.
+        A machine that boots with a wrong clock corrects it soon. After a month of power off the leap is real, and old
+        entries are dropped a little later.
         """
         now, leap = self._clock(), self._max_age / _LEAP
         times = [time for time in begun if time <= now] + [now]

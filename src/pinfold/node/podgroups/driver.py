@@ -44,7 +44,7 @@ class Driver(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it drives, for people to read."""
+        """The description of this driver, for people to read."""
         ...
 
     @property

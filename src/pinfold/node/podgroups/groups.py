@@ -2,7 +2,7 @@
 
 It makes and removes none of these groups: it finds them, sets their CPUs and reads them back. Every change has taken
 effect in the kernel before the call returns. Where the groups are units of systemd, tell it the settings that a call
-returns (`systemd`): else it writes back what it knew.
+returns (`systemd`): else systemd writes back the old values.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class PodGroups:
 
     def __init__(self, driver: Driver, kubepods: str | None = None) -> None:
         self.kind = driver.kind
-        """What it is, for people to read."""
+        """The driver's description, for people to read."""
         self.nested = driver.nested
         """Whether the kernel insists that a group is within the one above it."""
         self.tree = PodTree(driver.hierarchy, kubepods)
-        """Where the groups are, and who is in them."""
+        """Finds the groups and their processes."""
         self._driver = driver
 
     def cpus(self, group: Path) -> CPUSet:

@@ -108,7 +108,7 @@ def expand_slice(unit: str) -> Parts:
     name = unit.removesuffix(_SLICE)
     levels = name.split("-")
     if name == unit or not all(levels) or "/" in name:
-        raise GroupPathError(unit, 'is no slice of systemd: expected NAME.slice or NAME-NAME.slice, without "/"')
+        raise GroupPathError(unit, 'is not a slice of systemd: expected NAME.slice or NAME-NAME.slice, without "/"')
     if len(unit) > _MAX_COMPONENT:
         raise GroupPathError(unit, f"a name longer than {_MAX_COMPONENT} bytes is not allowed in it")
     return tuple(f"{'-'.join(levels[: depth + 1])}{_SLICE}" for depth in range(len(levels)))

@@ -1,4 +1,4 @@
-"""PodTree: the groups of Kubernetes pods in one cgroup hierarchy: where they are, which exist, who is in them.
+"""PodTree: the groups of Kubernetes pods in one cgroup hierarchy: their paths, which exist, and their processes.
 
 Asks the hierarchy and changes nothing. A group is named by its path.
 """

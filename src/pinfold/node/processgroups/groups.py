@@ -52,7 +52,7 @@ class ProcessGroups(Protocol):
 
     @property
     def kind(self) -> str:
-        """What they are, for people to read: cgroup v2, cgroup v1 or affinity."""
+        """The kind, for people to read: cgroup v2, cgroup v1 or affinity."""
 
     @property
     def weaker(self) -> tuple[str, ...]:

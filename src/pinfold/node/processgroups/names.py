@@ -44,7 +44,7 @@ def encode(name: str) -> str:
 
 
 def decode(component: str) -> str | None:
-    """Return the name that `encode` turns into *component*; None if no name does: the group is not ours.
+    """Return the name that `encode` turns into *component*; None if no name does: pinfold did not make the group.
 
     >>> decode("a%2Fb"), decode("cpu.max")
     ('a/b', None)

@@ -34,7 +34,7 @@ _MEANINGS: Final = {
 
 
 class Strictness(Enum):
-    """What a thread must have of the CPUs that it is put on."""
+    """Which of the CPUs that a thread is put on it must really get."""
 
     WITHIN = auto()
     """Some of them, and no others: a program may choose fewer for itself."""

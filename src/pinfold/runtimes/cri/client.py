@@ -1,7 +1,7 @@
-"""A client of the CRI runtime service (v1): what a container runtime says of pods and containers, and updates of them.
+"""A client of the CRI runtime service (v1): lists pods and containers, and updates containers.
 
 Turns messages into the values of `formats/kubepods`; decides nothing. Imported only where a runtime is really asked: it
-brings h2 and protobuf along.
+imports h2 and protobuf.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Version(NamedTuple):
 
 
 class Happening(StrEnum):
-    """What can happen to a container."""
+    """The kinds of container events."""
 
     CREATED = "created"
     STARTED = "started"
@@ -51,7 +51,7 @@ class Happening(StrEnum):
 
 
 class ContainerEvent(NamedTuple):
-    """What has happened to a container, or to a pod's sandbox: then the container's id is the pod's."""
+    """An event of a container, or of a pod's sandbox: then the container's id is the pod's."""
 
     what: Happening
     container: str
@@ -70,7 +70,7 @@ class CRIClient:
     """Asks a container runtime on a unix socket; every call ends within the deadline (seconds).
 
     Raises RuntimeUnavailable where there is no answer, CallError where the answer is an error (Unimplemented where the
-    runtime is too old for the call), ParseError where it makes no sense.
+    runtime is too old for the call), ParseError where the answer is invalid.
     """
 
     def __init__(self, path: str, *, deadline: float = DEADLINE) -> None:
@@ -95,7 +95,7 @@ class CRIClient:
         return Version(answer.runtime_name, answer.runtime_version)
 
     async def pods(self) -> list[RuntimePod]:
-        """Return all pods; CRI does not list their cgroups, the status of a container tells."""
+        """Return all pods; CRI does not list their cgroups, only a container's status has them."""
         answer = await self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
         return [pod_of(item) for item in answer.items]
 
@@ -151,8 +151,8 @@ class CRIClient:
     async def events(self) -> AsyncIterator[AsyncIterator[ContainerEvent]]:
         """Watch containers for as long as the block lasts; reading raises Unimplemented where one has to poll.
 
-        What was before is not told: list after entering the block. One runtime (containerd 1.7) gives each event to a
-        single watcher only, so poll now and then all the same.
+        Earlier events are not sent: list after entering the block. containerd 1.7 sends each event to only one
+        watcher, so poll now and then as well.
         """
         async with self._channel.stream(f"{_SERVICE}GetContainerEvents", b"") as messages:
             yield self._events(messages)
@@ -176,5 +176,5 @@ def _decode(method: str, data: bytes, kind: type[_Answer]) -> _Answer:
     try:
         answer.ParseFromString(data)
     except DecodeError as error:
-        raise CallError(method, Code.INTERNAL, "the answer is no message of CRI v1") from error
+        raise CallError(method, Code.INTERNAL, "the answer is not a message of CRI v1") from error
     return answer

@@ -1,4 +1,4 @@
-"""Messages of CRI as values: what a runtime lists and knows of pods and containers."""
+"""Messages of CRI as values: the pods and containers that a runtime lists, and their status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PHASES: Final = {
 
 
 def pod_of(item: cri.PodSandbox) -> RuntimePod:
-    """Return what the runtime lists of a pod."""
+    """Return a pod as the runtime lists it."""
     return RuntimePod(
         id=item.id,
         uid=item.metadata.uid,
@@ -31,7 +31,7 @@ def pod_of(item: cri.PodSandbox) -> RuntimePod:
 
 
 def container_of(item: cri.Container) -> RuntimeContainer:
-    """Return what the runtime lists of a container."""
+    """Return a container as the runtime lists it."""
     return RuntimeContainer(
         id=item.id,
         pod=item.pod_sandbox_id,
@@ -45,7 +45,7 @@ def container_of(item: cri.Container) -> RuntimeContainer:
 
 
 def status_of(status: cri.ContainerStatus, info: Info) -> RuntimeContainer:
-    """Return a status with what the runtime's own specification adds; the standard fields stand in for it."""
+    """Return a status with the details of the runtime's OCI spec; without a spec, with the standard fields."""
     linux = status.resources.linux
     return RuntimeContainer(
         id=status.id,

@@ -1,1 +1,1 @@
-"""The plugin's end of NRI: connection, requests and answers. Who gets which CPUs is decided elsewhere."""
+"""The plugin's end of NRI: connection, requests and answers. It does not decide on CPUs."""

@@ -1,4 +1,4 @@
-"""Answers: a Handler for the Dispatcher that speaks in values with what decides, and in messages with the runtime."""
+"""Answers: a Handler that turns the runtime's messages into values for the Manager's side, and its replies back."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Asked(Protocol):
-    """Decides what a runtime is told; a PinfoldError in `created` or `starting` keeps the container from running."""
+    """Decides the answers to a runtime; a PinfoldError in `created` or `starting` keeps the container from running."""
 
     def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> Pinnings:
-        """Agree with all that runs; return the containers that have got CPUs only now."""
+        """Record all that runs; return the containers that get CPUs only now."""
         ...
 
     def knows(self, pod: RuntimePod) -> None:
@@ -31,7 +31,7 @@ class Asked(Protocol):
         ...
 
     def created(self, container: RuntimeContainer) -> Pinning | None:
-        """Let a container in that does not exist yet; None: it shares."""
+        """Admit a container that does not exist yet; None means that it shares."""
         ...
 
     def starting(self, container: RuntimeContainer) -> None:
@@ -43,11 +43,11 @@ class Asked(Protocol):
         ...
 
     def updated(self, container: RuntimeContainer) -> Pinnings:
-        """Record amounts that another program wants for a container; return the CPUs that overrule it."""
+        """Record the resources that another program wants for a container; return the CPUs that override them."""
         ...
 
     def stopped(self, container_id: str) -> None:
-        """Record that a container's process is dead."""
+        """Record that the container stopped."""
         ...
 
     def removed(self, container_id: str) -> None:
@@ -55,7 +55,7 @@ class Asked(Protocol):
         ...
 
     def gone(self, pod_id: str) -> None:
-        """Take back what a pod had."""
+        """Release the CPUs of a pod."""
         ...
 
 
@@ -66,7 +66,7 @@ class Answers:
         self._asked = asked
 
     def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Updates:
-        """Tell all that runs; return the CPUs of strays, so that the runtime's own record has them."""
+        """Report all that runs; return the CPUs of the containers that get CPUs only now, for the runtime's record."""
         return _updates(self._asked.synchronized([*map(pod_of, pods)], [*map(container_of, containers)]))
 
     def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Creation:
@@ -95,24 +95,24 @@ class Answers:
         return _updates(self._asked.updated(with_amounts(container_of(container), wanted)))
 
     def stop(self, _pod: nri.PodSandbox, container: nri.Container, /) -> Updates:
-        """Tell that a container's process is dead."""
+        """Report that the container stopped."""
         self._asked.stopped(container.id)
         return ()
 
     def remove(self, _pod: nri.PodSandbox, container: nri.Container, /) -> None:
-        """Tell that a container is gone."""
+        """Report that the container is gone."""
         self._asked.removed(container.id)
 
     def run_pod(self, pod: nri.PodSandbox, /) -> None:
-        """Tell of a pod."""
+        """Report a pod."""
         self._asked.knows(pod_of(pod))
 
     def stop_pod(self, pod: nri.PodSandbox, /) -> None:
-        """Tell that a pod is gone."""
+        """Report that the pod is gone."""
         self._asked.gone(pod.id)
 
     def remove_pod(self, pod: nri.PodSandbox, /) -> None:
-        """Tell that a pod is gone, if it was never stopped."""
+        """Report that the pod is gone, if it was never stopped."""
         self._asked.gone(pod.id)
 
 

@@ -28,7 +28,7 @@ class Pinning(NamedTuple):
 
 
 def pod_of(pod: nri.PodSandbox) -> RuntimePod:
-    """Return what the runtime says of a pod."""
+    """Return the pod in the runtime's message."""
     return RuntimePod(
         id=pod.id,
         uid=pod.uid,
@@ -41,7 +41,7 @@ def pod_of(pod: nri.PodSandbox) -> RuntimePod:
 
 
 def container_of(container: nri.Container) -> RuntimeContainer:
-    """Return what the runtime says of a container."""
+    """Return the container in the runtime's message."""
     found = RuntimeContainer(
         id=container.id,
         pod=container.pod_sandbox_id,
@@ -56,7 +56,7 @@ def container_of(container: nri.Container) -> RuntimeContainer:
 
 
 def with_amounts(container: RuntimeContainer, resources: nri.LinuxResources) -> RuntimeContainer:
-    """Return the container with what the resources say; 0 says nothing: containerd writes it for what is not set."""
+    """Return the container with these resources; 0 means not set, as containerd writes it."""
     cpu = resources.cpu
     return container._replace(
         shares=cpu.shares.value or container.shares,
@@ -74,7 +74,7 @@ def adjustment_of(pinning: Pinning) -> nri.ContainerAdjustment:
 
 
 def update_of(container_id: str, pinning: Pinning) -> nri.ContainerUpdate:
-    """Return the update that gives a container that exists its CPUs; that it has ended meanwhile is no failure."""
+    """Return the update that gives a container that exists its CPUs; it may have ended meanwhile."""
     update = nri.ContainerUpdate(container_id=container_id, ignore_failure=pinning.exclusive)
     _set(update.linux.resources.cpu, pinning)
     return update

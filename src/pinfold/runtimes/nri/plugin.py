@@ -33,7 +33,7 @@ _SLOWEST: Final = 10.0
 
 
 class NRILink(StrEnum):
-    """How far a connection has come."""
+    """The stages of a connection."""
 
     CLOSED = "closed"
     CONNECTED = "connected"
@@ -42,7 +42,7 @@ class NRILink(StrEnum):
 
 
 Changed: TypeAlias = "Callable[[NRILink, str], object]"
-"""Told each change of an NRILink, with the runtime's name and version, or why it was closed."""
+"""Called at each change of a Link, with the runtime's name and version, or why it was closed."""
 
 
 def _ignore(_first: object, _second: object, /) -> None:
@@ -51,7 +51,7 @@ def _ignore(_first: object, _second: object, /) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers, and for which events. Plugins are called in the order of their index."""
+    """The plugin's name, index and events. The runtime calls plugins in the order of their index."""
 
     name: str = "pinfold"
     index: str = "10"
@@ -121,7 +121,7 @@ class RegistrationRefused(RuntimeUnavailable):
 
 
 class Plugin:
-    """One plugin: what it is called, who decides, who is told."""
+    """One plugin: its identity, its handler, and the callback for changes."""
 
     def __init__(
         self, handler: Handler, identity: Identity | None = None, changed: Changed = _ignore, failed: Failed = _ignore
@@ -135,7 +135,7 @@ class Plugin:
         """For how many seconds the last connection was registered."""
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Register, and answer until the connection ends; errors are told as the reason why it did."""
+        """Register, and answer until the connection ends; an error is reported as the reason."""
         dispatcher = Dispatcher(self._handler, self._identity.mask, self._failed)
         session = _Session(reader, writer, dispatcher, self.tell)
         try:
@@ -150,7 +150,7 @@ class Plugin:
         self.tell(NRILink.CLOSED, reason)
 
     def tell(self, link: NRILink, detail: str) -> None:
-        """Tell a change, once."""
+        """Report a change, once."""
         if self._told != (link, detail):
             self._told = (link, detail)
             self._changed(link, detail)
@@ -175,7 +175,7 @@ class _Session:
         return 0.0 if self._since is None else asyncio.get_running_loop().time() - self._since
 
     async def run(self, identity: Identity) -> str:
-        """Register, and answer requests until one side ends it; return which."""
+        """Register, and answer requests until one side closes the connection; return why it ended."""
         self._tell(NRILink.CONNECTED, "")
         # At once: until a new connection has registered, the runtime accepts no other.
         await self._register(identity)
@@ -237,10 +237,10 @@ async def serve_launched(launch: Launch, plugin: Plugin) -> None:
     try:
         connected = socket.socket(fileno=launch.fd)
     except OSError as error:
-        raise ConfigError(f"NRI_PLUGIN_SOCKET is {launch.fd}, which is no socket: {error.strerror}") from error
+        raise ConfigError(f"NRI_PLUGIN_SOCKET is {launch.fd}, which is not a socket: {error.strerror}") from error
     if (connected.family, connected.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
         connected.close()
-        raise ConfigError(f"NRI_PLUGIN_SOCKET is {launch.fd}, which is another socket than a unix stream")
+        raise ConfigError(f"NRI_PLUGIN_SOCKET is {launch.fd}, which is not a unix stream socket")
     # Else every process that we start would keep the connection open.
     connected.set_inheritable(False)
     await plugin.run(*await asyncio.open_unix_connection(sock=connected))

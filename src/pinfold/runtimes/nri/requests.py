@@ -1,7 +1,7 @@
-"""Answers what a container runtime asks its plugin over NRI: serialized requests in, serialized responses out.
+"""Answers a container runtime's NRI requests to its plugin: serialized requests in, serialized responses out.
 
-A Handler says what is answered. To every request there is an answer: the runtime drops a plugin that gives none, and
-then creates containers without asking. Knows no sockets.
+A Handler decides the answers. Every request gets an answer: the runtime drops a plugin that gives none, and then
+creates containers without asking. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Later: TypeAlias = _T | Awaitable[_T]
 Updates: TypeAlias = Iterable[nri.ContainerUpdate]
 Creation: TypeAlias = tuple[nri.ContainerAdjustment | None, Updates]
 Failed: TypeAlias = "Callable[[str, Exception], object]"
-"""Told the method and the error when a handler raised what it should not."""
+"""Called with the method and the error when a handler raises an unexpected error."""
 
 SERVICE: Final = "nri.pkg.api.v1alpha1.Plugin"
 EVENTS: Final[Mapping[str, int]] = {
@@ -40,7 +40,7 @@ EVENTS: Final[Mapping[str, int]] = {
     "StopContainer": nri.STOP_CONTAINER,
     "RemoveContainer": nri.REMOVE_CONTAINER,
 }
-"""What a Handler has methods for. Each event costs a round trip, so no other is asked for."""
+"""The events that a Handler has methods for. Each event costs a round trip, so pinfold subscribes to no others."""
 
 _MOST_SYNCHRONIZED: Final = 64 << 20
 _LONGEST_LINE: Final = 1000
@@ -53,18 +53,18 @@ _INTERNAL: Final = 13
 
 
 class Handler(Protocol):
-    """Decides what the runtime is told. Methods may be coroutines; a PinfoldError becomes an error reply.
+    """Decides the answers to the runtime. Methods may be coroutines; a PinfoldError becomes an error reply.
 
     An error in `create` or `start` makes the runtime's own call fail: the container is not created, or does not start.
-    No method may wait for a call to the runtime, which is itself waiting for the answer, and which goes on as if it had
-    not asked when its time limit is over.
+    No method may wait for a call to the runtime: the runtime is waiting for the answer, and after its time limit it
+    goes on without one.
     """
 
     def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Later[Updates]:
-        """Record all that runs, and return what to change of it. Comes once for each connection."""
+        """Record all that runs, and return the updates to it. Called once for each connection."""
 
     def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[Creation]:
-        """Return what to change of the container, which does not exist yet, and of others before it does."""
+        """Return the changes to the container, which does not exist yet, and to others before it is created."""
 
     def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[None]:
         """Check the container: it has a pid, and has not run an instruction of its own."""
@@ -73,10 +73,10 @@ class Handler(Protocol):
         """Check the container: it runs."""
 
     def update(self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Later[Updates]:
-        """Return what to change now that another program *wanted* other resources; this overrules it."""
+        """Return the changes after another program *wanted* other resources; they override its values."""
 
     def stop(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[Updates]:
-        """Return what to change of others, now that the container's process is dead."""
+        """Return the changes to others after the container stopped."""
 
     def remove(self, pod: nri.PodSandbox, container: nri.Container, /) -> Later[None]:
         """Forget the container."""
@@ -85,7 +85,7 @@ class Handler(Protocol):
         """Record a pod that is about to have containers."""
 
     def stop_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
-        """Record that all of a pod's containers are dead."""
+        """Record that all of a pod's containers have stopped."""
 
     def remove_pod(self, pod: nri.PodSandbox, /) -> Later[None]:
         """Forget the pod."""
@@ -102,7 +102,7 @@ class RequestError(PinfoldError):
 class Dispatcher:
     """Answers the requests of one connection.
 
-    `runtime`, `configured`, `synchronized` and `over` say what it has been told so far.
+    `runtime`, `configured`, `synchronized` and `over` hold what the runtime has sent so far.
     """
 
     def __init__(self, handler: Handler, mask: int, failed: Failed) -> None:
@@ -232,7 +232,7 @@ def parse(kind: type[_M], data: bytes) -> _M:
         message: _M = kind.FromString(data)
     # The last two come from protobuf's slower implementation in Python.
     except (DecodeError, ValueError, RecursionError) as error:
-        raise RequestError(_INVALID_ARGUMENT, f"{len(data):,} bytes that are no {kind.__name__}") from error
+        raise RequestError(_INVALID_ARGUMENT, f"{len(data):,} bytes that are not a {kind.__name__}") from error
     return message
 
 

@@ -1,4 +1,4 @@
-"""ProcessApplier: the processes of containers on their CPUs, in cgroups where we may, else by affinity."""
+"""ProcessApplier: keeps the processes of containers on their CPUs, with cgroups if permitted, else by affinity."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class ProcessApplier:
     name: Final = "processes"
 
     def __init__(self, groups: ProcessGroups, directory: Path | None = None) -> None:
-        """Use these groups; *directory* is where it is written down which processes are stopped for a moment."""
+        """Use these groups; *directory* holds the list of processes that are stopped for a moment."""
         self.groups = groups
         self.mains: dict[ContainerRef, Main] = {}
-        """The main process of each container that runs, as the launcher says."""
+        """The main process of each running container, set by the launcher."""
         self.lent: dict[ContainerRef, Origin] = {}
         """The containers whose processes are only lent, and where these come from."""
         self.given_back: Callable[[ContainerRef], None] = lambda _ref: None
-        """Told of a container whose lent processes go on without it."""
+        """Called with a container whose lent processes go on without it."""
         self._halting = Halting(groups, directory)
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
         self._astray: set[ContainerRef] = set()
-        """The containers that the last close look has found missing, or elsewhere."""
+        """The containers that the last close check found missing, or on other CPUs."""
 
     @property
     def kind(self) -> str:
@@ -57,7 +57,7 @@ class ProcessApplier:
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """What cannot be promised here, in words."""
+        """The guarantees that do not hold here, in words."""
         return self.groups.weaker
 
     @property
@@ -77,7 +77,7 @@ class ProcessApplier:
         return {ref: group.cpus() for ref, group in groups.items() if group.members()}
 
     def prepare(self, shared: CPUSet) -> None:
-        """Make our subtree; a pool of before a restart is only shrunk, `apply` lets it grow when others have left."""
+        """Make our subtree; an earlier pool only shrinks here, `apply` grows it when others have left."""
         self.groups.prepare(self._pool() & shared or shared)
 
     # -- the Applier
@@ -91,7 +91,7 @@ class ProcessApplier:
         return Observed(shared, containers)
 
     def _look_closely(self, containers: Mapping[ContainerRef, CPUSet]) -> dict[ContainerRef, CPUSet]:
-        """Return what is not so: groups that were removed, main processes that were moved out."""
+        """Return the deviations: groups that were removed, main processes that were moved out."""
         found = self.groups.found()
         wrong = {ref: EMPTY for ref in containers if ref not in found}
         for ref, main in self.mains.items():
@@ -102,7 +102,7 @@ class ProcessApplier:
         return wrong
 
     def apply(self, want: Wanted) -> None:
-        """Take CPUs away first, then give, one step after the other; bring back what was found astray."""
+        """Take CPUs away first, then give, one step after the other; bring back processes that were moved out."""
         if not self._pool():
             self.groups.prepare(want.shared)
         for ref in self._exclusive - want.exclusive.keys():
@@ -125,7 +125,7 @@ class ProcessApplier:
         if ref is None:
             self.groups.set_shared(step.cpus)
         else:
-            self._exclusive.add(ref)  # before, so that `vacate` removes what a failure leaves of it
+            self._exclusive.add(ref)  # first, so that `vacate` cleans up after a failure
             self.groups.make_exclusive(ref, step.cpus)
             self._shared.pop(ref, None)
 
@@ -138,7 +138,7 @@ class ProcessApplier:
             self.groups.make_shared(ref, self._shared[ref])
         main = self.mains.get(ref)
         if main is not None:
-            with suppress(GroupError):  # it may have ended meanwhile; if not, the next look finds it again
+            with suppress(GroupError):  # it may have ended meanwhile; if not, the next check finds it again
                 self.groups.group(ref).attach(main.pid)
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
@@ -153,7 +153,7 @@ class ProcessApplier:
         return self._pool() <= want.shared
 
     def vacate(self, ref: ContainerRef) -> list[int]:
-        """End what is left in the container's group, and remove it; lent processes are given back, and returned."""
+        """End the remaining processes of the container's group and remove it; give back and return the lent ones."""
         given: list[int] = []
         if ref in self.known:
             with suppress(NoGroupError):  # another program has removed it
@@ -175,7 +175,7 @@ class ProcessApplier:
         return " ".join(sorted(sets - {""}))
 
     def is_gone(self, pod_id: str) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: the launcher tells of every end."""
+        """Return no: the launcher reports every end."""
         return False
 
     def _end_members(self, ref: ContainerRef) -> None:

@@ -34,7 +34,7 @@ class Halting:
         """The processes that an earlier daemon has stopped, and could not let go on."""
 
     def find(self) -> None:
-        """Look which processes an earlier daemon has left stopped."""
+        """Find the processes that an earlier daemon has left stopped."""
         self._left = self._halted.read()
         if not self._left:
             self._halted.clear()

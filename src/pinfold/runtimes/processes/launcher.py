@@ -71,7 +71,7 @@ class ProcessLauncher:
             raise LaunchError(directory if error.filename == directory and directory else command[0], error) from error
         except subprocess.SubprocessError as error:
             raise ApplyError(f"{command[0]}: could not join its group: {error}") from error
-        process.returncode = 0  # so that Popen does not wait for it: the pidfd tells
+        process.returncode = 0  # so that Popen does not wait for it: we watch the pidfd
         self._ours.add(ref)
         self._watch(ref, process.pid, _opened_child(process.pid))
         return process.pid
@@ -94,7 +94,7 @@ class ProcessLauncher:
             raise
 
     def environment(self, ref: ContainerRef) -> dict[str, str]:
-        """Return the variables by which the container's processes are known."""
+        """Return the environment variables that mark the container's processes."""
         return self._groups.group(ref).environment()
 
     def holder(self, pid: int) -> str | None:
@@ -107,7 +107,7 @@ class ProcessLauncher:
         return None
 
     def find_again(self, ref: ContainerRef, main: Main | None, origin: Origin | None = None) -> bool:
-        """Watch the main process of before a restart, and return whether it still runs."""
+        """Watch a main process from before the restart, and return whether it still runs."""
         if origin is not None:
             self._applier.lent[ref] = origin
         try:
@@ -154,7 +154,7 @@ class ProcessLauncher:
             yield await self._ends.get()
 
     def _unwatch(self, ref: ContainerRef) -> None:
-        """Watch a process no more that goes on without us."""
+        """Stop watching a process that goes on without us."""
         if ref in self._pidfds:
             self._close(ref, self._pidfds.pop(ref))
             self._one_ended.set()

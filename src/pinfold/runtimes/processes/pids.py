@@ -1,4 +1,4 @@
-"""Processes by their numbers: opened, told apart and sent signals; what the kernel objects is said in words."""
+"""Processes by PID: opens, identifies and signals them; explains the kernel's errors in words."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def opened(pid: int) -> int:
         if leader is None:
             raise ApplyError(f"process {pid} is not there") from error
         if leader != pid:
-            raise ApplyError(f"{pid} is no process, but a thread of process {leader}") from error
+            raise ApplyError(f"{pid} is not a process, but a thread of process {leader}") from error
         raise ApplyError(f"process {pid}: {error.strerror}") from error
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each; those that are gone are fine, and one of another user keeps it from none of the others."""
+    """Send a signal to each; skip those that have ended; an error for one does not stop the others."""
     refused = None
     for pid in pids:
         try:
@@ -70,4 +70,4 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 def of_another(pid: int) -> ApplyError:
     """Return the error for a process that takes no signal from us."""
-    return ApplyError(f"process {pid} belongs to another user; only they can end it")
+    return ApplyError(f"process {pid} belongs to another user; only that user can end it")

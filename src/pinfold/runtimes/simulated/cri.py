@@ -1,7 +1,7 @@
 """ScriptedCRI: a CRI v1 runtime service of a scripted runtime, as containerd answers it; real gRPC on a unix socket.
 
-It tells what the runtime has, streams what happens, and updates resources, which asks NRI plugins too. Pods and
-containers are made by the script, not over CRI.
+It lists the runtime's pods and containers, streams events, and updates resources, which asks NRI plugins too. The
+script makes pods and containers, not CRI.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ScriptedCRI:
                 await self._called.wait()
 
     def tell(self, what: Happening, about: str, sandbox: SandboxRecord) -> None:
-        """Tell all watchers of an event; *about* is the id of a container, or of the sandbox itself."""
+        """Send an event to all watchers; *about* is the id of a container, or of the sandbox itself."""
         found = self._runtime.record.containers_of(sandbox.id)
         statuses = [messages.status_of(container, windows=self._settings.windows) for container in found]
         event = messages.event_of(what, about, sandbox, statuses, self._runtime.now()).SerializeToString()
@@ -140,7 +140,7 @@ class ScriptedCRI:
         return cri.UpdateContainerResourcesResponse()
 
     async def _watch(self, _: bytes) -> AsyncIterator[bytes]:
-        """Yield what happens from now on."""
+        """Yield the events from now on."""
         watcher: asyncio.Queue[bytes] = asyncio.Queue()
         self._watchers.add(watcher)
         self._note("GetContainerEvents")

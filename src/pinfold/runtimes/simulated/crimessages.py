@@ -1,4 +1,4 @@
-"""What a scripted runtime has ↔ the messages of CRI v1, with the fields that containerd fills."""
+"""The record of a scripted runtime ↔ the messages of CRI v1, with the fields that containerd fills."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def event_of(
 
 
 def spec_of(linux: cri.LinuxContainerResources) -> Spec:
-    """Return what an update asks for."""
+    """Return the resources of an update request."""
     return Spec(
         shares=linux.cpu_shares,
         quota=linux.cpu_quota,
@@ -126,7 +126,7 @@ def spec_of(linux: cri.LinuxContainerResources) -> Spec:
 
 
 def affinity_of(windows: cri.WindowsContainerResources) -> tuple[GroupAffinity, ...]:
-    """Return the CPUs that an update of a Windows container asks for."""
+    """Return the CPUs in an update request of a Windows container."""
     return tuple(GroupAffinity(found.cpu_mask, found.cpu_group) for found in windows.affinity_cpus)
 
 

@@ -1,6 +1,6 @@
-"""Kubelet: what a kubelet asks its runtime for when it runs a pod: cgroups, labels, annotations, shares and quotas.
+"""Kubelet: the values that a kubelet passes to its runtime for a pod: cgroups, labels, annotations, shares, quotas.
 
-Works out values and does nothing. The CPU Manager of this kubelet has the policy none: it asks for no CPUs.
+Derives values and does nothing. The CPU Manager of this kubelet has the policy none: it asks for no CPUs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A machine that only remembers: for trying out machines one does not have, and for tests of what is above it."""
+"""A simulated machine that only remembers: to try out other machines, and to test the code above it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_PID: Final = 1_000_000_001  # no kernel has such a process
 
 
 class SimulatedApplier:
-    """Remembers what was applied; a test may move things behind its back (`containers`, `shared`) or make it `fail`."""
+    """Remembers what was applied; a test may change `containers` and `shared` directly, or make it `fail`."""
 
     name: Final = "simulated"
     kind: Final = "nothing"
@@ -38,7 +38,7 @@ class SimulatedApplier:
         self.lent: dict[ContainerRef, Origin] = {}
 
     def find(self) -> dict[ContainerRef, CPUSet]:
-        """Return none: nothing runs already."""
+        """Return none: no container runs yet."""
         return {}
 
     def prepare(self, shared: CPUSet) -> None:
@@ -67,7 +67,7 @@ class SimulatedApplier:
         return self.shared == want.shared
 
     def vacate(self, ref: ContainerRef) -> list[int]:
-        """Forget the container; what is lent is pretended to go on."""
+        """Forget the container; pretend that lent processes go on."""
         main = self.mains.pop(ref, None)
         self.containers.pop(ref, None)
         return [main.pid] if self.lent.pop(ref, None) is not None and main is not None else []
@@ -77,7 +77,7 @@ class SimulatedApplier:
         return str(self.containers.get(ref, ""))
 
     def is_gone(self, pod_id: str) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: every end is told."""
+        """Return no: every end is reported."""
         return False
 
 
@@ -126,7 +126,7 @@ class SimulatedLauncher:
         return {}
 
     def holder(self, pid: int) -> str | None:
-        """Return whose main process it is pretended to be."""
+        """Return the container whose main process it is pretended to be."""
         return next(
             (f"container {ref.name} of pod {ref.pod}" for ref, main in self.mains.items() if main.pid == pid), None
         )

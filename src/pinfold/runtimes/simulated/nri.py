@@ -2,7 +2,7 @@
 
 Accepts plugins one after another, registers, configures and synchronizes them, and asks them. A plugin that does not
 answer in time is dropped, and the runtime goes on as if it had not asked. A plugin that answers with an error stays.
-What is asked when, and what follows from the answers, is in `nrihooks`.
+`nrihooks` decides which requests are sent and what follows from the answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _M = TypeVar("_M", bound="Message")
 
 WITHIN: Final = 10.0
-"""How many seconds to wait for something that should come at once."""
+"""How many seconds to wait for something that should happen at once."""
 UNKNOWN: Final = 2
 _MILLI: Final = 1000
 _INDEX: Final = len("10")
@@ -47,7 +47,7 @@ class RegisteredPlugin(NamedTuple):
 
 
 Synchronize: TypeAlias = "Callable[[RegisteredPlugin], Awaitable[None]]"
-"""Tells a new plugin all that there is, and applies what it answers."""
+"""Sends a new plugin all pods and containers, and applies its answer."""
 
 
 class ScriptedNRI:
@@ -120,7 +120,7 @@ class ScriptedNRI:
         return answers
 
     async def tell(self, event: nri.Event, about: nri.ContainerRequest) -> None:
-        """Tell every plugin that wants *event* of it; raise the first error that one answers with."""
+        """Send *event* to every plugin that wants it; raise the first error among the answers."""
         if self.settings.own_methods:
             await self.ask(event, _METHODS[event], about, nri.Empty)
         else:

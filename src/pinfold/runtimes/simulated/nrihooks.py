@@ -1,8 +1,8 @@
-"""NRIHooks: what a runtime asks and tells its NRI plugins when something happens to a pod or container.
+"""NRIHooks: a runtime's requests to its NRI plugins when something happens to a pod or container.
 
-As containerd does it: one request after the other; an error that a plugin answers with fails what can still fail, and
-is only kept otherwise; an update that cannot be applied stops nothing; and of a pod that was not run since the runtime
-was started, plugins are told neither the stop nor the removal.
+As containerd does it: one request after the other; a plugin's error makes the operation fail if it still can, and is
+only recorded otherwise; an update that cannot be applied stops nothing; and plugins do not hear of the stop or removal
+of a pod that was started before the runtime.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class NRIHooks:
         self._asking = asyncio.Lock()
         self._to_stop: set[str] = set()
         self._to_remove: set[str] = set()
-        """The pods and containers whose stop, or removal, plugins are still to be told of."""
+        """The pods and containers whose stop, or removal, plugins have not heard of yet."""
 
     def forget(self) -> None:
-        """Forget what plugins were told, as a runtime that is started anew."""
+        """Forget what plugins were told, as a restarted runtime does."""
         self._to_stop.clear()
         self._to_remove.clear()
 
@@ -67,7 +67,7 @@ class NRIHooks:
     # -- containers
 
     async def create(self, sandbox: SandboxRecord, container: ContainerRecord) -> Spec:
-        """Return what plugins set of a container that does not exist yet, and apply their updates of others."""
+        """Return the plugins' settings for a container that does not exist yet, and apply their updates of others."""
         request = _about(sandbox, container)
         async with self._asking:
             self._owe(container.id)
@@ -90,7 +90,7 @@ class NRIHooks:
         await self._tell(nri.POST_START_CONTAINER, _about(sandbox, container))
 
     async def update(self, sandbox: SandboxRecord, container: ContainerRecord, asked: Spec) -> Spec:
-        """Return *asked* as plugins overrule it, and apply their updates of others."""
+        """Return *asked* as the plugins override it, and apply their updates of others."""
         request = nri.UpdateContainerRequest(
             pod=pod_of(sandbox), container=container_of(sandbox, container), linux_resources=asked_of(asked)
         )
@@ -108,7 +108,7 @@ class NRIHooks:
         await self._tell(nri.POST_UPDATE_CONTAINER, _about(sandbox, container))
 
     async def stop(self, sandbox: SandboxRecord, container: ContainerRecord) -> None:
-        """Tell that a container's process is dead, once, and apply the updates of others."""
+        """Tell that a container stopped, once, and apply the updates of others."""
         if not self._is_due(self._to_stop, container.id):
             return
         async with self._asking:
@@ -118,7 +118,7 @@ class NRIHooks:
                 self._update(update for _, answer in answers for update in answer.update)
 
     async def remove(self, sandbox: SandboxRecord, container: ContainerRecord) -> None:
-        """Tell that a container is removed, once; first that it is dead, if that was not told."""
+        """Tell that a container is removed, once; first that it stopped, if plugins were not told."""
         if self._is_due(self._to_remove, container.id):
             await self.stop(sandbox, container)
             await self._tell(nri.REMOVE_CONTAINER, _about(sandbox, container))
@@ -144,7 +144,7 @@ class NRIHooks:
             self._update(answer.update)
 
     async def _tell(self, event: nri.Event, about: nri.ContainerRequest) -> None:
-        """Tell of something that no plugin can prevent; the errors that it answers with are kept."""
+        """Tell of something that no plugin can prevent; record the errors it answers with."""
         async with self._asking:
             with suppress(PluginError):
                 await self.nri.tell(event, about)
@@ -162,7 +162,7 @@ class NRIHooks:
 
     @staticmethod
     def _is_due(owed: set[str], wanted: str) -> bool:
-        """Whether plugins are still to be told; they are, from now on."""
+        """Return whether plugins must still be told, and record that they have been."""
         due = wanted in owed
         owed.discard(wanted)
         return due
@@ -175,7 +175,7 @@ def _about(sandbox: SandboxRecord, container: ContainerRecord | None = None) -> 
 
 
 def _merged(created: ContainerRecord, answers: Iterable[tuple[str, nri.CreateContainerResponse]]) -> Spec:
-    """Return what all plugins together set of a new container; raise if containerd would not take it."""
+    """Return all plugins' settings for a new container; raise if containerd would not take them."""
     spec = Spec()
     for plugin, answer in answers:
         if any(update.container_id == created.id for update in answer.update):

@@ -1,4 +1,4 @@
-"""What a scripted runtime has ↔ the messages of NRI, with the fields that containerd fills."""
+"""The record of a scripted runtime ↔ the messages of NRI, with the fields that containerd fills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPE: Final = f"{_CRI}container-type"
 
 
 def pod_of(sandbox: SandboxRecord) -> nri.PodSandbox:
-    """Return a sandbox as plugins are told of it; NRI does not say whether it is ready."""
+    """Return a sandbox as plugins get it; NRI does not say whether it is ready."""
     logs = f"/var/log/pods/{sandbox.pod.namespace}_{sandbox.pod.name}_{sandbox.pod.uid}"
     named = {f"{_CRI}podsandbox.image-name": "localhost/pause:1", f"{_CRI}sandbox-log-directory": logs}
     return nri.PodSandbox(
@@ -40,7 +40,7 @@ def pod_of(sandbox: SandboxRecord) -> nri.PodSandbox:
 
 
 def container_of(sandbox: SandboxRecord, container: ContainerRecord) -> nri.Container:
-    """Return a container as plugins are told of it."""
+    """Return a container as plugins get it."""
     resources = nri.LinuxResources(cpu=_cpu(container.spec))
     named = {f"{_CRI}container-name": container.name, f"{_CRI}image-name": f"localhost/{container.name}:1"}
     return nri.Container(
@@ -56,7 +56,7 @@ def container_of(sandbox: SandboxRecord, container: ContainerRecord) -> nri.Cont
 
 
 def asked_of(spec: Spec) -> nri.LinuxResources:
-    """Return what an update asks for: containerd tells all three numbers, as 0 where CRI left one out."""
+    """Return the resources of an update: containerd sends all three numbers, 0 where CRI left one out."""
     cpu = _cpu(spec)
     cpu.shares.value, cpu.quota.value, cpu.period.value = spec.shares, spec.quota, spec.period
     return nri.LinuxResources(cpu=cpu)

@@ -1,7 +1,7 @@
 """PluginPeer: the runtime's end of one plugin's NRI connection, in the bytes that containerd speaks.
 
 Sends requests to the plugin, receives its answers and its registration, and drops a plugin that does not answer in
-time or sends frames that containerd does not take. What is asked, and what follows from an answer, is decided in `nri`.
+time or sends frames that containerd does not take. `nri` decides which requests are sent and uses the answers.
 """
 
 from __future__ import annotations

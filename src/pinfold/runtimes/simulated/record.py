@@ -1,6 +1,6 @@
 """RuntimeRecord: the sandboxes and containers that a scripted runtime has, as plain values.
 
-A container's resources are kept twice, as containerd does: in its OCI spec, and as ContainerStatus tells them. An
+A container's resources are kept twice, as containerd does: in its OCI spec, and as ContainerStatus shows them. An
 adjustment by an NRI plugin changes the spec alone; every later update changes both. Its cgroup has them a third time.
 """
 
@@ -85,7 +85,7 @@ class ContainerRecord:
     cgroups_path: str
     spec: Spec
     told: Spec
-    """The resources that ContainerStatus tells."""
+    """The resources that ContainerStatus shows."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     created: int

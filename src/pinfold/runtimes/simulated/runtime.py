@@ -242,13 +242,13 @@ class ScriptedRuntime:
         return self.record.container(container_id)
 
     async def stop_container(self, container_id: str, exit_code: int = _KILLED) -> None:
-        """End a container's process, be it that the kubelet kills it or that it exits by itself."""
+        """End a container's process, as if the kubelet killed it or it exited by itself."""
         container = self.record.container(container_id)
         sandbox = self.record.sandbox(container.sandbox)
         if container.phase is Phase.RUNNING:
             self._end(container_id, exit_code)
             self.cri.tell(Happening.STOPPED, container_id, sandbox)
-        await self._hooks.stop(sandbox, container)  # which is told as it was
+        await self._hooks.stop(sandbox, container)  # which is sent as it was
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container; first stop it if it runs."""
@@ -264,7 +264,7 @@ class ScriptedRuntime:
         container = self.record.container(container_id)
         self._keep(replace(container, affinity=affinity or container.affinity))
 
-    # -- what they are made of
+    # -- parts of these
 
     def _apply(self, container_id: str, asked: Spec) -> None:
         """Change a container's spec, and its cgroup if it runs: if the cgroup refuses, neither."""

@@ -41,4 +41,4 @@ RUNTIMES: Final[Mapping[str, RuntimeSettings]] = {
     "containerd-2.1": RuntimeSettings(),
     "containerd-2.3": RuntimeSettings(version="2.3.0", own_methods=True),
 }
-"""What pinfold meets in the field; containerd 1.6 has no NRI, so do not listen for plugins there."""
+"""The runtimes in use; containerd 1.6 has no NRI, so do not listen for plugins there."""

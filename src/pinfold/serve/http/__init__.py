@@ -1,1 +1,1 @@
-"""HTTP/1.1 on asyncio for a unix socket and loopback TCP: requests, answers, streams, limits. It knows no routes."""
+"""HTTP/1.1 on asyncio, for a unix socket and for TCP: access and limits for clients; knows nothing of the content."""

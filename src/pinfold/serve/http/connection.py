@@ -1,6 +1,6 @@
 """One connection: bytes in, Requests out; Answers in, bytes out. Every wait has an end and every buffer a size.
 
-It does not know what is asked for, nor who may ask.
+It knows neither the content nor the access rules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HTTPConnection:
         self.closing = False
         """Whether the next answer is the last."""
         self.waiting = False
-        """Whether the client is to send something before anything else can happen."""
+        """Whether the connection waits for the client to send something."""
         self.since = 0.0
         """When the wait for the latest request began."""
         self.sending: Answer | None = None
@@ -230,7 +230,7 @@ def _peer(writer: asyncio.StreamWriter) -> Peer:
 
 
 def _parse(head: h11.Request, peer: Peer, limits: Limits) -> Request:
-    """Return a request without its body; raise if it is none that can be served."""
+    """Return a request without its body; raise if it cannot be served."""
     if head.http_version not in {b"1.0", b"1.1"}:
         raise HTTPError(505, "NotSupported", f"HTTP {head.http_version.decode()} is not supported; HTTP 1.1 is")
     if head.method == b"CONNECT":

@@ -1,4 +1,4 @@
-"""How much a client may send, how long it may take and how many there may be: the figures, and what counts them."""
+"""Limits on clients: how much one may send, how long it may take, and how many there may be."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rate(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a server puts up with. Sizes are bytes, times are seconds; `each` is what one client may have of it."""
+    """The limits of a server. Sizes are bytes, times are seconds; `each` is the limit of one client."""
 
     target: int = 8 << 10
     head: int = 16 << 10
@@ -79,7 +79,7 @@ def client_of(address: str) -> str:
 
 
 def fits(taken: Counter[str], client: str, count: int, most: int, each: int) -> bool:
-    """Whether a client may have so much more of what clients have taken; a limit never holds back the first.
+    """Whether a client may take so much more, given what all have *taken*; the first always may.
 
     >>> from collections import Counter
     >>> taken = Counter({"10.0.0.7": 2, "10.0.0.8": 1})

@@ -1,4 +1,4 @@
-"""A request, a response and an error as values; how their bytes travel is the connection's business."""
+"""A request, a response and an error as values; the connection turns them into bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Peer(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a client asks; a HEAD request has the method GET.
+    """A client's request; a HEAD request has the method GET.
 
     *path* is as it was sent. *segments* are its parts, each decoded by itself: an escaped slash stays in its segment.
     """
@@ -93,7 +93,7 @@ class Written(bytes):
 
 
 class Response(NamedTuple):
-    """What a client gets: *data* as JSON, or *content* as it is, or a stream of lines or of encoded events."""
+    """A response: *data* as JSON, or *content* as it is, or a stream of lines or of encoded events."""
 
     status: int
     data: object = None
@@ -106,7 +106,7 @@ class Response(NamedTuple):
 
     @classmethod
     def failure(cls, error: PinfoldError) -> Response:
-        """Return the response that tells an error."""
+        """Return the response for an error."""
         if not isinstance(error, HTTPError):
             error = HTTPError(400, type(error).__name__, str(error))
         return cls(error.status, {"reason": error.reason, "message": str(error)}, headers=error.headers)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _EXTRA: Final = 64
-"""How many more connections there may be than are served: those that have just come, or are told that it is full."""
+"""How many clients at once get the answer that there are too many."""
 _AGAIN: Final = (("retry-after", "5"),)
 
 
@@ -180,7 +180,7 @@ class HTTPServer:
             if not fits(self._streams(), client, 1, limits.streams, limits.streams_each):
                 raise _too_many("Streams", "watching", limits.streams, limits.streams_each)
         elif size > limits.buffered and not fits(self._held(), client, size, limits.held, limits.held_each):
-            text = "too much is on its way to clients that have not read it yet"
+            text = "clients have too much unread data; try again later"
             raise HTTPError(503, "TooMuch", text, _AGAIN)
 
     def _streams(self) -> Counter[str]:

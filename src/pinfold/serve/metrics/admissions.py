@@ -1,7 +1,7 @@
-"""Admissions: counts what becomes of pods that ask to be let in, as the kubelet counts it.
+"""Admissions: counts the admissions and refusals of pods, as the kubelet counts them.
 
-It decides nothing, and keeps the UIDs of the pods that are here only, so that each pod is counted once however many of
-its containers come one after the other.
+It decides nothing, and keeps only the UIDs of the pods on the node, so that each pod is counted once, even if its
+containers come one by one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _OTHER: Final = "other"
 
 
 class _Rules(NamedTuple):
-    """What of an Admitter decides how its admissions are counted."""
+    """The properties of an Admitter that decide how its admissions are counted."""
 
     options: Options
     pod_level: bool
     guaranteed: bool
-    """Whether every pod that is let in is on one NUMA node."""
+    """Whether every admitted pod is on one NUMA node."""
     scope: str
     topology_manager: bool
     caches: Sequence[int]
@@ -50,14 +50,14 @@ class Admissions:
         self._tally = tally
         self._rules = _rules(admitter)
         self._here: dict[PodUID, set[str]] = {}
-        """Pods that were let in, oldest first, and the containers of each that have come."""
+        """The admitted pods, oldest first, and the containers of each that have come."""
 
     def configured(self, admitter: Admitter) -> None:
         """Go on counting under another configuration."""
         self._rules = _rules(admitter)
 
     def judged(self, event: Judged) -> None:
-        """Count what became of a pod."""
+        """Count the outcome for a pod."""
         pod = event.pod
         come = self._count_pod(pod)
         self._tally.observe(rows.ADMISSION_MS, event.seconds * _MILLI)
@@ -148,7 +148,7 @@ class Admissions:
             self._tally.add(rows.ALLOCATIONS, _CPU, "pod")
 
     def _count_numa(self, come: Collection[str], admission: Admission, *, ok: bool) -> None:
-        """Count by scope; only where the Topology Manager sees to it that every pod let in is on one node."""
+        """Count by scope; only where the Topology Manager keeps every admitted pod on one NUMA node."""
         scope = self._rules.scope
         if isinstance(admission.refusal, TopologyAffinityError):
             self._tally.add(rows.NOT_ALIGNED, scope, "numa_node")

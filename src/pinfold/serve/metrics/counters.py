@@ -32,7 +32,7 @@ class Counters:
         """*links* are the states of the connection to the runtime in which it can be reached."""
         self.tally = Tally()
         self.drift_left = 0
-        """How many differences the last look could not repair."""
+        """How many differences the last check could not repair."""
         self._admissions = Admissions(self.tally, admitter)
         self._links = links
         self._connected = False

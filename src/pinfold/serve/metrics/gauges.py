@@ -1,6 +1,6 @@
-"""Gauges: what a node is like now, worked out from its State and Topology when somebody asks.
+"""Gauges: the present values of a node, computed from its State and Topology at each scrape.
 
-A State never changes, so what was worked out for it holds until there is another one.
+A State never changes, so its values hold until there is another State.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SELF: Final = Path("/proc/self")
 
 
 class Gauges:
-    """Works the gauges out, and remembers those of the last State."""
+    """Computes the gauges, and remembers those of the last State."""
 
     def __init__(self) -> None:
         self._ruler: tuple[Topology, CPUSet, _Spreads] | None = None
@@ -74,7 +74,7 @@ class Gauges:
 
 
 class _Spreads:
-    """How assignments, and what is left to assign, lie on one machine; by masks, since it is asked at every scrape."""
+    """The alignment of assignments and of free CPUs on one machine; on masks, since it runs at every scrape."""
 
     def __init__(self, topology: Topology, allocatable: CPUSet) -> None:
         kinds = (topology.cores, topology.uncore_caches, topology.numa_nodes, topology.sockets)
@@ -82,14 +82,14 @@ class _Spreads:
         self._parts: Final = [[group.mask & allocatable.mask for group in groups] for groups in kinds]
         self._of: Final = [{cpu: group.mask for group in groups for cpu in cpus_of(group.mask)} for groups in kinds]
         self._known: dict[int, tuple[bool, ...]] = {}
-        """What was found out of the masks that were there last time: mostly one or two are new."""
+        """The results for the masks of the last scrape: mostly one or two masks are new."""
 
     def leftover(self, free: int) -> list[tuple[int, float]]:
         """Return for each level the most free CPUs of a group, and the share of those in groups that are not whole."""
         return [_pieces(parts, free) for parts in self._parts]
 
     def count(self, owned: Sequence[int]) -> list[int]:
-        """Return for each level how many of the masks are spread further than need be."""
+        """Return for each level how many of the masks are spread over more groups than necessary."""
         known = self._known
         self._known = {mask: known.get(mask) or self._spread(mask) for mask in owned if mask & (mask - 1)}
         found = [self._known[mask] for mask in owned if mask in self._known]
@@ -147,7 +147,7 @@ def _same(before: Snapshot, now: Snapshot) -> bool:
 
 
 def process_values() -> dict[str, float]:
-    """Return what the daemon itself uses, by the name of the row; what the kernel does not tell is left out."""
+    """Return what the daemon itself uses, by the name of the row; unknown values are left out."""
     values = {rows.CPU_SECONDS.name: round(time.process_time(), 3)}
     try:
         values[rows.RSS.name] = int((_SELF / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Metrics of a node, as a scraper asks for them: counters as they were told, gauges as the State is now."""
+"""Metrics of a node for a scraper: counters from events, gauges from the present State."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Metrics:
         prefix: str = rows.KUBELET,
         process: Callable[[], Mapping[str, float]] = process_values,
     ) -> None:
-        """*read* says what the node is like now; *prefix* begins the names that the kubelet has too."""
+        """Use *read* to get a Snapshot; *prefix* begins the names that the kubelet has too."""
         self._read = read
         self._counters = counters
         self._process = process
@@ -67,7 +67,7 @@ class Metrics:
         return text
 
     def families(self) -> Iterator[Family]:
-        """Yield all metrics in the order of the table; those that nobody can tell are left out."""
+        """Yield all metrics in the order of the table; leave out those without a value."""
         snapshot = self._read()
         now = {**self._gauges.measure(snapshot), **self._others(snapshot)}
         for metric, name in self._names:

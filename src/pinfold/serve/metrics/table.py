@@ -132,11 +132,11 @@ NOT_ALIGNED: Final = _kubelet(
 ADMISSIONS: Final = _kubelet(
     "topology_manager_admission_requests_total",
     MetricKind.COUNTER,
-    "Pods that asked to be let in.",
+    "Pods that asked for admission.",
     note="a pod whose containers come one by one is counted once",
 )
 ADMISSION_ERRORS: Final = _kubelet(
-    "topology_manager_admission_errors_total", MetricKind.COUNTER, "Pods that were not let in."
+    "topology_manager_admission_errors_total", MetricKind.COUNTER, "Pods that were refused."
 )
 ADMISSION_MS: Final = _kubelet(
     "topology_manager_admission_duration_ms",
@@ -172,7 +172,7 @@ CONTAINER_ASSIGNMENTS: Final = _kubelet(
 OVERLAP: Final = Metric(
     "overlap_seconds_total",
     MetricKind.COUNTER,
-    "Seconds for which others may have run on exclusive CPUs, counted from the last look that found nobody there.",
+    "Seconds for which others may have run on exclusive CPUs, counted from the last check that found none there.",
 )
 UNPINNED: Final = Metric(
     "unpinned_seconds_total", MetricKind.COUNTER, "Seconds for which containers ran before they had their own CPUs."
@@ -188,11 +188,11 @@ WAITING: Final = Metric(
 DRIFT_REPAIRS: Final = Metric(
     "drift_repairs_total",
     MetricKind.COUNTER,
-    "Containers or pools found on other CPUs than decided, and put right.",
+    "Containers or pools found on other CPUs than decided, and repaired.",
     (Label("cause", CAUSES),),
 )
 DRIFT_LEFT: Final = Metric(
-    "drift_unrepaired", MetricKind.GAUGE, "Containers or pools that the last look left on other CPUs than decided."
+    "drift_unrepaired", MetricKind.GAUGE, "Containers or pools that the last check left on other CPUs than decided."
 )
 REFUSALS: Final = Metric(
     "refusals_total", MetricKind.COUNTER, "Pods that were refused, by reason.", (Label("reason", REASONS),)
@@ -220,7 +220,7 @@ OWNERS: Final = Metric("exclusive_containers", MetricKind.GAUGE, "Containers tha
 SPREAD: Final = Metric(
     "spread_containers",
     MetricKind.GAUGE,
-    "Containers whose own CPUs touch more groups than as many CPUs need on an empty node.",
+    "Containers whose exclusive CPUs are spread over more groups than necessary.",
     (Label("boundary", SPANS),),
 )
 LARGEST_FREE: Final = Metric(
@@ -232,16 +232,15 @@ LARGEST_FREE: Final = Metric(
 BROKEN_FREE: Final = Metric(
     "free_fragmentation_ratio",
     MetricKind.GAUGE,
-    "Share of the assignable CPUs that are in groups of which somebody has a part; 0 to 1.",
+    "Share of the assignable CPUs in partly used groups; 0 to 1.",
     (Label("boundary", SPANS),),
 )
 CONNECTED: Final = Metric(
-    "runtime_connected",
-    MetricKind.GAUGE,
-    "Whether what runs the containers can be reached; 1 or 0.",
-    (Label("runtime"),),
+    "runtime_connected", MetricKind.GAUGE, "Whether the container runtime can be reached; 1 or 0.", (Label("runtime"),)
 )
-DISCONNECTS: Final = Metric("runtime_disconnects_total", MetricKind.COUNTER, "How often the connection to it was lost.")
+DISCONNECTS: Final = Metric(
+    "runtime_disconnects_total", MetricKind.COUNTER, "How often the connection to the runtime was lost."
+)
 JOURNAL_DROPS: Final = Metric("journal_dropped_total", MetricKind.COUNTER, "Entries that the journal could not keep.")
 BUILD: Final = Metric(
     "build_info", MetricKind.GAUGE, "Always 1; its labels say what runs.", (Label("version"), Label("policy"))
@@ -294,7 +293,7 @@ def _meaning(metric: Metric) -> str:
 _HEAD: Final = (
     "# Metrics",
     "",
-    "`/metrics` answers in the Prometheus text format, or in OpenMetrics to whoever asks for that.",
+    "`/metrics` answers in the Prometheus text format, or in OpenMetrics if the client accepts it.",
     "Series have the same names in both; counters that do not end in `_total` are of unknown type in OpenMetrics.",
     "Every series exists from the start, at 0.",
     "No label holds the name of a pod or container, so the number of series does not depend on what runs.",

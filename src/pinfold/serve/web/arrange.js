@@ -1,4 +1,4 @@
-// In how many columns the boxes of each level stand, so that the machine fits its place and its letters stay large.
+// Chooses how many columns the boxes of each level have, so that the machine fits its place and its letters stay large.
 
 const SIZES = [
   // name, narrowest and widest CPU, its height, its letters, room around boxes and cores, height of a label; see map.css

@@ -1,4 +1,4 @@
-// What there is to know of one CPU: a card beside it, for the pointer and for the keyboard.
+// The details of one CPU: a card beside it, for the pointer and for the keyboard.
 
 import { colour } from "./colours.js";
 import { spaced } from "./cpus.js";
@@ -30,7 +30,7 @@ export class Card {
     if (!this.element.hidden) this.#put(this.#described.getBoundingClientRect());
   }
 
-  /** Show what `view` says of a CPU, beside its element; `now` is the time of the view. */
+  /** Show the details of a CPU in `view`, beside its element; `now` is the time of the view. */
   show(cpu, view, place, beside, now) {
     const owner = view.containers.get(view.owners.get(cpu));
     const pool = poolOf(view, cpu);
@@ -63,7 +63,7 @@ export class Card {
       reserved: "Kept for the system: never given to one container alone. The shared pool may run here.",
       offline: "Switched off; nothing runs here.",
       idle: "Online, but in no pool.",
-      shared: "Nobody has it alone.",
+      shared: "No container has it exclusively.",
     }[pool];
     const sharing = [...view.containers.values()].filter((container) => !container.exclusive);
     const parts = [make("p", {}, pool === "reserved" && !view.shared.size ? "Kept for the system." : text)];
@@ -85,7 +85,7 @@ export class Card {
   }
 }
 
-/** How many groups CPUs are on, in words; and where fewer would do, if that is known. */
+/** How many groups CPUs are on, in words; and the minimum where it is lower, if that is known. */
 export function alignment(counts) {
   if (!counts) return "";
   const parts = [
@@ -96,7 +96,7 @@ export function alignment(counts) {
   ];
   const said = parts.filter(([name]) => counts[name]).map(([name, one, many]) => {
     const fewest = counts.fewest?.[name] ?? counts[name];
-    return plural(counts[name], one, many) + (fewest < counts[name] ? ` (${fewest} would do)` : "");
+    return plural(counts[name], one, many) + (fewest < counts[name] ? ` (${fewest} would be enough)` : "");
   });
   return said.join(" · ");
 }

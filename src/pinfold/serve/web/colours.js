@@ -13,7 +13,7 @@ export function colour(owner) {
   return `hue${slot % HUES} texture${Math.floor(slot / HUES)}`;
 }
 
-/** Give these owners colours; whoever has one keeps it, and two share one only when all are taken. */
+/** Give these owners colours; an owner keeps its colour, and two share one only when all are taken. */
 export function choose(owners) {
   if (chosen.size > KEPT) for (const owner of chosen.keys()) if (!owners.includes(owner)) chosen.delete(owner);
   const taken = new Set(owners.filter((owner) => chosen.has(owner)).map((owner) => chosen.get(owner)));

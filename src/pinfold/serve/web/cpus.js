@@ -2,7 +2,7 @@
 
 const HIGHEST = 65535;
 
-/** The CPUs of a list, ascending; what is no list has none. */
+/** The CPUs of a list, ascending; none if the text is not a list. */
 export function parseCpus(text) {
   const cpus = new Set();
   for (const part of String(text ?? "").split(",")) {

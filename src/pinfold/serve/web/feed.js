@@ -1,4 +1,4 @@
-// What the daemon says: answers to questions, and the stream of what happens, which comes back after every loss.
+// The daemon's API: answers to requests, and the event stream, which reconnects after every loss.
 
 const SILENT = 40_000; // the daemon is heard every 15 s, if only by a heartbeat
 const LONGEST_QUERY = 6000;

@@ -74,7 +74,7 @@ export class MachineMap {
     const found = [];
     const offline = [...parseCpus(layout.offline)].filter((cpu) => !this.#cells.has(cpu));
     if (offline.length) {
-      const cells = offline.map((cpu) => this.#cell(cpu, ["offline now, so where it is, is not known"], [cpu]));
+      const cells = offline.map((cpu) => this.#cell(cpu, ["offline now, so its place is not known"], [cpu]));
       const label = make("div", { class: "label", "aria-hidden": "true" }, "Offline now");
       const inside = make("div", { class: "loose" }, ...cells);
       found.push(make("div", { class: "box apart", role: "group", "aria-label": "CPUs that are offline now" }, label, inside));

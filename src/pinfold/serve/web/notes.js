@@ -64,7 +64,7 @@ export class Refusals {
     if (fixes.length) row.append(make("ul", { class: "fixes" }, ...fixes.map((fix) => make("li", {}, named(fix, "", LONGEST)))));
   }
 
-  /** What the daemon says of a refusal whose entry does not tell; a pod can be asked for by its name alone. */
+  /** The daemon's explanation of a refusal whose entry has none; a pod can be asked for by its name alone. */
   async #ask(entry) {
     const container = entry.container ? who(entry) : entry.pod;
     if (!container) return null;

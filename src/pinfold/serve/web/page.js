@@ -1,4 +1,4 @@
-// The page: asks the daemon, keeps what it said, and has every part draw it.
+// The page: asks the daemon, keeps its answers, and has every part draw them.
 
 import { Card } from "./card.js";
 import { choose } from "./colours.js";
@@ -78,7 +78,7 @@ function draw(flash = false) {
   drawLegend();
 }
 
-/** Of what this machine does not have, the legend says nothing. */
+/** Hide the legend's rows that this machine does not need. */
 function drawLegend() {
   const all = everyCpu(data.pools);
   const pools = new Set(all.map((cpu) => poolOf(view, cpu)));
@@ -106,7 +106,7 @@ function drawConfig() {
   if (isCut) put($("link"), cut(`The daemon is not connected to its runtime${config.link.detail ? `: ${config.link.detail}` : ""}`, 300));
   const weaker = (config.weaker ?? []).map((line) => cut(line, 300));
   $("weaker").hidden = !weaker.length;
-  put($("weaker-count"), weaker.length === 1 ? "One promise is weaker on this host" : `${weaker.length} promises are weaker on this host`);
+  put($("weaker-count"), weaker.length === 1 ? "1 guarantee does not fully hold on this host" : `${weaker.length} guarantees do not fully hold on this host`);
   $("weaker-rows").replaceChildren(...weaker.map((line) => make("li", {}, line)));
 }
 
@@ -174,7 +174,7 @@ async function loadHistory() {
   keep(said);
 }
 
-/** What the history says since the last look: more than the stream, which only tells that something happened. */
+/** Read the history since the last time: it has more than the stream, which only says that something happened. */
 async function loadNews() {
   const said = await ask("history", { after: read, brief: true, limit: PAGE });
   return said.more ? loadHistory() : keep(said);
@@ -199,7 +199,7 @@ function sort() {
 let wanted = null; // {everything} while a look is due
 let looking = false;
 
-/** Look again soon; looks that are asked for meanwhile become one. */
+/** Refresh soon; several requests for it become one. */
 function look(everything = false) {
   wanted = { everything: everything || (wanted?.everything ?? false) };
   if (!looking) look.timer ??= setTimeout(lookNow, SOON);

@@ -22,7 +22,7 @@ export class PodList {
     Object.assign(this, { list, filter, count, found, empty, handlers });
     filter.addEventListener("input", () => {
       this.#filter();
-      this.found.textContent = this.count.textContent; // said aloud only when somebody filters
+      this.found.textContent = this.count.textContent; // read aloud only when the user filters
     });
     const row = (event) => event.target.closest?.(".container")?.dataset.index;
     const key = (event) => this.#keys[row(event)] ?? null;
@@ -103,7 +103,7 @@ export class PodList {
   }
 
   #update(row, key, container) {
-    // Whoever shares has the pool's CPUs, which change all the time and are not written in the row.
+    // A sharing container has the pool's CPUs, which change all the time and are not written in the row.
     const own = container.exclusive ? container : { ...container, cpus: "", allowed: "" };
     const shown = JSON.stringify([own, container.exclusive && colour(key), this.#past]);
     if (!container.exclusive) row.numbers = this.#view.shared;
@@ -142,7 +142,7 @@ export class PodList {
     const said = words.length ? `${shown} of ${plural(all, "container")}` : plural(all, "container");
     put(this.count, said);
     this.empty.hidden = shown > 0;
-    this.empty.textContent = all ? "No container matches the filter." : this.#past ? "No container had CPUs of its own then." : "No containers yet. Those that come appear here by themselves.";
+    this.empty.textContent = all ? "No container matches the filter." : this.#past ? "No container had CPUs of its own then." : "No containers yet. New ones appear here automatically.";
     this.#rove();
   }
 

@@ -6,8 +6,8 @@ import { poolOf } from "./view.js";
 
 const ROWS = [
   ["exclusive", "Exclusive", "given to one container alone"],
-  ["assignable", "Free to give", "in the shared pool, and can still be given away"],
-  ["reserved", "Reserved", "never given away"],
+  ["assignable", "Assignable", "in the shared pool, and can still become exclusive"],
+  ["reserved", "Reserved", "never exclusive"],
   ["offline", "Offline", "switched off"],
 ];
 

@@ -5,7 +5,7 @@ const LONGEST = 80;
 const LONGEST_TITLE = 2000;
 const LATELY = 20 * 3600; // a time of the day is not taken for another day's
 
-/** What cannot be seen (control characters, marks that turn text around) made visible. */
+/** Text with invisible characters (control characters, marks that change its direction) made visible. */
 export const visible = (text) => String(text ?? "").replace(UNSEEN, "\uFFFD");
 
 /** At most `most` characters, the middle cut out. */
@@ -16,7 +16,7 @@ export function cut(text, most = LONGEST) {
   return `${whole.slice(0, half)}…${whole.slice(-half)}`;
 }
 
-/** An element with text; what it says cannot change the direction of what is around it. */
+/** An element with text, which cannot change the direction of the text around it. */
 export function named(text, className = "", most = LONGEST) {
   const element = document.createElement("bdi");
   if (className) element.className = className;
@@ -24,7 +24,7 @@ export function named(text, className = "", most = LONGEST) {
   return element;
 }
 
-/** Write a name into an element, and into its title if it is cut; touches nothing that is so already. */
+/** Write a name into an element, and into its title if it is cut; changes only what differs. */
 export function write(element, text, most = LONGEST) {
   const short = cut(text, most);
   if (element.textContent !== short) element.textContent = short;

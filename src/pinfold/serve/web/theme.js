@@ -4,6 +4,6 @@
     const chosen = localStorage.getItem("pinfold-theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // A browser that keeps nothing is fine too.
+    // The browser may refuse storage.
   }
 })();

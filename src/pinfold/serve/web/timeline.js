@@ -169,7 +169,7 @@ export class Timeline {
   describe(known) {
     if (this.#at === null) return "";
     const ago = span(Date.now() / 1000 - this.#at);
-    if (!known) return `Nothing is known of this time. The history begins ${moment(this.#first)}.`;
+    if (!known) return `No history for this time. The history begins ${moment(this.#first)}.`;
     const later = this.#times.filter((time) => time > this.#at).length;
     return cut(`The node as it was ${ago} ago; ${later ? plural(later, "change") : "nothing"} since then.`, 200);
   }

@@ -26,7 +26,7 @@ export function past(data, then, since) {
     const why = known.get(key)?.cpus === cpus ? known.get(key).why : ""; // other CPUs then had another reason
     containers.set(key, { ...remembered(key, known), exclusive: true, cpus, since: since(key, cpus), why });
   }
-  // An older journal does not tell what was reserved and offline; then that is taken to be as now.
+  // An older journal does not have the reserved and offline CPUs; then the present ones are used.
   const told = ["reserved", "offline"].filter((name) => then[name] !== undefined).map((name) => [name, parseCpus(then[name])]);
   const asThen = { ...pools(data), shared: parseCpus(then.shared), ...Object.fromEntries(told) };
   return build(Object.entries(then.exclusive ?? {}), asThen, containers);

@@ -276,7 +276,7 @@ def test_an_answer_that_is_no_message_of_cri_is_an_error_of_ours(tmp_path: Path)
     async def test() -> None:
         methods: dict[str, Method] = {f"{SERVICE}Version": lambda _: b"\xff\xff"}
         async with ends.serving(tmp_path, methods) as site, CRIClient(site.path) as client:
-            with pytest.raises(CallError, match="Version: INTERNAL: the answer is no message of CRI v1"):
+            with pytest.raises(CallError, match="Version: INTERNAL: the answer is not a message of CRI v1"):
                 await client.version()
 
     ends.run(test())

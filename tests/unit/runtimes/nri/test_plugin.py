@@ -429,7 +429,7 @@ def test_launch_with_something_else_than_a_socket_says_so() -> None:
     reading, writing = os.pipe()
     os.close(writing)
     try:
-        with pytest.raises(ConfigError, match=f"NRI_PLUGIN_SOCKET is {reading}, which is no socket: "):
+        with pytest.raises(ConfigError, match=f"NRI_PLUGIN_SOCKET is {reading}, which is not a socket: "):
             asyncio.run(serve_launched(Launch(reading, Identity()), Plugin(Recorder())))
     finally:
         os.close(reading)
@@ -437,7 +437,7 @@ def test_launch_with_something_else_than_a_socket_says_so() -> None:
 
 def test_launch_with_another_kind_of_socket_says_so() -> None:
     datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()
-    with pytest.raises(ConfigError, match="which is another socket than a unix stream"):
+    with pytest.raises(ConfigError, match="which is not a unix stream socket"):
         asyncio.run(serve_launched(Launch(datagrams, Identity()), Plugin(Recorder())))
 
 
