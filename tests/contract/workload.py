@@ -147,7 +147,7 @@ def allowed(pid: int) -> set[str]:
 
 def allowed_or_gone(pid: int) -> set[str]:
     """Return the same, nothing if the process has ended."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):
         return allowed(pid)
     return set()
 
