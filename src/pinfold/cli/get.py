@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.cli.asking.client import Client, add_socket
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.render.plan.columns import printable
+from pinfold.render.columns import printable
 
 if TYPE_CHECKING:
     import argparse

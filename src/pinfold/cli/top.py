@@ -15,8 +15,8 @@ from pinfold.cli.get import table, without_namespace
 from pinfold.cli.output.terminal import look
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.formats.machine.topologyjson import parse_topology_json
+from pinfold.render.columns import printable
 from pinfold.render.map import format_map
-from pinfold.render.plan.columns import printable
 
 if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
