@@ -179,6 +179,44 @@ _CPU: Final = _parameter(
 )
 
 
+_PATHS: Final[Schema] = {
+    "/api/v1/topology": _get("sockets, NUMA nodes, caches, cores and CPUs", {"type": "object"}),
+    "/api/v1/layout": _get("how sockets, NUMA nodes, caches and cores nest, for a picture", _LAYOUT),
+    "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
+    "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
+    "/api/v1/pods": _get("every pod", _list(_POD)),
+    "/api/v1/config": _get("the rules, and what cannot be promised here", _CONFIG),
+    "/api/v1/history": _get(
+        "what happened",
+        _HISTORY,
+        _SINCE,
+        _UNTIL,
+        _LIMIT,
+        _ONLY,
+        _AFTER,
+        _NEWEST,
+        _BRIEF,
+        _CPU,
+        _parameter("container", _WHO, _SUBJECT),
+    ),
+    "/api/v1/at": _get(
+        "who had which CPUs at a time",
+        _MOMENT,
+        _parameter("time", "seconds since the epoch", _SECONDS),
+    ),
+    "/api/v1/explain": _get(
+        "why a container has its CPUs, or was refused",
+        _EXPLANATION,
+        _parameter("container", _WHO, _SUBJECT, required=True),
+        missing=True,
+    ),
+    "/events": _plain("what happens, as server-sent events", "text/event-stream"),
+    "/metrics": _plain("metrics, as Prometheus reads them", "text/plain"),
+    "/healthz": _plain("whether it is alive", "text/plain"),
+    "/readyz": _plain("whether it is ready", "text/plain", _NOT_READY),
+}
+
+
 @cache
 def document() -> Schema:
     """Return the document."""
@@ -189,41 +227,6 @@ def document() -> Schema:
             "version": pinfold.__version__,
             "description": "What a node is like, what it was like, and why. Read-only.",
         },
-        "paths": {
-            "/api/v1/topology": _get("sockets, NUMA nodes, caches, cores and CPUs", {"type": "object"}),
-            "/api/v1/layout": _get("how sockets, NUMA nodes, caches and cores nest, for a picture", _LAYOUT),
-            "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
-            "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
-            "/api/v1/pods": _get("every pod", _list(_POD)),
-            "/api/v1/config": _get("the rules, and what cannot be promised here", _CONFIG),
-            "/api/v1/history": _get(
-                "what happened",
-                _HISTORY,
-                _SINCE,
-                _UNTIL,
-                _LIMIT,
-                _ONLY,
-                _AFTER,
-                _NEWEST,
-                _BRIEF,
-                _CPU,
-                _parameter("container", _WHO, _SUBJECT),
-            ),
-            "/api/v1/at": _get(
-                "who had which CPUs at a time",
-                _MOMENT,
-                _parameter("time", "seconds since the epoch", _SECONDS),
-            ),
-            "/api/v1/explain": _get(
-                "why a container has its CPUs, or was refused",
-                _EXPLANATION,
-                _parameter("container", _WHO, _SUBJECT, required=True),
-                missing=True,
-            ),
-            "/events": _plain("what happens, as server-sent events", "text/event-stream"),
-            "/metrics": _plain("metrics, as Prometheus reads them", "text/plain"),
-            "/healthz": _plain("whether it is alive", "text/plain"),
-            "/readyz": _plain("whether it is ready", "text/plain", _NOT_READY),
-        },
+        "paths": _PATHS,
         "components": {"schemas": {"Box": _BOX}},
     }
