@@ -291,11 +291,11 @@ class PodStand:
     def cpus(self, pod: Pod, name: str) -> CPUSet:
         container = self.runtime.record.find(pod.name, name)
         tree = PodGroups(self.driver).tree
-        return self.driver.effective(tree.container(container.cgroups_path), "cpuset.cpus")
+        return self.driver.effective(tree.paths.container(container.cgroups_path), "cpuset.cpus")
 
     def disturb(self, pod: Pod, name: str, cpus: CPUSet) -> None:
         container = self.runtime.record.find(pod.name, name)
-        self.driver.set_own(PodGroups(self.driver).tree.container(container.cgroups_path), "cpuset.cpus", cpus)
+        self.driver.set_own(PodGroups(self.driver).tree.paths.container(container.cgroups_path), "cpuset.cpus", cpus)
 
     async def close(self) -> None:
         await self.kill_daemon()
