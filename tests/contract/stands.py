@@ -256,7 +256,7 @@ class PodStand:
         sandbox = await self.runtime.run_pod(pod)
         self._sandboxes[pod.uid] = sandbox.id
         for container in pod.all_containers:
-            started = await self.runtime.run_container(sandbox.id, container.name)
+            started = await self.runtime.pods.run_container(sandbox.id, container.name)
             await self._heard(started.id)
             if container in pod.init and not container.sidecar:
                 await self.runtime.stop_container(started.id, exit_code=0)
@@ -275,7 +275,7 @@ class PodStand:
     async def restart_container(self, pod: Pod, name: str) -> None:
         sandbox = self._sandboxes[pod.uid]
         await self.runtime.stop_container(self.runtime.record.find(pod.name, name).id)
-        started = await self.runtime.run_container(sandbox, name)
+        started = await self.runtime.pods.run_container(sandbox, name)
         await self._heard(started.id)
 
     async def kill_daemon(self) -> None:
