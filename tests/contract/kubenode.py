@@ -204,15 +204,15 @@ class Node:
         """Make the group of a pod; its cgroup parent is what the runtime would be told."""
         stem = "-".join(filter(None, (self.name, "kubepods", qos)))
         parent = f"{stem}-pod{uid}.slice" if self.systemd else "/" + "/".join((*self._parts(qos), f"pod{uid}"))
-        pod = self.groups.tree.pod(parent)
+        pod = self.groups.tree.paths.pod(parent)
         self.host.make(pod)
         assert not self.systemd or pod.name == parent
         return pod
 
     def container(self, pod: Path, name: str, command: list[str] = IDLE, own: CPUSet = EMPTY) -> tuple[Path, int]:
         """Start a container with a group, and CPUs, of its own."""
-        path = f"{pod.name}:cri:{name}" if self.systemd else "/" + "/".join((*self.groups.tree.parts(pod), name))
-        group = self.groups.tree.container(path)
+        path = f"{pod.name}:cri:{name}" if self.systemd else "/" + "/".join((*self.groups.tree.paths.parts(pod), name))
+        group = self.groups.tree.paths.container(path)
         self.host.make(group)
         if own:
             self.set_own(group, own)

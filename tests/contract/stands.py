@@ -256,7 +256,7 @@ class PodStand:
         sandbox = await self.runtime.run_pod(pod)
         self._sandboxes[pod.uid] = sandbox.id
         for container in pod.all_containers:
-            started = await self.runtime.run_container(sandbox.id, container.name)
+            started = await self.runtime.pods.run_container(sandbox.id, container.name)
             await self._heard(started.id)
             if container in pod.init and not container.sidecar:
                 await self.runtime.stop_container(started.id, exit_code=0)
@@ -275,7 +275,7 @@ class PodStand:
     async def restart_container(self, pod: Pod, name: str) -> None:
         sandbox = self._sandboxes[pod.uid]
         await self.runtime.stop_container(self.runtime.record.find(pod.name, name).id)
-        started = await self.runtime.run_container(sandbox, name)
+        started = await self.runtime.pods.run_container(sandbox, name)
         await self._heard(started.id)
 
     async def kill_daemon(self) -> None:
@@ -291,11 +291,11 @@ class PodStand:
     def cpus(self, pod: Pod, name: str) -> CPUSet:
         container = self.runtime.record.find(pod.name, name)
         tree = PodGroups(self.driver).tree
-        return self.driver.effective(tree.container(container.cgroups_path), "cpuset.cpus")
+        return self.driver.effective(tree.paths.container(container.cgroups_path), "cpuset.cpus")
 
     def disturb(self, pod: Pod, name: str, cpus: CPUSet) -> None:
         container = self.runtime.record.find(pod.name, name)
-        self.driver.set_own(PodGroups(self.driver).tree.container(container.cgroups_path), "cpuset.cpus", cpus)
+        self.driver.set_own(PodGroups(self.driver).tree.paths.container(container.cgroups_path), "cpuset.cpus", cpus)
 
     async def close(self) -> None:
         await self.kill_daemon()

@@ -196,7 +196,7 @@ def test_a_pod_that_came_while_the_daemon_was_away_is_pinned_when_it_is_back(kin
         mine = owner("mine", 2)
         await stand.kill_daemon()
         sandbox = await stand.runtime.run_pod(mine)
-        await stand.runtime.run_container(sandbox.id, "app")
+        await stand.runtime.pods.run_container(sandbox.id, "app")
         await stand.open()
         await until(lambda: stand.daemon.state.cpus(mine.uid, "app") is not None, "it has CPUs")
         assert stand.cpus(mine, "app") == stand.daemon.state.cpus(mine.uid, "app")

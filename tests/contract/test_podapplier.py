@@ -73,10 +73,10 @@ class Tried:
 
     def run(self, pod: RuntimePod) -> int:
         """Start a process in its container's group."""
-        return self.groups.container(self.groups.groups.tree.pod(pod.cgroup_parent), "app")[1]
+        return self.groups.container(self.groups.groups.tree.paths.pod(pod.cgroup_parent), "app")[1]
 
     def _path(self, group: Path) -> str:
-        return "/" + "/".join(self.groups.groups.tree.parts(group))
+        return "/" + "/".join(self.groups.groups.tree.paths.parts(group))
 
 
 @pytest.fixture(params=KINDS)

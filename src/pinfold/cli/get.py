@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.cli.asking.client import Client, add_socket
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.render.plan.columns import printable
+from pinfold.render.columns import Column, format_table
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     Rows = list[dict[str, Any]]  # Any: JSON of the daemon
 
@@ -43,14 +42,19 @@ def show(client: Client, what: str, output: str) -> str:
     if output == "json":
         return json.dumps(data, indent=2)
     if isinstance(data, dict):
-        return table(["", ""], [[name, _cell(value)] for name, value in data.items()])
+        return format_table([Column("")] * 2, [[name, _cell(value)] for name, value in data.items()])
     if not data:
         return f"no {what}"
-    rows = without_namespace(data)
-    return table([name.upper() for name in rows[0]], [[_cell(value) for value in row.values()] for row in rows])
+    return format_rows(data)
 
 
-def without_namespace(rows: Rows) -> Rows:
+def format_rows(rows: Rows) -> str:
+    """Return *rows* as a table with the names of their fields as heads; there is at least one row."""
+    shown = _without_namespace(rows)
+    return format_table([Column(name.upper()) for name in shown[0]], ([*map(_cell, row.values())] for row in shown))
+
+
+def _without_namespace(rows: Rows) -> Rows:
     """Return the rows as people want to see them: their namespace only if there is more than one."""
     if len({row["namespace"] for row in rows if row["namespace"]}) > 1:
         return rows
@@ -119,17 +123,6 @@ def _cpus(node: dict[str, Any], rows: Rows) -> Rows:
         }
         for cpu in CPUSet.parse(node["pools"]["online"])
     ]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows under their heads, in columns; nothing in them can speak to the terminal."""
-    lines = [list(head), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-        if any(line)
-    )
 
 
 def _union(texts: Any) -> CPUSet:  # noqa: ANN401 - any texts of CPU lists

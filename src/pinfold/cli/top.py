@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.cli.asking.client import Client, NoDaemon, add_socket
-from pinfold.cli.get import table, without_namespace
+from pinfold.cli.get import format_rows
 from pinfold.cli.output.terminal import look
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.formats.machine.topologyjson import parse_topology_json
+from pinfold.render.columns import printable
 from pinfold.render.map import format_map
-from pinfold.render.plan.columns import printable
 
 if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
@@ -97,5 +97,4 @@ def _owners(rows: list[dict[str, Any]]) -> str:  # Any: JSON of the daemon
         }
         for row in rows
     ]
-    shown = without_namespace(cells)
-    return table([name.upper() for name in shown[0]], [list(row.values()) for row in shown])
+    return format_rows(cells)

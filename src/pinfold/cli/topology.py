@@ -11,7 +11,7 @@ from pinfold.formats.machine.lscpu import format_lscpu
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.render.map import format_map
 from pinfold.render.svg import format_svg
-from pinfold.render.topologytable import format_table
+from pinfold.render.topologytable import format_topology
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,7 @@ _MOST_WARNINGS: Final = 10
 
 _OUTPUTS: Final[Mapping[str, Callable[[Topology, str], str]]] = {
     "map": lambda topology, _: format_map(topology, look(sys.stdout)),
-    "table": lambda topology, _: format_table(topology),
+    "table": lambda topology, _: format_topology(topology),
     "json": lambda topology, _: format_topology_json(topology),
     "svg": format_svg,
     "lscpu": lambda topology, _: format_lscpu(topology),

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.topology import Topology
     from pinfold.daemon.reload import Again
+    from pinfold.daemon.views import EventRecord
     from pinfold.settings.settings import Settings
 
 
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
-    """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
-    bus = Bus(time.time)
-    bus.keep(Log(Descriptor(sys.stderr.fileno()), bus.tell, as_json=chosen.log_format == "json").take, Audience.LOG)
+    """Serve until told to stop; *again* reads what the daemon was started with once more."""
+    bus = _logging_bus(chosen)
     admitter = chosen.config.build(topology)
     bound = bind_unix(chosen.socket, "--socket")
     record = keep_record(chosen, admitter, bus)
@@ -51,10 +51,8 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         parts = _parts(basis)
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
         about = _about(basis, parts)
-        viewer = Viewer(parts.node, about, links(chosen), record.figures)
-        views = Views(viewer, bus, record.archive)
-        bus.keep(views.take, Audience.JOURNAL)
-        if parts.supervisor is not None:  # otherwise after the runtime has reported what runs
+        views = _views(basis, parts, about, record)
+        if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         control = Control(parts.supervisor, views)
@@ -77,6 +75,19 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         bus.flush()
         syncing.cancel()
         record.close()
+
+
+def _logging_bus(chosen: Settings) -> Bus:
+    bus = Bus(time.time)
+    bus.keep(Log(Descriptor(sys.stderr.fileno()), bus.tell, as_json=chosen.log_format == "json").take, Audience.LOG)
+    return bus
+
+
+def _views(basis: Basis, parts: Parts, about: dict[str, object], record: EventRecord) -> Views:
+    viewer = Viewer(parts.node, about, links(basis.chosen), record.figures)
+    views = Views(viewer, basis.bus, record.archive)
+    basis.bus.keep(views.take, Audience.JOURNAL)
+    return views
 
 
 async def _leave(basis: Basis, parts: Parts) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.render.canvas import Canvas, wrap
-from pinfold.render.plan.columns import BOLD, DIM, GREEN, RED, YELLOW, join_parts, printable
+from pinfold.render.columns import BOLD, DIM, GREEN, RED, YELLOW, join_parts, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

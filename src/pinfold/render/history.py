@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import ParseError
 from pinfold.render.canvas import Canvas, wrap
-from pinfold.render.plan.columns import BOLD, DIM, GREEN, RED, YELLOW, Cell, Column, format_columns, printable
+from pinfold.render.columns import BOLD, DIM, GREEN, RED, YELLOW, Cell, Column, format_columns, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

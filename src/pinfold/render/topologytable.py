@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pinfold.render.columns import Column, format_table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pinfold.core.machine.topology import Topology
 
-_HEADER: Final = ("CPU", "CORE", "SOCKET", "NUMA", "L3", "STATE")
+_COLUMNS: Final = (*(Column(head, right=True) for head in ("CPU", "CORE", "SOCKET", "NUMA", "L3")), Column("STATE"))
 
 
-def format_table(topology: Topology) -> str:
+def format_topology(topology: Topology) -> str:
     """Return the table; "-" is what the machine does not say.
 
     >>> from pinfold.core.machine.presets import preset
-    >>> print(format_table(preset("sockets:1,l3:0,cores:2")), end="")
+    >>> print(format_topology(preset("sockets:1,l3:0,cores:2")), end="")
     CPU  CORE  SOCKET  NUMA  L3  STATE
       0     0       0     0   -  online
       1     1       0     0   -  online
     """
-    rows = [_HEADER, *_rows(topology)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=False)) + f"  {row[-1]}" for row in rows
-    )
-    return "".join(f"{line}\n" for line in lines)
+    return format_table(_COLUMNS, _rows(topology)) + "\n"
 
 
 def _rows(topology: Topology) -> Iterator[tuple[str, ...]]:

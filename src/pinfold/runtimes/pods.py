@@ -46,7 +46,7 @@ class PodPlaces:
     def group(self, container: RuntimeContainer) -> Path | None:
         """Return the container's group, if there is one yet."""
         tree = self.groups.tree
-        group = tree.container(container.cgroups_path) if container.cgroups_path else None
+        group = tree.paths.container(container.cgroups_path) if container.cgroups_path else None
         if (group is None or not tree.exists(group)) and container.pid:
             group = tree.of_process(container.pid)
         return group if group is not None and tree.exists(group) else None
@@ -74,7 +74,7 @@ class PodPlaces:
         tree = self.groups.tree
         parent = self.roster.pods[pod_id].cgroup_parent
         if parent:
-            group = tree.pod(parent)
+            group = tree.paths.pod(parent)
             return group if tree.exists(group) else None
         groups = (self.group(container) for container in self.roster.containers_of(pod_id))
         return next((group.parent for group in groups if group is not None), None)

@@ -127,8 +127,8 @@ def _answer(description: str, schema: Schema | None, kind: str = "application/js
 
 _BAD: Final = _answer("a parameter is wrong", _ERROR)
 _UNKNOWN: Final = _answer("there is no such thing", _ERROR)
-_ELSEWHERE: Final = _answer("the Host or Origin header is not allowed", _ERROR)
-_BUSY: Final = _answer("too many clients, or too much unread data", _ERROR)
+_ELSEWHERE: Final = _answer("this address is not ours, or the page that asks is not", _ERROR)
+_BUSY: Final = _answer("too many clients, or too much on its way to them", _ERROR)
 _NOT_READY: Final = _answer("the container runtime cannot be reached, or too many clients", _ERROR)
 
 
@@ -172,11 +172,49 @@ _ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one wi
 _AFTER: Final = _parameter(
     "after", "only entries with a higher number", {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 )
-_NEWEST: Final = _parameter("newest", "if there are too many, the last ones instead of the earliest", _FLAG)
+_NEWEST: Final = _parameter("newest", "of too many, the last ones instead of the earliest", _FLAG)
 _BRIEF: Final = _parameter("brief", "without objects in entries, such as the owners of a State", _FLAG)
 _CPU: Final = _parameter(
-    "cpu", "return the owners of this CPU instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}
+    "cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}
 )
+
+
+_PATHS: Final[Schema] = {
+    "/api/v1/topology": _get("sockets, NUMA nodes, caches, cores and CPUs", {"type": "object"}),
+    "/api/v1/layout": _get("how sockets, NUMA nodes, caches and cores nest, for a picture", _LAYOUT),
+    "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
+    "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
+    "/api/v1/pods": _get("every pod", _list(_POD)),
+    "/api/v1/config": _get("the rules, and what cannot be promised here", _CONFIG),
+    "/api/v1/history": _get(
+        "what happened",
+        _HISTORY,
+        _SINCE,
+        _UNTIL,
+        _LIMIT,
+        _ONLY,
+        _AFTER,
+        _NEWEST,
+        _BRIEF,
+        _CPU,
+        _parameter("container", _WHO, _SUBJECT),
+    ),
+    "/api/v1/at": _get(
+        "who had which CPUs at a time",
+        _MOMENT,
+        _parameter("time", "seconds since the epoch", _SECONDS),
+    ),
+    "/api/v1/explain": _get(
+        "why a container has its CPUs, or was refused",
+        _EXPLANATION,
+        _parameter("container", _WHO, _SUBJECT, required=True),
+        missing=True,
+    ),
+    "/events": _plain("what happens, as server-sent events", "text/event-stream"),
+    "/metrics": _plain("metrics, as Prometheus reads them", "text/plain"),
+    "/healthz": _plain("whether it is alive", "text/plain"),
+    "/readyz": _plain("whether it is ready", "text/plain", _NOT_READY),
+}
 
 
 @cache
@@ -187,43 +225,8 @@ def document() -> Schema:
         "info": {
             "title": "pinfold",
             "version": pinfold.__version__,
-            "description": "The state of a node, now and in the past, with reasons. Read-only.",
+            "description": "What a node is like, what it was like, and why. Read-only.",
         },
-        "paths": {
-            "/api/v1/topology": _get("sockets, NUMA nodes, caches, cores and CPUs", {"type": "object"}),
-            "/api/v1/layout": _get("how sockets, NUMA nodes, caches and cores nest, for a picture", _LAYOUT),
-            "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
-            "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
-            "/api/v1/pods": _get("every pod", _list(_POD)),
-            "/api/v1/config": _get("the configuration, and the guarantees that do not hold here", _CONFIG),
-            "/api/v1/history": _get(
-                "what happened",
-                _HISTORY,
-                _SINCE,
-                _UNTIL,
-                _LIMIT,
-                _ONLY,
-                _AFTER,
-                _NEWEST,
-                _BRIEF,
-                _CPU,
-                _parameter("container", _WHO, _SUBJECT),
-            ),
-            "/api/v1/at": _get(
-                "who had which CPUs at a time",
-                _MOMENT,
-                _parameter("time", "seconds since the epoch", _SECONDS),
-            ),
-            "/api/v1/explain": _get(
-                "why a container has its CPUs, or was refused",
-                _EXPLANATION,
-                _parameter("container", _WHO, _SUBJECT, required=True),
-                missing=True,
-            ),
-            "/events": _plain("what happens, as server-sent events", "text/event-stream"),
-            "/metrics": _plain("metrics, as Prometheus reads them", "text/plain"),
-            "/healthz": _plain("whether it is alive", "text/plain"),
-            "/readyz": _plain("whether it is ready", "text/plain", _NOT_READY),
-        },
+        "paths": _PATHS,
         "components": {"schemas": {"Box": _BOX}},
     }

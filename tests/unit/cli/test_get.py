@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.cli.get import WHAT, table
+from pinfold.cli.get import WHAT
 from pinfold.cli.main import main
+from pinfold.render.columns import Column, format_table
 from tests.unit.cli.answering import answering
 
 if TYPE_CHECKING:
@@ -68,4 +69,5 @@ def test_names_cannot_speak_to_the_terminal(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_what_is_escaped_still_stands_in_its_column() -> None:
-    assert table(["POD", "CPUS"], [["a\tb", "1"], ["web", "2"]]).splitlines() == ["POD   CPUS", r"a\tb  1", "web   2"]
+    text = format_table([Column("POD"), Column("CPUS")], [["a\tb", "1"], ["web", "2"]])
+    assert text.splitlines() == ["POD   CPUS", r"a\tb  1", "web   2"]

@@ -63,8 +63,8 @@ def test_owner_gets_its_cpus_over_nri_and_all_others_leave_them() -> None:
     async def script(node: Node) -> None:
         pinfold = Pinfold(node, "nri")
         await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
-        await node.runtime.run(burstable())
-        sandbox = await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(burstable())
+        sandbox = await node.runtime.pods.run(guaranteed())
         web, db = (node.runtime.record.find(name, "app") for name in ("web", "db"))
         assert (pinfold.cpus(db), pinfold.cpus(web)) == ("1-2", "0,3-7")
         assert node.quota(node.group(db)) is None
@@ -79,7 +79,7 @@ def test_container_without_room_is_refused_with_the_reason() -> None:
         pinfold = Pinfold(node, "nri")
         await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         with pytest.raises(PluginError, match="not enough cpus available to satisfy request: requested=8, available=7"):
-            await node.runtime.run(guaranteed(milli=8000))
+            await node.runtime.pods.run(guaranteed(milli=8000))
         assert not pinfold.manager.state.exclusive
 
     play(script)
@@ -90,7 +90,7 @@ def test_container_that_came_while_pinfold_was_away_is_pinned_when_it_is_back() 
         pinfold = Pinfold(node, "nri")
         plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         await node.unplug(plugin)
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         db = node.runtime.record.find("db", "app")
         assert pinfold.cpus(db) == "0-7"
         await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
@@ -107,8 +107,8 @@ def test_owner_gets_its_cpus_over_cri_soon_after_its_start_and_the_runtime_is_to
         async with CRIClient(str(tmp_path / "cri.sock")) as client:
             following = asyncio.create_task(CRISource(pinfold.node, client, pinfold.bus).follow())
             await node.runtime.cri.until("GetContainerEvents")
-            await node.runtime.run(burstable())
-            await node.runtime.run(guaranteed())
+            await node.runtime.pods.run(burstable())
+            await node.runtime.pods.run(guaranteed())
             await node.runtime.cri.until("UpdateContainerResources")
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

@@ -13,7 +13,7 @@ from pinfold.formats.journal.trace import JournalReader
 from pinfold.formats.pods.trace import MAX_EVENTS
 from pinfold.node.journal.files import DIRECTORY, find_segments, walk
 from pinfold.render.canvas import Canvas, wrap
-from pinfold.render.plan.columns import DIM, GREEN, RED, Cell, Column, Line, format_columns, join_parts
+from pinfold.render.columns import DIM, GREEN, RED, Cell, Column, Line, format_columns, join_parts
 from pinfold.render.plan.replay import format_seconds
 from pinfold.render.plan.table import plural
 from pinfold.settings.places import check_path

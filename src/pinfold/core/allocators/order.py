@@ -133,10 +133,7 @@ class Machine:
         self.numa_first: Final = sockets >= len(topology.numa_nodes)
         levels = (self.numa_nodes, self.sockets) if self.numa_first else (self.sockets, self.numa_nodes)
         self.outer, self.inner = levels
-        for place in self.outer.places:
-            place.inner = self.inner.inside(place.mask)
-        for place in (*self.inner.places, *self.uncore_caches.places):
-            self._put_cores_into(place)
+        self._nest()
         self.caches_in: Final = {node.id: self.uncore_caches.inside(node.mask) for node in self.numa_nodes.places}
         self.caches_nested: Final = all(cache.nested for cache in self.uncore_caches.places)
         self.smallest_cache: Final = min(cache.size for cache in self.uncore_caches.places)
@@ -155,10 +152,14 @@ class Machine:
         stride = stride_of(topology.cores) if self.even and nested else None
         self.pick: Final = ListedCores(self) if stride is None else StridedCores(self, stride)
 
-    def _put_cores_into(self, place: Place) -> None:
-        place.cores = self.cores.inside(place.mask)
-        place.nested = all(not core.mask & ~place.mask for core in place.cores.places)
-        place.first_threads = sum(core.mask & -core.mask for core in place.cores.places)
+    def _nest(self) -> None:
+        """Tell each outer group its inner ones, and each inner group and cache its cores."""
+        for place in self.outer.places:
+            place.inner = self.inner.inside(place.mask)
+        for place in (*self.inner.places, *self.uncore_caches.places):
+            place.cores = self.cores.inside(place.mask)
+            place.nested = all(not core.mask & ~place.mask for core in place.cores.places)
+            place.first_threads = sum(core.mask & -core.mask for core in place.cores.places)
 
     def numa_mask(self, nodes: int) -> int:
         """Return the CPUs of the NUMA nodes in the mask *nodes*."""

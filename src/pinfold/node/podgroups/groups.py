@@ -75,7 +75,7 @@ class PodGroups:
 
     def quota(self, group: Path) -> Quota:
         """Return a pod's or container's own limit of CPU time; the groups above can have lower ones."""
-        return self._driver.quota(self.tree.checked(group))
+        return self._driver.quota(self.tree.paths.checked(group))
 
     def set_pool(
         self,
@@ -101,8 +101,8 @@ class PodGroups:
         """
         if not cpus:
             raise NoCPUsError("shared pool")
-        containers = [self.tree.checked_container(container) for container in singles]
-        parents = [*self.tree.pooled(), *(self.tree.checked_pod(pod) for pod in guaranteed)]
+        containers = [self.tree.paths.checked_container(container) for container in singles]
+        parents = [*self.tree.pooled(), *(self.tree.paths.checked_pod(pod) for pod in guaranteed)]
         changes, order = self._start()
         for container in containers:
             with changes.unless_gone(container):
@@ -123,7 +123,7 @@ class PodGroups:
         CPUs of its pod. The pod's quota is lifted, as it would throttle the container too. To give it back later, use
         `quota` before, or `Quota.of_millicpu` of the pod's limits.
         """
-        self.tree.check_exclusive(self.tree.checked_pod(pod), cpus)
+        self.tree.check_exclusive(self.tree.paths.checked_pod(pod), cpus)
         changes, order = self._start()
         if lift_quota:
             changes.set_quota(pod, Quota(None))
@@ -140,7 +140,7 @@ class PodGroups:
 
         Move the others away first, with `set_pool`.
         """
-        self.tree.check_exclusive(self.tree.checked_container(container), cpus)
+        self.tree.check_exclusive(self.tree.paths.checked_container(container), cpus)
         changes, order = self._start()
         for group in (container.parent, container) if lift_quota else ():
             changes.set_quota(group, Quota(None))
@@ -153,7 +153,7 @@ class PodGroups:
     def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the limit of a pod or container, to give back what was lifted when nothing in it is exclusive."""
         changes = Changes(self._driver)
-        changes.set_quota(self.tree.checked(group), quota)
+        changes.set_quota(self.tree.paths.checked(group), quota)
         return changes.settings()
 
     def widen_all(self, cpus: CPUSet, containers: Collection[Path] = ()) -> tuple[GroupSetting, ...]:
@@ -164,7 +164,7 @@ class PodGroups:
         """
         if not cpus:
             raise NoCPUsError("groups of all pods")
-        sharing = [self.tree.checked_container(container) for container in containers]
+        sharing = [self.tree.paths.checked_container(container) for container in containers]
         changes, order = self._start()
         for group in self.tree.down_to_pods():
             with changes.unless_gone(group):

@@ -61,12 +61,12 @@ class Nested:
 
     def make_room(self, pod: Path, file: str, wanted: CPUSet) -> None:
         """Let the pod contain what is wanted; its containers keep what they have."""
-        self._widen((*self._tree.above(pod), pod), file, wanted)
+        self._widen((*self._tree.paths.above(pod), pod), file, wanted)
 
     def _set_all(self, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None) -> None:
         for tries_left in reversed(range(_ROUNDS)):
             try:
-                self._widen(self._tree.above(top), file, wanted)
+                self._widen(self._tree.paths.above(top), file, wanted)
                 self._set_round(self._moves(top, file, wanted, settled), file)
             except CgroupError as error:
                 if error.name not in _DISTURBED or not tries_left:
@@ -101,7 +101,7 @@ class Nested:
     def _moves(self, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None) -> dict[Path, _Move]:
         """Return what each group has and is to have, those above first; those above unsettled pods do not shrink."""
         moves: dict[Path, _Move] = {}
-        containers = len(top.parts) + self._tree.levels(top)
+        containers = len(top.parts) + self._tree.paths.levels(top)
         groups = self._tree.below(top)
         wide = _unsettled((group for group in groups if len(group.parts) == containers - 1), settled)
         for group in groups:

@@ -1,4 +1,4 @@
-"""PodTree: the groups of Kubernetes pods in one cgroup hierarchy: their paths, which exist, and their processes.
+"""PodTree: the groups of Kubernetes pods in one cgroup hierarchy: which exist, and who is in them.
 
 Asks the hierarchy and changes nothing. A group is named by its path.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, NoCPUsError
 from pinfold.node.podgroups import paths
-from pinfold.node.podgroups.paths import NotInAPodError
+from pinfold.node.podgroups.podpaths import PodPaths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,17 +44,11 @@ class PodTree:
 
     def __init__(self, hierarchy: Hierarchy, kubepods: str | None = None) -> None:
         self.root = hierarchy.root
+        self.paths = PodPaths(hierarchy.root)
+        """What the path of a group says."""
         self._hierarchy = hierarchy
-        self._given = None if kubepods is None else self._path(paths.parse_cgroup_parent(kubepods))
+        self._given = None if kubepods is None else self.paths.parent(kubepods)
         self._found: Path | None = None
-
-    def container(self, cgroups_path: str) -> Path:
-        """Return the group of a container, by the cgroupsPath that its runtime has for it; it need not exist."""
-        return self._container(paths.parse_cgroups_path(cgroups_path))
-
-    def pod(self, cgroup_parent: str) -> Path:
-        """Return the group of a pod, by the cgroup parent that its sandbox was made with; it need not exist."""
-        return self.checked_pod(self._path(paths.parse_cgroup_parent(cgroup_parent)))
 
     def of_process(self, pid: int) -> Path | None:
         """Return the group of the container that a process is in; None if it has ended, or is in no container.
@@ -62,9 +56,7 @@ class PodTree:
         A group that the container or its runtime made inside the container's group counts as the container's.
         """
         group = self._hierarchy.group_of(pid)
-        parts = () if group is None else self.parts(group)
-        depth = paths.pod_depth(parts)
-        return None if depth is None or len(parts) == depth else self._container(parts)
+        return None if group is None else self.paths.container_around(group)
 
     def exists(self, group: Path) -> bool:
         """Whether there is such a group now."""
@@ -97,19 +89,13 @@ class PodTree:
 
     def pods_and_containers(self, above: Path) -> list[Path]:
         """Return the pods below the group of their class, each before its containers; of a pod, its containers."""
-        if self._depth(above) is not None:
+        if self.paths.levels(above) <= 1:
             return self._hierarchy.below(above)
         return [group for pod in self._pods(above) for group in (pod, *self._hierarchy.below(pod))]
 
     def containers(self, pod: Path) -> list[Path]:
         """Return the groups of a pod's containers, that of its sandbox included."""
-        return self._hierarchy.below(self.checked_pod(pod))
-
-    def above(self, group: Path) -> list[Path]:
-        """Return the groups above, from kubepods down to the one that *group* is in; none outside of kubepods."""
-        inside = [path for path in reversed(group.parents) if path.is_relative_to(self.root)]
-        depth = next((depth for depth, path in enumerate(inside) if paths.is_kubepods(path.name)), len(inside))
-        return inside[depth:]
+        return self._hierarchy.below(self.paths.checked_pod(pod))
 
     def below(self, group: Path) -> list[Path]:
         """Return the group and all groups below it, those above before those below; none if it does not exist."""
@@ -130,54 +116,14 @@ class PodTree:
                     raise
         return sorted(pids)
 
-    def checked_pod(self, group: Path) -> Path:
-        """Return the group, if it is a pod's."""
-        if self._depth(group) != len(self.parts(group)):
-            raise NotInAPodError(str(group), "pod")
-        return group
-
-    def checked_container(self, group: Path) -> Path:
-        """Return the group, if it is a container's."""
-        if self._depth(group) != len(self.parts(group)) - 1:
-            raise NotInAPodError(str(group), "pod's container")
-        return group
-
-    def checked(self, group: Path) -> Path:
-        """Return the group, if it is a pod's or a container's."""
-        depth, own = self._depth(group), len(self.parts(group))
-        return self.checked_pod(group) if depth == own else self.checked_container(group)
-
     def check_exclusive(self, group: Path, cpus: CPUSet) -> None:
         """Raise if the pod or container cannot have these CPUs for itself."""
         if not cpus:
             raise NoCPUsError(str(group))
-        if paths.is_pooled(self.parts(self.checked(group))):
+        if self.paths.is_pooled(self.paths.checked(group)):
             raise PooledError(group)
         if not self.exists(group):
             raise CgroupError(group, f"CPUs {cpus}", "ENOENT", "there is no such group; has it ended?")
-
-    def levels(self, group: Path) -> int:
-        """Return how many levels below the group the containers are: 0 if it is one, 2 if it is that of a class."""
-        depth = self._depth(group)
-        return 2 if depth is None else 1 + depth - len(self.parts(group))
-
-    def parts(self, group: Path) -> paths.Parts:
-        """Return the components of a group's path below the hierarchy; one that is not below it is an error."""
-        if not group.is_relative_to(self.root):
-            raise paths.GroupPathError(str(group), f"is not below {self.root}")
-        return paths.parse_absolute(f"/{group.relative_to(self.root)}")
-
-    def _path(self, parts: paths.Parts) -> Path:
-        return self.root.joinpath(*parts)
-
-    def _container(self, parts: paths.Parts) -> Path:
-        depth = paths.pod_depth(parts)
-        if depth is None or depth == len(parts):
-            raise NotInAPodError(str(self._path(parts)), "pod's container")
-        return self._path(parts[: depth + 1])
-
-    def _depth(self, group: Path) -> int | None:
-        return paths.pod_depth(self.parts(group))
 
     def _pods(self, above: Path) -> list[Path]:
         return [group for group in self._hierarchy.below(above) if paths.is_pod(above.name, group.name)]

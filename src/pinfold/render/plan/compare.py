@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.alignment import Level
 from pinfold.planning.compare import needed_gates
 from pinfold.render.canvas import Canvas, wrap
-from pinfold.render.plan.columns import (
+from pinfold.render.columns import (
     BOLD,
     DIM,
     GREEN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.render.canvas import Canvas, wrap
-from pinfold.render.plan.columns import (
+from pinfold.render.columns import (
     BOLD,
     DIM,
     GREEN,

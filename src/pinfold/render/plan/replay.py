@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.layout import summary
 from pinfold.render.canvas import Canvas, flow, wrap
-from pinfold.render.plan.columns import (
+from pinfold.render.columns import (
     BOLD,
     DIM,
     GREEN,

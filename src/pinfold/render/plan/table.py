@@ -9,8 +9,7 @@ from pinfold.core.alignment import Level
 from pinfold.core.machine.layout import summary
 from pinfold.core.snapshot import pools
 from pinfold.render.canvas import Canvas, flow, wrap
-from pinfold.render.map import Look
-from pinfold.render.plan.columns import (
+from pinfold.render.columns import (
     BOLD,
     DIM,
     GREEN,
@@ -23,6 +22,7 @@ from pinfold.render.plan.columns import (
     join_parts,
     printable,
 )
+from pinfold.render.map import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,11 +15,13 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
 from pinfold.runtimes.cri.client import Happening
 from pinfold.runtimes.simulated.cgroups import NodeGroups
+from pinfold.runtimes.simulated.containers import Containers, WrongPhase
 from pinfold.runtimes.simulated.cri import ScriptedCRI
 from pinfold.runtimes.simulated.kubelet import Kubelet
 from pinfold.runtimes.simulated.nrihooks import NRIHooks
 from pinfold.runtimes.simulated.record import RuntimeRecord, Spec
 from pinfold.runtimes.simulated.settings import RUNTIMES
+from pinfold.runtimes.simulated.wholepods import WholePods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,12 +40,10 @@ _KUBELET: Final = Kubelet()
 _OF_SANDBOX: Final = Spec(shares=2)
 
 
-class WrongPhase(PinfoldError):  # noqa: N818 - the fact
-    """A verb that cannot be done to a container or sandbox as it is."""
-
-
 class ScriptedRuntime:
     """The kubelet and the runtime of one node; `record` is what they have, `nri` serves plugins, `cri` clients.
+
+    `pods` does with a whole pod what a kubelet does in several calls.
 
     *now* is the clock, in nanoseconds since 1970.
     """
@@ -60,9 +60,11 @@ class ScriptedRuntime:
         self.settings = settings
         self.now = now
         self.cri = ScriptedCRI(self)
-        self._hooks = NRIHooks(self.record, self._apply, settings)
         self.groups = groups
         self._groups = NodeGroups(groups)
+        self._containers = Containers(self.record, self._groups)
+        self._hooks = NRIHooks(self.record, self._containers.apply, settings)
+        self.pods = WholePods(self, self._groups)
         for group in self.kubelet.groups():
             self._groups.make(group)
 
@@ -97,38 +99,6 @@ class ScriptedRuntime:
         await self.nri.close()
         await self.cri.close()
 
-    # -- whole pods
-
-    async def run(self, pod: Pod) -> SandboxRecord:
-        """Run a pod as a kubelet does: its sandbox, its init containers one after another, then all others."""
-        sandbox = await self.run_pod(pod)
-        for container in pod.all_containers:
-            started = await self.run_container(sandbox.id, container.name)
-            if container in pod.init and not container.sidecar:
-                await self.stop_container(started.id, exit_code=0)
-        return sandbox
-
-    async def run_container(self, sandbox_id: str, name: str) -> ContainerRecord:
-        """Create and start a container."""
-        container = await self.create_container(sandbox_id, name)
-        await self.start_container(container.id)
-        return await self.post_start(container.id)
-
-    async def replace_sandbox(self, sandbox_id: str) -> SandboxRecord:
-        """Give a pod whose sandbox died another one; the dead one stays in the record."""
-        await self._stop_sandbox(sandbox_id)
-        return await self.run_pod(self.record.sandbox(sandbox_id).pod)
-
-    async def resize(self, sandbox_id: str, pod: Pod) -> None:
-        """Change the resources of a pod in place: of running containers by updates, of the pod's cgroup past NRI."""
-        sandbox = self.record.sandbox(sandbox_id)
-        self._groups.make(sandbox.cgroup_parent, self.kubelet.pod_quota(pod))
-        for container in self.record.containers_of(sandbox_id):
-            asked = self.kubelet.spec(pod, container.name)
-            if container.phase is Phase.RUNNING and asked != self.kubelet.spec(sandbox.pod, container.name):
-                await self.update_container(container.id, asked)
-        self.record.sandboxes[sandbox_id] = replace(sandbox, pod=pod)
-
     # -- sandboxes
 
     async def run_pod(self, pod: Pod) -> SandboxRecord:
@@ -151,7 +121,7 @@ class ScriptedRuntime:
 
     async def stop_pod(self, sandbox_id: str) -> None:
         """Kill a pod's containers and its sandbox, and remove its cgroup; the record keeps them all."""
-        await self._stop_sandbox(sandbox_id)
+        await self.stop_sandbox(sandbox_id)
         parent = self.record.sandbox(sandbox_id).cgroup_parent
         if not any(found.ready for found in self.record.sandboxes.values() if found.cgroup_parent == parent):
             self._groups.remove(parent)
@@ -165,7 +135,8 @@ class ScriptedRuntime:
         self.cri.tell(Happening.DELETED, sandbox_id, sandbox)
         await self._hooks.remove_pod(sandbox)
 
-    async def _stop_sandbox(self, sandbox_id: str) -> None:
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Kill a pod's containers and its sandbox; the pod's cgroup stays."""
         for container in self.record.containers_of(sandbox_id):
             if container.phase is Phase.RUNNING:
                 await self.stop_container(container.id)
@@ -187,7 +158,7 @@ class ScriptedRuntime:
         container = self.kubelet.container(sandbox, name, self.record.new_id(), attempt, self.now())
         try:
             adjusted = await self._hooks.create(sandbox, container)
-            self._keep(replace(container, phase=Phase.CREATED, spec=container.spec.updated(adjusted)))
+            self._containers.keep(replace(container, phase=Phase.CREATED, spec=container.spec.updated(adjusted)))
             if self.settings.early:
                 self.spawn_container(container.id)
         except PinfoldError:
@@ -204,16 +175,11 @@ class ScriptedRuntime:
 
         `start_container` begins with this. An update that comes in between reaches the spec and not the cgroup.
         """
-        container = self._created(container_id)
-        if not container.pid:
-            pid = self.record.new_pid()
-            self._groups.start(container.cgroups_path, container.spec, pid)
-            container = self._keep(replace(container, pid=pid))
-        return container
+        return self._containers.spawn(container_id)
 
     async def start_container(self, container_id: str) -> ContainerRecord:
         """Let a container run, once it has its cgroup and process; if a plugin or the cgroup refuses, it is dead."""
-        container = self._created(container_id)
+        container = self._containers.created(container_id)
         sandbox = self.record.sandbox(container.sandbox)
         try:
             container = self.spawn_container(container_id)
@@ -221,9 +187,9 @@ class ScriptedRuntime:
         except PinfoldError as error:
             if container.pid:
                 await self._hooks.stop(sandbox, container)
-            self._end(container_id, _START_FAILED, why=str(error))
+            self._containers.end(container_id, _START_FAILED, why=str(error))
             raise
-        self._keep(replace(self.record.container(container_id), phase=Phase.RUNNING))
+        self._containers.keep(replace(self.record.container(container_id), phase=Phase.RUNNING))
         self.cri.tell(Happening.STARTED, container_id, sandbox)
         return self.record.container(container_id)
 
@@ -237,18 +203,18 @@ class ScriptedRuntime:
         """Change a container's resources as *asked* and as plugins overrule that; a running one's cgroup too."""
         container = self.record.container(container_id)
         sandbox = self.record.sandbox(container.sandbox)
-        self._apply(container_id, await self._hooks.update(sandbox, container, asked))
+        self._containers.apply(container_id, await self._hooks.update(sandbox, container, asked))
         await self._hooks.post_update(sandbox, self.record.container(container_id))
         return self.record.container(container_id)
 
     async def stop_container(self, container_id: str, exit_code: int = _KILLED) -> None:
-        """End a container's process, as if the kubelet killed it or it exited by itself."""
+        """End a container's process, be it that the kubelet kills it or that it exits by itself."""
         container = self.record.container(container_id)
         sandbox = self.record.sandbox(container.sandbox)
         if container.phase is Phase.RUNNING:
-            self._end(container_id, exit_code)
+            self._containers.end(container_id, exit_code)
             self.cri.tell(Happening.STOPPED, container_id, sandbox)
-        await self._hooks.stop(sandbox, container)  # which is sent as it was
+        await self._hooks.stop(sandbox, container)  # which is told as it was
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container; first stop it if it runs."""
@@ -262,30 +228,4 @@ class ScriptedRuntime:
     def set_affinity(self, container_id: str, affinity: tuple[GroupAffinity, ...]) -> None:
         """Set the CPUs of a Windows container; as with Linux, none at all leaves them as they are."""
         container = self.record.container(container_id)
-        self._keep(replace(container, affinity=affinity or container.affinity))
-
-    # -- parts of these
-
-    def _apply(self, container_id: str, asked: Spec) -> None:
-        """Change a container's spec, and its cgroup if it runs: if the cgroup refuses, neither."""
-        if container_id not in self.record.containers:
-            return
-        container = self.record.containers[container_id].updated(asked)
-        if container.phase is Phase.RUNNING:
-            self._groups.set(container.cgroups_path, container.spec)
-        self._keep(container)
-
-    def _created(self, container_id: str) -> ContainerRecord:
-        container = self.record.container(container_id)
-        if container.phase is not Phase.CREATED:
-            raise WrongPhase(f"container {container_id} is {container.phase}; only a created one can be started")
-        return container
-
-    def _end(self, container_id: str, exit_code: int, why: str = "") -> None:
-        container = self.record.container(container_id)
-        self._groups.end(container.cgroups_path)
-        self._keep(replace(container, phase=Phase.STOPPED, pid=0, exit_code=exit_code, why=why))
-
-    def _keep(self, container: ContainerRecord) -> ContainerRecord:
-        self.record.containers[container.id] = container
-        return container
+        self._containers.keep(replace(container, affinity=affinity or container.affinity))

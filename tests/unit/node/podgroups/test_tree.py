@@ -90,28 +90,28 @@ def say(proc: Path, pid: int, text: str) -> None:
 
 @pytest.mark.parametrize(("told", "place"), PLACES.items(), ids=lambda text: text[:24])
 def test_a_container_is_where_its_runtime_says(tree: PodTree, root: Path, told: str, place: str) -> None:
-    container = tree.container(told)
+    container = tree.paths.container(told)
     assert container == root / place
-    assert tree.checked_container(container) == container
-    assert tree.checked_pod(container.parent) == tree.checked(container.parent) == container.parent
+    assert tree.paths.checked_container(container) == container
+    assert tree.paths.checked_pod(container.parent) == tree.paths.checked(container.parent) == container.parent
     parent = told.partition(":")[0] if ":" in told else str(Path(told).parent)
-    assert tree.pod(parent) == tree.pod(f"/{Path(place).parent}") == container.parent
+    assert tree.paths.pod(parent) == tree.paths.pod(f"/{Path(place).parent}") == container.parent
 
 
 @pytest.mark.parametrize("path", HOSTILE, ids=lambda path: ascii(path[:30]))
 def test_a_hostile_path_is_an_error_of_ours(tree: PodTree, path: str) -> None:
     with pytest.raises(GroupPathError, match="cgroup path") as refusal:
-        tree.container(path)
+        tree.paths.container(path)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 200
     with pytest.raises(GroupPathError, match="cgroup path"):
-        tree.pod(path)
+        tree.paths.pod(path)
 
 
 @given(st.text() | st.text(alphabet="/.:-ab").map(lambda text: f"/kubepods{text}"))
 def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
     tree = PodTree(Directories(Path("/root/of/it"), unified=True))
-    for find in (tree.container, tree.pod):
+    for find in (tree.paths.container, tree.paths.pod):
         try:
             found = find(text)
         except GroupError:
@@ -139,19 +139,19 @@ def test_no_path_leads_out_of_the_hierarchy(text: str) -> None:
 )
 def test_what_is_no_container_of_a_pod_is_not_touched(tree: PodTree, path: str) -> None:
     with pytest.raises(NotInAPodError, match="is not the group of a pod's container below kubepods"):
-        tree.container(path)
+        tree.paths.container(path)
 
 
 @pytest.mark.parametrize("parent", ["/kubepods", "/kubepods/pod1/app", "kubepods.slice", "/x/pod1"])
 def test_what_is_no_pod_is_not_taken_for_one(tree: PodTree, parent: str) -> None:
     with pytest.raises(NotInAPodError, match="is not the group of a pod below kubepods"):
-        tree.pod(parent)
+        tree.paths.pod(parent)
 
 
 def test_a_group_that_is_not_below_the_hierarchy_is_refused(tree: PodTree, root: Path) -> None:
     for group in (Path("/etc"), root, root / "..", root / "kubepods/../../x", Path("kubepods/pod1/app")):
         with pytest.raises(GroupPathError):
-            tree.checked(group)
+            tree.paths.checked(group)
 
 
 def test_a_process_is_found_in_its_container_and_in_groups_that_it_made(
@@ -209,7 +209,7 @@ def test_pods_and_containers_are_listed_without_what_is_neither(tree: PodTree, r
     assert tree.pods_and_containers(pooled) == [pod, container]
     assert tree.pods_and_containers(pod) == tree.containers(pod) == [container]
     assert tree.below(pooled)[-1] == inner
-    assert [tree.levels(group) for group in (pooled, pod, container, inner)] == [2, 1, 0, -1]
+    assert [tree.paths.levels(group) for group in (pooled, pod, container, inner)] == [2, 1, 0, -1]
 
 
 def test_members_are_those_of_all_groups_below(tree: PodTree, root: Path) -> None:

@@ -58,8 +58,8 @@ def test_version_is_that_of_the_settings(path: Path) -> None:
 
 def test_pods_and_containers_are_listed_also_dead_ones(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
-        web = await node.runtime.run(burstable())
-        old = await node.runtime.run(guaranteed("old"))
+        web = await node.runtime.pods.run(burstable())
+        old = await node.runtime.pods.run(guaranteed("old"))
         await node.runtime.stop_pod(old.id)
         first, second = await client.pods()
         assert (first.id, first.uid, first.name, first.namespace, first.ready) == (
@@ -83,8 +83,8 @@ def test_pods_and_containers_are_listed_also_dead_ones(path: Path) -> None:
 def test_listing_can_be_limited_to_a_state_and_a_label(path: Path) -> None:
     async def script(node: Node, _: CRIClient) -> None:
         channel = Channel(str(path))
-        await node.runtime.run(burstable())
-        await node.runtime.stop_pod((await node.runtime.run(guaranteed())).id)
+        await node.runtime.pods.run(burstable())
+        await node.runtime.stop_pod((await node.runtime.pods.run(guaranteed())).id)
 
         async def list_pods(wanted: cri.PodSandboxFilter) -> list[str]:
             request = cri.ListPodSandboxRequest(filter=wanted).SerializeToString()
@@ -150,7 +150,7 @@ def test_adjustment_by_a_plugin_is_in_the_spec_that_the_status_adds(path: Path) 
 
     async def script(node: Node, client: CRIClient) -> None:
         await node.plug(handler)
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         [container] = await client.containers()
         assert (await client.status(container.id)).cpus == "2-3"
 
@@ -159,7 +159,7 @@ def test_adjustment_by_a_plugin_is_in_the_spec_that_the_status_adds(path: Path) 
 
 def test_update_changes_the_cgroup_and_what_is_told_and_leaves_the_rest(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         container = node.runtime.record.find("db", "app")
         await client.update(container.id, cpus=CPUSet.parse("4-5"), quota=-1)
         assert node.cpus(container) == "4-5"
@@ -172,7 +172,7 @@ def test_update_changes_the_cgroup_and_what_is_told_and_leaves_the_rest(path: Pa
 
 def test_update_that_the_kernel_refuses_is_unknown_and_one_of_no_container_not_found(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         container = node.runtime.record.find("db", "app")
         with pytest.raises(CallError, match="no such CPU") as refused:
             await client.update(container.id, cpus=CPUSet.parse("64"))
@@ -196,7 +196,7 @@ def test_update_asks_the_plugin_first_which_overrules_or_refuses(path: Path) -> 
 
     async def script(node: Node, client: CRIClient) -> None:
         await node.plug(handler)
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         container = node.runtime.record.find("db", "app")
         await client.update(container.id, cpus=CPUSet.parse("5"))
         assert node.cpus(container) == "2"
@@ -210,10 +210,10 @@ def test_update_asks_the_plugin_first_which_overrules_or_refuses(path: Path) -> 
 
 def test_events_tell_of_sandbox_and_containers_from_then_on(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
-        await node.runtime.run(burstable("before"))
+        await node.runtime.pods.run(burstable("before"))
         async with asyncio.timeout(WITHIN), client.events() as events:
             await node.runtime.cri.until("GetContainerEvents")
-            sandbox = await node.runtime.run(guaranteed())
+            sandbox = await node.runtime.pods.run(guaranteed())
             app = node.runtime.record.find("db", "app").id
             await node.runtime.remove_pod(sandbox.id)
             told = [await anext(events) for _ in range(8)]
@@ -243,7 +243,7 @@ def test_runtime_that_is_too_old_for_events_says_so(path: Path) -> None:
 
 def test_restart_ends_the_stream_of_events_and_the_next_call_connects_again(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
-        await node.runtime.run(burstable())
+        await node.runtime.pods.run(burstable())
         async with asyncio.timeout(WITHIN), client.events() as events:
             await node.runtime.cri.until("GetContainerEvents")
             await node.runtime.restart()
@@ -267,7 +267,7 @@ def test_runtime_that_was_closed_is_not_available(path: Path) -> None:
 
 def test_windows_container_gets_its_cpus_by_processor_group_and_tells_them(path: Path) -> None:
     async def script(node: Node, client: CRIClient) -> None:
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         container = node.runtime.record.find("db", "app")
         await client.update_windows(container.id, CPUSet.parse("0-2,63,64,98"), sizes=[64, 35])
         wanted = (GroupAffinity(0b111 | 1 << 63, 0), GroupAffinity(1 | 1 << 34, 1))

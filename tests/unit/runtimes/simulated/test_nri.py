@@ -30,8 +30,8 @@ def test_plugin_is_told_all_that_lives_and_the_sandboxes_that_are_dead() -> None
     handler = Quiet()
 
     async def script(node: Node) -> None:
-        await node.runtime.run(burstable("web"))
-        await node.runtime.stop_pod((await node.runtime.run(burstable("old"))).id)
+        await node.runtime.pods.run(burstable("web"))
+        await node.runtime.stop_pod((await node.runtime.pods.run(burstable("old"))).id)
         sandbox = await node.runtime.run_pod(guaranteed("db"))
         await node.runtime.create_container(sandbox.id, "app")
         await node.plug(handler)
@@ -46,7 +46,7 @@ def test_updates_in_the_answer_to_synchronize_are_applied() -> None:
     handler = Quiet()
 
     async def script(node: Node) -> None:
-        await node.runtime.run(burstable())
+        await node.runtime.pods.run(burstable())
         container = node.runtime.record.find("web", "app")
         handler.updates = [update(container.id, "5")]
         await node.plug(handler)
@@ -61,7 +61,7 @@ def test_node_that_comes_in_pieces_is_one_to_the_handler(most: int) -> None:
 
     async def script(node: Node) -> None:
         for number in range(5):
-            await node.runtime.run(burstable(f"web-{number}"))
+            await node.runtime.pods.run(burstable(f"web-{number}"))
         await node.plug(handler)
 
     play(script, replace(PATIENT, most_synchronized=most))
@@ -74,10 +74,10 @@ def test_plugin_that_was_away_learns_what_came_and_went() -> None:
 
     async def script(node: Node) -> None:
         plugin = await node.plug(handler)
-        gone = await node.runtime.run(burstable("gone"))
+        gone = await node.runtime.pods.run(burstable("gone"))
         await node.unplug(plugin)
         await node.runtime.remove_pod(gone.id)
-        await node.runtime.run(burstable("new"))
+        await node.runtime.pods.run(burstable("new"))
         handler.asked.clear()
         await node.plug(handler)
 
@@ -92,7 +92,7 @@ def test_restarted_runtime_lists_everything_and_forgets_to_tell_of_the_end_of_ol
         await node.runtime.nri.listen(str(tmp_path / "nri.sock"))
         serving = asyncio.create_task(serve(str(tmp_path / "nri.sock"), Plugin(handler)))
         await node.runtime.nri.until(1)
-        sandbox = await node.runtime.run(guaranteed())
+        sandbox = await node.runtime.pods.run(guaranteed())
         handler.asked.clear()
         await node.runtime.restart()
         await node.runtime.nri.until(1)
@@ -128,7 +128,7 @@ def test_plugin_that_does_not_answer_in_time_is_dropped_and_the_container_create
         await node.plug(handler)
         sandbox = await node.runtime.run_pod(guaranteed())
         node.runtime.nri.settings = QUICK
-        container = await node.runtime.run_container(sandbox.id, "app")
+        container = await node.runtime.pods.run_container(sandbox.id, "app")
         assert container.spec.cpus == ""
         assert node.runtime.nri.plugins == []
         assert [str(error) for error in node.runtime.nri.errors] == ["no answer within 0.2 s"]
@@ -190,7 +190,7 @@ def test_plugin_is_told_only_of_the_events_that_it_asked_for() -> None:
 
     async def script(node: Node) -> None:
         await node.plug(handler, Identity(events=frozenset({nri.CREATE_CONTAINER})))
-        await node.runtime.remove_pod((await node.runtime.run(guaranteed())).id)
+        await node.runtime.remove_pod((await node.runtime.pods.run(guaranteed())).id)
 
     play(script)
     assert handler.asked == ["synchronize", "create db app"]
@@ -200,7 +200,7 @@ def test_launched_plugin_of_an_old_containerd_is_not_synchronized() -> None:
     handler = Quiet()
 
     async def script(node: Node) -> None:
-        await node.runtime.run(burstable())
+        await node.runtime.pods.run(burstable())
         plugins = await node.runtime.nri.attach(synchronize=False)
         running = asyncio.create_task(Plugin(handler).run(*await asyncio.open_unix_connection(sock=plugins)))
         await node.runtime.nri.until(1)

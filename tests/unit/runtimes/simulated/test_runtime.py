@@ -10,9 +10,9 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.proto import nri_pb2 as nri
+from pinfold.runtimes.simulated.containers import WrongPhase
 from pinfold.runtimes.simulated.nripeer import PluginError
 from pinfold.runtimes.simulated.record import Spec
-from pinfold.runtimes.simulated.runtime import WrongPhase
 from pinfold.runtimes.simulated.settings import RUNTIMES, RuntimeSettings
 from tests.unit.runtimes.nrirecorder import Quiet, adjustment, update
 from tests.unit.runtimes.simulated.scripts import Node, burstable, exactly, guaranteed, play
@@ -25,7 +25,7 @@ def test_life_of_a_pod_is_told_in_containerds_order(name: str) -> None:
 
     async def script(node: Node) -> None:
         await node.plug(handler)
-        sandbox = await node.runtime.run(pod)
+        sandbox = await node.runtime.pods.run(pod)
         await node.runtime.remove_pod(sandbox.id)
         assert not node.runtime.record.sandboxes
         assert not node.runtime.record.containers
@@ -59,7 +59,7 @@ def test_messages_have_the_fields_that_containerd_fills() -> None:
 
     async def script(node: Node) -> None:
         await node.plug(handler)
-        sandbox = await node.runtime.run(guaranteed())
+        sandbox = await node.runtime.pods.run(guaranteed())
         container = node.runtime.record.find("db", "app")
         pod, created = handler.messages[1:3]
         assert isinstance(created, nri.Container)
@@ -110,7 +110,7 @@ def test_updates_of_others_are_applied_before_the_new_container_exists() -> None
     handler = Quiet()
 
     async def script(node: Node) -> None:
-        await node.runtime.run(burstable())
+        await node.runtime.pods.run(burstable())
         web = node.runtime.record.find("web", "app")
         handler.updates = [update(web.id, "0-1"), update("unknown", "0"), update(web.id, "99")]
         await node.plug(handler)
@@ -213,7 +213,7 @@ def test_update_asks_for_no_cpus_and_is_overruled_by_the_plugin() -> None:
 
     async def script(node: Node) -> None:
         await node.plug(handler)
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         container = node.runtime.record.find("db", "app")
         await node.runtime.update_container(container.id, Spec(shares=4096, quota=400_000, period=100_000))
         await node.runtime.update_container(container.id, Spec(cpus="7"))
@@ -232,7 +232,7 @@ def test_refused_update_changes_nothing() -> None:
 
     async def script(node: Node) -> None:
         await node.plug(handler)
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         before = node.runtime.record.find("db", "app")
         handler.error = PinfoldError("cannot be changed while it runs")
         with pytest.raises(PluginError, match="cannot be changed"):
@@ -244,7 +244,7 @@ def test_refused_update_changes_nothing() -> None:
 
 def test_update_that_the_cgroup_refuses_changes_nothing() -> None:
     async def script(node: Node) -> None:
-        await node.runtime.run(guaranteed())
+        await node.runtime.pods.run(guaranteed())
         before = node.runtime.record.find("db", "app")
         with pytest.raises(CgroupError, match="no such CPU"):
             await node.runtime.update_container(before.id, Spec(cpus="64"))
@@ -310,7 +310,7 @@ def test_cgroup_that_refuses_early_keeps_a_container_from_being_created() -> Non
 
 def test_stopped_pod_has_no_cgroup_and_stays_in_the_record() -> None:
     async def script(node: Node) -> None:
-        sandbox = await node.runtime.run(burstable())
+        sandbox = await node.runtime.pods.run(burstable())
         parent = node.group(sandbox).parent
         assert len(node.groups.below(parent)) == 2
         await node.runtime.stop_pod(sandbox.id)
@@ -325,8 +325,8 @@ def test_stopped_pod_has_no_cgroup_and_stays_in_the_record() -> None:
 
 def test_pod_whose_sandbox_died_keeps_its_cgroup_and_has_two_sandboxes() -> None:
     async def script(node: Node) -> None:
-        dead = await node.runtime.run(burstable())
-        again = await node.runtime.replace_sandbox(dead.id)
+        dead = await node.runtime.pods.run(burstable())
+        again = await node.runtime.pods.replace_sandbox(dead.id)
         assert (again.attempt, again.cgroup_parent) == (1, dead.cgroup_parent)
         assert [found.ready for found in node.runtime.record.sandboxes.values()] == [False, True]
         assert node.groups.below(node.group(again).parent) == [node.group(again)]
@@ -341,13 +341,13 @@ def test_resize_changes_the_pods_cgroup_without_asking_and_the_container_by_an_u
 
     async def script(node: Node) -> None:
         await node.plug(handler)
-        sandbox = await node.runtime.run(guaranteed())
-        await node.runtime.resize(sandbox.id, guaranteed(milli=3000))
+        sandbox = await node.runtime.pods.run(guaranteed())
+        await node.runtime.pods.resize(sandbox.id, guaranteed(milli=3000))
         container = node.runtime.record.find("db", "app")
         assert (container.spec.shares, container.spec.quota) == (3072, 300_000)
         assert node.quota(node.group(container)) == 300_000
         assert node.quota(node.group(container).parent) == 300_000
-        await node.runtime.resize(sandbox.id, guaranteed(milli=3000))
+        await node.runtime.pods.resize(sandbox.id, guaranteed(milli=3000))
 
     play(script)
     assert [what for what in handler.asked if "update" in what] == ["update to  db app"]
@@ -357,8 +357,8 @@ def test_same_script_gives_the_same_record() -> None:
     found = []
 
     async def script(node: Node) -> None:
-        await node.runtime.run(guaranteed())
-        await node.runtime.run(burstable())
+        await node.runtime.pods.run(guaranteed())
+        await node.runtime.pods.run(burstable())
         found.append((node.runtime.record.sandboxes, node.runtime.record.containers))
 
     play(script)

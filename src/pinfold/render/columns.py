@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.render.canvas import Canvas, wrap
+from pinfold.render.map import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pinfold.render.map import Look
 
 _GAP: Final = 2
 _INDENT: Final = 2
@@ -66,6 +65,21 @@ def format_columns(columns: Sequence[Column], rows: Iterable[Sequence[Cell] | Li
         else:
             _write(canvas, columns, widths, row, look)
     return canvas
+
+
+def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows under their heads, as wide as they are and without colour: one line each, for people and pipes.
+
+    >>> print(format_table([Column("CPU", right=True), Column("POOL")], [["7", "shared"], ["10", "reserved"]]))
+    CPU  POOL
+      7  shared
+     10  reserved
+
+    Columns without heads have no line of heads.
+    """
+    plain = [column._replace(least=0, cut=False) for column in columns]
+    lines = format_columns(plain, ([Cell(text) for text in row] for row in rows), Look()).lines()
+    return "\n".join(lines if any(column.head for column in columns) else lines[1:])
 
 
 def join_parts(parts: Iterable[Canvas], look: Look) -> str:
