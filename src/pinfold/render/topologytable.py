@@ -1,4 +1,4 @@
-"""Topology → a table with a row for each CPU, for people and for awk."""
+"""Topology → a table with a row for each CPU, easy to read and to parse with awk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER: Final = ("CPU", "CORE", "SOCKET", "NUMA", "L3", "STATE")
 
 
 def format_table(topology: Topology) -> str:
-    """Return the table; "-" is what the machine does not say.
+    """Return the table; "-" is unknown.
 
     >>> from pinfold.core.machine.presets import preset
     >>> print(format_table(preset("sockets:1,l3:0,cores:2")), end="")
