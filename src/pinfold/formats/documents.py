@@ -1,7 +1,7 @@
-"""YAML or JSON text to plain documents, safe to use on text from anywhere.
+"""YAML or JSON text to plain documents, safe for untrusted text.
 
 A document is made of dict (keys are text), list, str, bool, None and Number; a number stays as written, so that nothing
-is rounded. Built from the parser's events, without recursion: aliases, nesting, size and tags are checked as they come.
+is rounded. Built from the parser's events, without recursion; aliases, nesting, size and tags are checked on the way.
 Knows nothing of Kubernetes; `fields` checks what is in a document.
 """
 
@@ -31,7 +31,7 @@ _CONSTANTS: Final = {
     **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"), False),
 }
-# What the YAML of Kubernetes takes for a number when it is not in quotes.
+# What the YAML of Kubernetes reads as a number if it is not in quotes.
 _NUMBER: Final = re.compile(
     r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0b[01_]+|(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
     r"|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
@@ -71,7 +71,7 @@ def _parse(text: str) -> list[object]:
         except RecursionError as error:
             raise ParseError("nested too deeply", where="document 1") from error
         except ValueError:
-            pass  # it is YAML after all, or its reader finds the line of what is wrong
+            pass  # it may be YAML; if not, the YAML parser reports the line
     return _parse_yaml(text)
 
 
@@ -111,7 +111,7 @@ def _problem(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping that is not closed yet."""
 
     __slots__ = ("anchor", "key", "merged", "merging", "start", "value")
 
@@ -129,7 +129,7 @@ class _Open:
 
 
 class _Builder:
-    """Puts the documents together, event by event."""
+    """Builds the documents, event by event."""
 
     def __init__(self) -> None:
         self.documents: list[object] = []

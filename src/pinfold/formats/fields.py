@@ -1,7 +1,7 @@
-"""Checked access to the fields of a document: every problem is noted with its path, and reading goes on.
+"""Checked access to the fields of a document: every problem is recorded with its path, and reading continues.
 
-Each getter returns a neutral value where the document is wrong, so a reader is written as if all were well and raises
-once, at the end, with everything that was found.
+Each getter returns a neutral value where the document is wrong, so a reader needs no checks of its own and raises once,
+at the end, with all problems.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 
 
 class DocumentError(ParseError):
-    """Documents that cannot be used: *problems* holds all that was found, the text shows the first."""
+    """Wrong documents: *problems* holds all problems, the text shows the first."""
 
     def __init__(self, problems: Sequence[ParseError]) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -33,25 +33,25 @@ class DocumentError(ParseError):
 
 
 class Problems:
-    """What has been found wrong so far; stops a reading that finds too much."""
+    """The problems found so far; stops reading when there are too many."""
 
     def __init__(self) -> None:
         self.found: list[ParseError] = []
 
     def add(self, problem: str, where: str) -> None:
-        """Note a problem; the hundredth is raised, with all before it."""
+        """Record a problem; raise all at the hundredth."""
         self.found.append(ParseError(problem, where=where))
         if len(self.found) == _MOST:
             raise DocumentError(self.found)
 
     def check(self) -> None:
-        """Raise what was found, if anything."""
+        """Raise the problems, if there are any."""
         if self.found:
             raise DocumentError(self.found)
 
 
 class Field:
-    """A value in a document and how to get there.
+    """A value in a document and its path.
 
     >>> problems = Problems()
     >>> document = Field({"spec": {"replicas": "three"}}, problems, "document 1")
@@ -71,7 +71,7 @@ class Field:
 
     @property
     def path(self) -> str:
-        """The way from the root, as `spec.containers[1].name`."""
+        """The path from the root, as `spec.containers[1].name`."""
         steps = []
         field = self
         while field.parent is not None:
@@ -88,11 +88,11 @@ class Field:
         return ": ".join(part for part in (str(root.key), self.path) if part)
 
     def refuse(self, problem: str) -> None:
-        """Note what is wrong with this field."""
+        """Record a problem with this field."""
         self.problems.add(problem, self.where)
 
     def expected(self, what: str) -> None:
-        """Note that the value is not what it should be."""
+        """Record that the value is not *what* is expected."""
         if self.value is None:
             self.refuse(f"missing; {what} is expected")
         else:
@@ -104,7 +104,7 @@ class Field:
         return Field(value, self.problems, key, self)
 
     def mapping(self, key: str) -> Field:
-        """Return the mapping at *key*, empty if it is not there."""
+        """Return the mapping at *key*, empty if it is missing."""
         field = self.child(key)
         if not isinstance(field.value, dict):
             if field.value is not None:
@@ -118,7 +118,7 @@ class Field:
         return list(self.value) if isinstance(self.value, dict) else []
 
     def items(self, key: str) -> list[Field]:
-        """Return the elements of the list at *key*, none if it is not there."""
+        """Return the elements of the list at *key*, none if it is missing."""
         field = self.child(key)
         if isinstance(field.value, list):
             return [Field(value, self.problems, index, field) for index, value in enumerate(field.value)]
@@ -150,7 +150,7 @@ class Field:
         return default
 
     def as_text(self, what: str = "text") -> str:
-        """Return the value itself as text; *what* says what it is the text of."""
+        """Return the value itself as text; *what* describes it in errors."""
         if not isinstance(self.value, str):
             self.expected(f"{what} in quotes" if isinstance(self.value, Number | bool) else what)
             return ""
@@ -160,7 +160,7 @@ class Field:
 
 
 def shown(value: object) -> str:
-    """Return how *value* is named in an error."""
+    """Return *value* as errors show it."""
     match value:
         case None | bool():
             return {None: "null", True: "true", False: "false"}[value]
@@ -178,7 +178,7 @@ def bare(text: str) -> str:
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether *text* has half a surrogate pair, as a JSON escape can make, and so could not be written."""
+    """Return whether *text* has half a surrogate pair, as from a JSON escape, and so cannot be written."""
     if text.isascii():
         return False
     try:

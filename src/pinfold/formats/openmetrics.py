@@ -1,7 +1,7 @@
 r"""Metrics as text: the Prometheus format 0.0.4 and OpenMetrics 1.0.
 
-A series has the same name in both, so that a scraper may ask for either. OpenMetrics wants counters to end in `_total`;
-those of the kubelet that do not are of unknown type there, rather than under another name.
+A series has the same name in both, so that a scraper may use either. OpenMetrics wants counters to end in `_total`;
+kubelet counters that do not keep their name, with type unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class MetricKind(StrEnum):
-    """What a metric does: only grow, go up and down, or count by size."""
+    """The type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """How many were up to each bound, beyond the one before; the last count is of those above all bounds."""
+    """The count of each bucket, from the bound before to its own; the last is above all bounds."""
 
     labels: Labels
     bounds: Sequence[float]
@@ -92,7 +92,7 @@ def format_openmetrics(families: Iterable[Family]) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-# All but the numbers is the same at every scrape, so it is worked out once.
+# Only the numbers change between scrapes, so the rest is built once.
 
 
 @lru_cache(_KEPT)
@@ -151,7 +151,7 @@ def number(value: float) -> str:
 
 
 def choose(accept: str) -> tuple[str, Callable[[Iterable[Family]], str]]:
-    """Return the content type, and what formats it, that suit an Accept header; Prometheus text suits everyone.
+    """Return the content type for an Accept header, and its formatter; Prometheus text by default.
 
     >>> choose("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1")[0]
     'application/openmetrics-text; version=1.0.0; charset=utf-8'

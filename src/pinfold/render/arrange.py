@@ -1,7 +1,7 @@
 """Where each box and each core of a Layout goes: nested grids of rectangles, in characters or pixels.
 
-Knows nothing of what is drawn. All boxes of a level are laid out in grids with the same number of columns; of all
-numbers of columns those are taken that cost least, in the eyes of whoever draws.
+Knows nothing of what is drawn. All boxes of a level are laid out in grids with the same number of columns; the caller's
+cost function chooses among the numbers of columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.layout import Box, Layout
 
-# All numbers of columns up to this one are tried, above it only some: wider grids differ little.
+# Tries all numbers of columns up to this one, above it only some: wider grids differ little.
 _TRY_ALL: Final = 32
 
 
@@ -36,7 +36,7 @@ class Size(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Room that a box keeps around what is in it; *gap* is kept between boxes of the level."""
+    """The margins of a box around its contents; *gap* is the space between boxes of the level."""
 
     left: int
     top: int
@@ -44,7 +44,7 @@ class Frame(NamedTuple):
     bottom: int
     gap: Size
     least: int = 0
-    """The least width of a box, for its label."""
+    """The minimum width of a box, for its label."""
 
 
 class Measures(NamedTuple):
@@ -54,7 +54,7 @@ class Measures(NamedTuple):
     cell: Size
     cell_gap: Size
     one_cell: bool = False
-    """Whether an innermost box has one cell in all, and not one for each core."""
+    """Whether an innermost box has one cell, instead of one for each core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Picture:
 
 
 class Fit(NamedTuple):
-    """What there is to know of a picture before it is made."""
+    """The measures of a picture before it is made."""
 
     size: Size
     waste: float
@@ -123,7 +123,7 @@ class _Shapes:
         return self.index.setdefault((depth, inside), len(self.index))
 
     def fit(self, plan: Sequence[int]) -> Fit:
-        """Return what the picture is like with these numbers of columns, outermost boxes first, cells last."""
+        """Return the measures of the picture with these numbers of columns, outermost boxes first, cells last."""
         rows = [-(-most // columns) for most, columns in zip(self.most, plan, strict=True)]
         waste = sum(1 - most / (n * columns) for most, n, columns in zip(self.most, rows, plan, strict=True))
         return Fit(self._size(plan), waste, rows[-1])
@@ -143,7 +143,7 @@ class _Shapes:
 
 
 class _Placing(NamedTuple):
-    """Gives boxes their places, once the numbers of columns are known; inner ones first, then moved into the outer."""
+    """Places boxes for known numbers of columns; inner ones first, then moved into the outer."""
 
     measures: Measures
     plan: Sequence[int]

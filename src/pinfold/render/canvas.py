@@ -1,4 +1,4 @@
-"""Canvas: text written at places on a grid of characters, in colours of the terminal, with signs it can show.
+"""Canvas: text on a grid of characters, in colours and characters that the terminal can show.
 
 Knows nothing of what is drawn; every character is one column wide.
 """
@@ -27,7 +27,7 @@ class Signs(NamedTuple):
     cut: str
 
     def plain(self, text: str) -> str:
-        """Return *text* with these signs only."""
+        """Return *text* with these characters only."""
         return text.replace(" · ", self.dot)
 
 
@@ -52,14 +52,14 @@ class Canvas:
         self._rows: list[list[tuple[str, str]]] = []
 
     def write(self, x: int, y: int, text: str, style: str = "") -> None:
-        """Put *text* at column *x* of line *y*; *style* is made of ANSI numbers, such as "1;34"."""
+        """Write *text* at column *x* of line *y*; *style* is ANSI numbers, such as "1;34"."""
         self._rows += [[] for _ in range(y + 1 - len(self._rows))]
         row = self._rows[y]
         row += [(" ", "")] * (x + len(text) - len(row))
         row[x : x + len(text)] = [(sign, style) for sign in text]
 
     def append(self, lines: Iterable[str], style: str = "") -> None:
-        """Put *lines* below all that is there."""
+        """Write *lines* below the last line."""
         for line in lines:
             self.write(0, self.height, line, style)
 
@@ -83,7 +83,7 @@ class Canvas:
         return len(self._rows)
 
     def lines(self, *, colour: bool = False) -> list[str]:
-        """Return what is on the canvas, without blanks at the ends of lines."""
+        """Return the lines, without trailing blanks."""
         return [_line(row, colour=colour) for row in self._rows]
 
 

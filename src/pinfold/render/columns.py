@@ -1,6 +1,6 @@
-"""Rows in columns for the terminal: as wide as it is, long lists broken over lines, long names cut.
+"""Rows in columns, as wide as the terminal: long lists broken over lines, long names cut.
 
-Knows nothing of plans. A cell has a text and a style of ANSI numbers; a line of text may stand between rows.
+Knows nothing of plans. A cell has a text and a style of ANSI numbers; lines of text may be between rows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column: its head, and how far it may shrink when the terminal is narrow; 0: not at all."""
+    """A column: its head, and its minimum width on a narrow terminal; 0: it never shrinks."""
 
     head: str
     least: int = 0
     right: bool = False
     cut: bool = False
-    """Whether a text that is too long is cut; otherwise it goes on in the next line."""
+    """Whether long text is cut; otherwise it continues in the next line."""
 
 
 class Line(NamedTuple):
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 def format_columns(columns: Sequence[Column], rows: Iterable[Sequence[Cell] | Line], look: Look) -> Canvas:
-    r"""Return the rows under their heads; no line is longer than the terminal is wide, if it can be helped.
+    r"""Return the rows under their heads, no wider than the terminal if possible.
 
     >>> from pinfold.render.map import Look
     >>> columns = [Column("POD", 5, cut=True), Column("CPUS", 6), Column("L3")]
@@ -83,13 +83,13 @@ def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> st
 
 
 def join_parts(parts: Iterable[Canvas], look: Look) -> str:
-    """Return the parts that are not empty, with an empty line between them, in characters that the terminal has."""
+    """Return the non-empty parts, with an empty line between them, in characters of the terminal."""
     text = "\n\n".join("\n".join(part.lines(colour=look.colour)) for part in parts if part.height)
     return text.encode("ascii", "replace").decode("ascii") if look.ascii_only else text
 
 
 def printable(text: str) -> str:
-    """Return *text* fit for a line of output: what could not be seen, or would speak to the terminal, is escaped."""
+    """Return *text* safe for a line of output: invisible and control characters are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -105,7 +105,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: in
     ]
     over = sum(widths) + _GAP * (len(widths) - 1) - width
     while over > 0:
-        # The column that has most to spare gives way first.
+        # The column with the most spare width shrinks first.
         spare = [own - max(column.least, 1) if column.least else 0 for column, own in zip(columns, widths, strict=True)]
         widest = max(range(len(widths)), key=spare.__getitem__)
         if spare[widest] <= 0:
@@ -125,7 +125,7 @@ def _write(canvas: Canvas, columns: Sequence[Column], widths: Sequence[int], row
 
 
 def _cut(text: str, width: int, look: Look) -> str:
-    """Return *text* with its middle cut out: the ends of names tell more than what is between."""
+    """Return *text* with its middle cut out: the ends of names are the most useful part."""
     if len(text) <= width:
         return text
     tail = width // 3

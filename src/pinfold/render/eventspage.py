@@ -27,10 +27,10 @@ Each is a line in the log and an entry in the journal (`pinfold history`) and in
   In a log line of key=value pairs the word is called `event`, and there is no number.
 - Of a pod the log has the name (`pod`), the event stream also the `namespace`, and the journal also the `uid`.
 - Fields marked *stream* are in the event stream and the journal; fields marked *journal* are in the journal only.
-- A field is left out where there is nothing to say, for example `container` in an event about a whole pod.
+- An empty field is left out, for example `container` in an event about a whole pod.
 - CPUs are written as a list such as `2-3,10`.
 
-How often things happen and how long they take is counted in the [metrics](metrics.md)."""
+The [metrics](metrics.md) count how often things happen and how long they take."""
 _MARKS: Final = {Audience.LOG: "", Audience.STREAM: "stream: ", Audience.JOURNAL: "journal: "}
 
 

@@ -1,4 +1,4 @@
-"""Why a container has its CPUs, shares or was refused, as text for people. Times are shown as the caller says."""
+"""Why a container has its CPUs, shares CPUs or was refused, as text. The caller formats times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _verdict(found: Data, when: When, look: Look) -> Canvas:
         for text, style in _lies(found.get("alignment") or {}):
             _add(canvas, f"  {text}", look, style)
     else:
-        _add(canvas, f"{name} has no CPUs of its own", look, BOLD)
+        _add(canvas, f"{name} has no exclusive CPUs", look, BOLD)
         _add(canvas, f"  {found.get('why')}", look)
     return canvas
 
@@ -67,7 +67,7 @@ def _refused(canvas: Canvas, refusal: Data, look: Look) -> None:
 
 
 def _lies(alignment: Data) -> Iterable[tuple[str, str]]:
-    """Yield on how many groups the CPUs are, and of which there are needless ones."""
+    """Yield how many groups the CPUs use, and which levels have more than necessary."""
     counts = {one: alignment[name] for name, one in _GROUPS.items() if isinstance(alignment.get(name), int)}
     if counts:
         yield f"on {', '.join(_counted(count, one) for one, count in counts.items())}", ""

@@ -22,7 +22,7 @@ _MOST_WORKLOADS: Final = 20
 
 
 class FleetReport(NamedTuple):
-    """What was asked, and what came of it."""
+    """The fleet, and its outcomes."""
 
     fleet: Fleet
     scenario: FleetScenario
@@ -85,7 +85,7 @@ def _workload(workload: WorkloadOutcome) -> dict[str, object]:
 
 
 def format_table(report: FleetReport) -> str:
-    """Return the report for people: the sums, what nodes of each type refused, and workloads that had trouble."""
+    """Return the report as text: sums, refusals by node type, and workloads with refusals."""
     fleet, scenario, outcomes = report
     cpus = sum(kind.allocatable * kind.count for kind in fleet.types) // 1000
     what = f"{fleet.nodes:,} nodes, {cpus:,} CPUs; {fleet.pods:,} pods, {fleet.containers:,} containers"
@@ -121,7 +121,7 @@ def _types(outcomes: Sequence[FleetOutcome]) -> Iterator[str]:
 
 
 def _workloads(outcomes: Sequence[FleetOutcome]) -> Iterator[str]:
-    """Yield rows for the workloads with the most pods that did not get in, and say how many are left out."""
+    """Yield rows for the workloads with the most refused pods, and the number of rows left out."""
     rows = list(zip(*(outcome.workloads for outcome in outcomes), strict=True))
     troubled = [row for row in rows if any(_trouble(workload) > (0, 0) for workload in row)]
     shown = sorted(troubled, key=lambda row: max(map(_trouble, row)), reverse=True)[:_MOST_WORKLOADS]

@@ -1,4 +1,4 @@
-"""Entries, States of the past and hands a CPU went through, as lines for people. Times are shown as the caller says."""
+"""Entries, past States and the owners of a CPU, as lines of text. The caller formats times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IN_NAME: Final = ("number", "time", "what", "namespace", "pod", "container")
 
 
 def format_entry(entry: Data, when: When, look: Look) -> str:
-    """Return an entry, in one line if it fits; steps and the like are for `explain`, and for JSON.
+    """Return an entry, in one line if it fits; `explain` and JSON show steps and other structures.
 
     >>> from pinfold.render.map import Look
     >>> row = {"number": 1, "time": 0.0, "what": "assigned", "namespace": "default", "pod": "web", "cpus": "2-3"}
@@ -49,7 +49,7 @@ def format_entry(entry: Data, when: When, look: Look) -> str:
 
 
 def format_tenure(tenure: Data, when: When) -> str:
-    """Return in whose hand a CPU was, from when to when and why, in one line.
+    """Return one owner of a CPU, from when to when and why, in one line.
 
     >>> format_tenure({"pool": "shared", "owner": None, "since": 1.0, "until": None, "why": ""}, "{:.1f}".format)
     'shared pool, since 1.0, until now'
@@ -64,7 +64,7 @@ def format_tenure(tenure: Data, when: When) -> str:
 
 
 def format_moment(moment: Data, when: When, look: Look) -> str:
-    """Return the State at a time: who had which CPUs."""
+    """Return the State at a time: which container had which CPUs."""
     at = when(moment["time"])
     if not moment.get("known"):
         return f"{at}: not known; the journal begins later"

@@ -1,6 +1,6 @@
 """Topology → a map for the terminal: sockets, NUMA nodes, uncore caches, cores and CPUs, in boxes or in rows.
 
-Knows nothing of the terminal itself: its width, its colours and the characters it can show are given. A core is written
+Knows nothing of the terminal itself: callers pass its width, colours and characters. A core is written
 as its CPUs with a slash, `0/32`. As long as the map stays short, every group is a box; on larger machines groups become
 headings and the innermost ones a row each; on the largest the rows are lists of CPUs.
 """
@@ -51,7 +51,7 @@ class Look:
 
 
 def format_map(topology: Topology, look: Look | None = None) -> str:
-    """Return the map of *topology*: a line that sums it up, the groups, and what else there is to know.
+    """Return the map of *topology*: a summary line, the groups, and remarks.
 
     >>> from pinfold.core.machine.presets import preset
     >>> print(format_map(preset("sockets:1,numa:1,l3:2,cores:2,threads:2")), end="")
@@ -85,7 +85,7 @@ class _Shape(Enum):
 
 
 class _Drawing(NamedTuple):
-    """A map before it is painted: how each level is drawn, where everything goes, what stands in each cell."""
+    """A map before it is drawn: the style of each level, all places, and the text of each cell."""
 
     shapes: Sequence[_Shape]
     picture: Picture
@@ -117,7 +117,7 @@ def _drawing(machine: Layout, topology: Topology, look: Look) -> _Drawing:
 
 def _arranged(machine: Layout, shapes: Sequence[_Shape], measures: Measures, look: Look) -> _Drawing:
     def cost(fit: Fit) -> tuple[float, ...]:
-        # Short is good, full rows are better; a row that starts with its label is best left in one line.
+        # Short is good, full rows are better; a row that starts with its label should stay in one line.
         fold = 0.35 * (fit.cell_rows - 1) if _Shape.LABEL in shapes else 0
         return (max(fit.size.w, look.width), fit.size.h * (1 + 2 * fit.waste) * (1 + fold), fit.size.w)
 
@@ -156,7 +156,7 @@ def _list_text(box: Box) -> str:
 
 
 def _key(drawing: _Drawing, topology: Topology) -> list[str]:
-    """Return how to read the map, as far as it needs saying."""
+    """Return the legend of the map, if it needs one."""
     lines = []
     pair = next((core for core in topology.cores if core.mask.bit_count() > 1), None)
     if pair and not drawing.lists:
@@ -168,7 +168,7 @@ def _key(drawing: _Drawing, topology: Topology) -> list[str]:
 
 
 class _Painter(NamedTuple):
-    """Puts a drawing on a canvas."""
+    """Draws a map on a canvas."""
 
     canvas: Canvas
     drawing: _Drawing

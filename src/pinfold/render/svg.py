@@ -1,7 +1,7 @@
 """Topology → a picture in SVG: nested boxes socket, NUMA node, uncore cache, core and CPU, with a title and a legend.
 
-Knows nothing of files. The picture is ASCII text with its style inside: no script, nothing fetched, light or dark as
-its reader prefers. It is 16:9, whatever the machine.
+Knows nothing of files. The picture is ASCII text with its style inside: no script, no requests, light or dark as the
+viewer prefers. It is 16:9 for every machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CLASSES: Final[Mapping[GroupKind, str]] = {
 
 
 def format_svg(topology: Topology, title: str = "", owners: Mapping[int, str] | None = None) -> str:
-    """Return the picture of *topology*; *owners* says who has a CPU, and gives all CPUs of an owner one colour.
+    """Return the picture of *topology*; *owners* names the owner of each CPU, and each owner has one colour.
 
     >>> from pinfold.core.machine.presets import preset
     >>> format_svg(preset("laptop-4"), title="R&D").splitlines()[1]
@@ -218,7 +218,7 @@ def _core_size(topology: Topology) -> Size:
 
 
 def _across(threads: int) -> int:
-    """Return how many CPUs of a core stand side by side.
+    """Return how many CPUs of a core are drawn side by side.
 
     >>> [_across(threads) for threads in (1, 2, 3, 4, 8)]
     [1, 2, 3, 2, 4]
@@ -246,5 +246,5 @@ def _text(text: str, x: float, y: float, attributes: str = "") -> str:
 
 
 def _escape(text: str) -> str:
-    """Return *text* for XML, which cannot say all that a file name can."""
+    """Return *text* escaped for XML, without characters that XML forbids."""
     return escape("".join(sign if sign.isprintable() else "?" for sign in text))

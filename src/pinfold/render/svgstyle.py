@@ -1,4 +1,4 @@
-"""The colours and fonts of pictures in SVG, light and dark; one place, so that all pictures look alike."""
+"""The colours and fonts of all SVG pictures, light and dark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ text{fill:#e4e9ee}
 .isolated{fill:#3a2e12;stroke:#d69e2e}
 .offline{fill:#0e1318;stroke:#788594}
 """
-# The first eight stay apart for most colour-blind readers when they lie side by side; for light, then for dark.
+# Most colour-blind readers can distinguish the first eight side by side; for light, then for dark.
 _OWNERS: Final = (
     ("#9ecbf2", "#1f5f99"),
     ("#f7c48b", "#8f5313"),
@@ -56,7 +56,7 @@ _OWNERS: Final = (
     ("#b58f70", "#93694b"),
 )
 OWNER_COLOURS: Final = len(_OWNERS)
-"""How many colours there are for owners; the next owner gets the first again."""
+"""The number of colours for owners; the next owner gets the first again."""
 
 
 def style(*, owners: int = 0) -> str:

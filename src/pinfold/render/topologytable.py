@@ -1,4 +1,4 @@
-"""Topology → a table with a row for each CPU, for people and for awk."""
+"""Topology → a table with a row for each CPU, easy to read and to parse with awk."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Address(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The host as a client names whom it asks.
+        """The host as HTTP clients write it in the Host header.
 
         >>> Address("::1", 9440).name, Address("Node-7", 9440).name
         ('[::1]', 'node-7')
@@ -79,14 +79,14 @@ def parse_hosts(text: str) -> frozenset[str]:
 
 
 def parse_prefix(text: str) -> str:
-    """Return what the names of metrics begin with; may be empty."""
+    """Return the prefix of metric names; may be empty."""
     if not _PREFIX.fullmatch(text):
         raise ParseError(f'{excerpt(text)} cannot start a metric name; allowed: letters, digits, "_" and ":"')
     return text
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a whole number in a range."""
+    """Return a parser for a whole number in a range."""
 
     def parse(text: str) -> int:
         if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:

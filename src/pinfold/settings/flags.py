@@ -1,4 +1,4 @@
-"""The flags of `pinfold serve`: one for each name of a row of `settingstable`; their text is kept as it was given."""
+"""The flags of `pinfold serve`: one for each name in a row of `table`; their text is kept as given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Keep(argparse.Action):
-    """Keeps the text of a flag, and in `given` the name under which it came."""
+    """Keeps the text of a flag, and in `given` the name that the user wrote."""
 
     def __call__(
         self,

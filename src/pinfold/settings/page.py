@@ -1,4 +1,4 @@
-"""The page docs/reference/configuration.md, from the rows of `settingstable`."""
+"""The page docs/reference/configuration.md, from the rows of `table`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where State and control socket are: as root in the system's directories, otherwise in the user's own.
+"""The places of State and control socket: for root in the system's directories, otherwise in the user's own.
 
-Every verb that talks to the daemon asks here. The environment and the user are given, nothing is looked up.
+Every verb that talks to the daemon uses this module. Callers pass the environment and the user.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "default"
 MAX_SOCKET_PATH: Final = 107
-"""Bytes that Linux has for the path of a unix socket, less the NUL at its end."""
+"""The most bytes in the path of a unix socket on Linux, without the final NUL."""
 
 
 class SourcedPath(NamedTuple):
-    """A path, and why it is that one."""
+    """A path and its source."""
 
     path: Path
     source: str
@@ -46,7 +46,7 @@ def find_state(environment: Mapping[str, str], uid: int, flag: str | None) -> So
 
 
 def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> SourcedPath:
-    """Return the control socket, and what names it."""
+    """Return the control socket and its source."""
     if flag is not None:
         return bindable(SourcedPath(check_path(flag, "--socket"), "--socket"))
     if named := environment.get("PINFOLD_SOCKET"):
@@ -55,7 +55,7 @@ def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> S
         return SourcedPath(Path("/run/pinfold/pinfold.sock"), DEFAULT)
     if directory := _directory(environment, "XDG_RUNTIME_DIR"):
         return bindable(SourcedPath(directory / "pinfold/pinfold.sock", "$XDG_RUNTIME_DIR"))
-    # Beside the default State even if --state-dir names another, so that commands find it without that flag.
+    # In the default state directory even with --state-dir, so that commands find it without that flag.
     if state := _default_state(environment, uid):
         return bindable(SourcedPath(state.path / "pinfold.sock", state.source))
     said = "no control socket: none of $XDG_RUNTIME_DIR, $XDG_STATE_HOME and $HOME is an absolute path"
@@ -63,7 +63,7 @@ def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> S
 
 
 def check_path(text: str, flag: str) -> Path:
-    """Return the path in a flag; an empty one, as of a variable that is not set, would be the current directory."""
+    """Return the path in a flag; raise if it is empty, as from an unset variable: it would be the current directory."""
     if not text:
         raise ConfigError(Problem(f"{flag}: the path is empty"))
     return Path(text)
@@ -88,6 +88,6 @@ def bindable(place: SourcedPath) -> SourcedPath:
 
 
 def _directory(environment: Mapping[str, str], variable: str) -> Path | None:
-    """Return the directory that *variable* names; the XDG specification has us ignore relative ones."""
+    """Return the directory in *variable*; relative ones are ignored, as the XDG specification demands."""
     path = Path(environment.get(variable, ""))
     return path if path.is_absolute() else None

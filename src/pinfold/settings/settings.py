@@ -1,6 +1,6 @@
 """The settings of `pinfold serve`: flags over a KubeletConfiguration file over defaults, checked against the machine.
 
-Reads the file and nothing else: environment, user and machine are given. What can be set stands in `settingstable`.
+Reads only the file; callers pass environment, user and machine. `table` lists all settings.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Name = TypeVar("_Name", Fidelity, Groups, LogFormat, RuntimeName)
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """What is needed on a node whose containers a container runtime starts."""
+    """The settings for a container runtime."""
 
     nri_socket: str
     nri_index: str
@@ -68,13 +68,13 @@ class Kubernetes:
 
 @dataclass(frozen=True, slots=True)
 class ViewSettings:
-    """What others can see, and where."""
+    """The settings for the page, the API and the metrics."""
 
     listen: Address | None
-    """None: nothing is served over TCP."""
+    """None: pinfold does not listen on TCP."""
     listen_is_default: bool
     hosts: frozenset[str]
-    """Names, besides its own, under which it may be asked."""
+    """Further host names that HTTP clients may use."""
     metrics_prefix: str
     pod_resources: Path
     journal_bytes: int
@@ -83,7 +83,7 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that `pinfold serve` has to know, checked."""
+    """All settings of `pinfold serve`, checked."""
 
     config: Config
     reconcile_period: float
@@ -104,7 +104,7 @@ class Settings:
     log_format: LogFormat
     config_file: Path | None
     sources: Mapping[str, str]
-    """Where each setting came from: a flag, a file and its field, a variable, or a default."""
+    """The source of each setting: a flag, a file and its field, a variable, or a default."""
     warnings: tuple[str, ...] = ()
 
 
@@ -119,7 +119,7 @@ def read_settings(
         reconcile_period=reader.take("reconcile_period", parse_reconcile_period, file.reconcile_period),
         cfs_quota=reader.take("cfs_quota", parse_bool, file.cfs_quota),
         cfs_period=reader.take("cfs_period", parse_cfs_period, file.cfs_period),
-        # A container runtime that starts us as its plugin says so, and gives no arguments.
+        # A container runtime that starts pinfold as its plugin sets a variable, and gives no arguments.
         runtime=reader.choose(
             "runtime", RuntimeName.NRI if "NRI_PLUGIN_SOCKET" in environment else RuntimeName.PROCESSES
         ),
@@ -183,7 +183,7 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
 
 
 def default_reservation(topology: Topology) -> Reservation:
-    """Return one core, that of the lowest CPU; only its lowest CPU where all CPUs are of that core.
+    """Return the core of the lowest CPU; only the lowest CPU if the machine has no other core.
 
     >>> from pinfold.core.machine.presets import preset
     >>> print(default_reservation(preset("laptop-4")).cpus, default_reservation(preset("threads:2")).cpus)
@@ -195,7 +195,7 @@ def default_reservation(topology: Topology) -> Reservation:
 
 
 class _Reader:
-    """Takes one setting after the other from flag or file, and notes where it came from and what is wrong."""
+    """Reads settings from flags or the file, and records sources and problems."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -220,14 +220,14 @@ class _Reader:
         return KubeletConfig()
 
     def flag(self, name: str) -> str:
-        """Return the flag of a setting, as it was given if it was."""
+        """Return the flag of a setting, as the user wrote it if given."""
         return str(self.arguments.given.get(name, SETTINGS[name].flags[0]))
 
     def is_given(self, name: str) -> bool:
         return getattr(self.arguments, name) is not None
 
     def take(self, name: str, parse: Callable[[str], _Value], otherwise: _Value) -> _Value:
-        """Return what the flag says, or *otherwise*, which the file or a default says."""
+        """Return the value of the flag, or *otherwise*, from the file or a default."""
         if not self.is_given(name):
             self.sources[name] = self._otherwise(name)
             return otherwise
@@ -245,7 +245,7 @@ class _Reader:
     def options(
         self, name: str, check: Callable[[str, str], list[Problem]], otherwise: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return options as `take` does, less those that are wrong."""
+        """Return options as `take` does, without the wrong ones."""
         found = self.take(name, parse_key_values, dict(otherwise))
         wrong = {option: check(option, text) for option, text in found.items()} if self.is_given(name) else {}
         for said, advice in (problem for problems in wrong.values() for problem in problems):
@@ -284,7 +284,7 @@ def _read_config(reader: _Reader, topology: Topology) -> Config:
     )
     if policy == "none" and not reader.is_given("policy"):
         source = reader.sources["policy"]
-        reader.warnings.append(f"policy none ({source}) gives no container CPUs of its own; --policy static does")
+        reader.warnings.append(f"policy none ({source}) gives no container exclusive CPUs; --policy static does")
     if reader.readable:
         reader.problems += _problems_on(topology, config)
     return config
@@ -334,7 +334,7 @@ def _read_gates(reader: _Reader) -> dict[str, bool]:
 
 
 def _problems_on(topology: Topology, config: Config) -> tuple[Problem, ...]:
-    """Return what the machine, and one setting of *config*, has against another."""
+    """Return conflicts between settings of *config*, and with the machine."""
     try:
         config.build(topology)
     except ConfigError as error:

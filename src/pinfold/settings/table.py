@@ -2,7 +2,7 @@
 
     python -m pinfold.settings.table > docs/reference/configuration.md
 
-Knows nothing of how a setting is given (`settingsflags`), read (`settings`) or described (`settingspage`).
+Does not know how settings become flags (`flags`), values (`settings`) or the page (`page`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RuntimeName(StrEnum):
-    """What runs the containers."""
+    """The runtime of the containers."""
 
     PROCESSES = "processes"
     NRI = "nri"
@@ -48,7 +48,7 @@ class LogFormat(StrEnum):
 
 
 class Setting(NamedTuple):
-    """A row: one thing that can be set, under all of its names."""
+    """A row: one setting with all of its names."""
 
     name: str
     meaning: str
@@ -57,9 +57,9 @@ class Setting(NamedTuple):
     kubelet: str = ""
     field: str = ""
     form: str = ""
-    """What stands for the value in the help; the names that are allowed, where only some are."""
+    """The placeholder for the value in the help; the allowed names if only some are allowed."""
     adds_up: bool = False
-    """Whether a flag that is given again adds to the one before; otherwise the last one counts."""
+    """Whether a repeated flag adds to the one before; otherwise the last one counts."""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -334,6 +334,6 @@ SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting
 
 
 if __name__ == "__main__":
-    from pinfold.settings.page import format_reference  # after the table, which the page is made from
+    from pinfold.settings.page import format_reference  # imported after the table, because the page reads it
 
     sys.stdout.write(format_reference())

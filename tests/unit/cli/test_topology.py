@@ -242,7 +242,7 @@ def test_errors_call_standard_input_by_its_name() -> None:
 def test_kubelet_view_of_lscpu_text_is_refused() -> None:
     text = format_lscpu(preset("cores:2"))
     problem = one_error(pinfold("topology", "--from", "-", "--as", "kubelet", stdin=text))
-    assert problem == "stdin: a kubelet's view can be told from cAdvisor JSON only, and this is lscpu text"
+    assert problem == "stdin: a kubelet's view needs cAdvisor JSON, not lscpu text"
 
 
 def test_unknown_preset_names_others() -> None:

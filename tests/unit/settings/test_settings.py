@@ -198,7 +198,7 @@ def test_what_a_file_does_not_say_has_the_kubelets_default(config_file: Path) ->
     settings = read("--config", str(config_file))
     assert settings.config == Config()
     assert settings.warnings == (
-        "policy none (kubelet's default) gives no container CPUs of its own; --policy static does",
+        "policy none (kubelet's default) gives no container exclusive CPUs; --policy static does",
     )
 
 

@@ -21,7 +21,7 @@ _ROUNDING: Final = 1000
 
 
 class AccountingError(AdmissionError):
-    """The reference chose NUMA nodes that cannot give what it had counted on; the text is its own."""
+    """The kubelet chose NUMA nodes with too few free CPUs; the text is the kubelet's."""
 
     def __init__(self, missing: int) -> None:
         super().__init__(f"accounting error, not enough CPUs allocated, remaining: {missing}")

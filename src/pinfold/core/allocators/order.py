@@ -1,4 +1,4 @@
-"""Who comes first: the machine's groups nested as the reference nests them, and sorted by free CPUs.
+"""Which group comes first: groups nested as the kubelet nests them, and sorted by free CPUs.
 
 Also the one strategy in which the two fidelities differ: when a core or socket counts as whole.
 """
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 class Fidelity(StrEnum):
-    """How closely to follow the reference where it is wrong."""
+    """How closely to follow the kubelet where it is wrong."""
 
     PINFOLD = "pinfold"
-    """Always sound: every group is judged by its own size, every combination is remembered as it was."""
+    """Always sound: each group counts with its own size, and saved combinations stay as they were."""
     KUBELET = "kubelet"
     """Exact, defects included, for planning a kubelet's node."""
 
 
 class Arrangement(NamedTuple):
-    """How the CPUs of one request are to lie, as the policy options ask for it."""
+    """How to spread the CPUs of one request, as the policy options say."""
 
     spread: bool = False
     """Over as many cores as possible (distribute-cpus-across-cores)."""
     uncore: bool = False
     """Within as few uncore caches as possible (prefer-align-cpus-by-uncorecache)."""
     group: int = 0
-    """In equal parts from several NUMA nodes, in groups of so many CPUs (distribute-cpus-across-numa); 0: not."""
+    """In equal parts from several NUMA nodes, in groups of this many CPUs (distribute-cpus-across-numa); 0: off."""
     align_by_socket: bool = False
-    """Several NUMA nodes rather of one socket (align-by-socket); only matters in equal parts."""
+    """Prefer NUMA nodes of one socket (align-by-socket); only matters in equal parts."""
 
 
 PACKED: Final = Arrangement()
@@ -62,7 +62,7 @@ class Place:
         self.first_threads = 0
         """The lowest CPU of each core inside."""
         self.nested = True
-        """Whether no core inside reaches out."""
+        """Whether no core inside has CPUs outside of the group."""
 
     def is_whole(self, free: int) -> bool:
         """Whether the group counts as wholly free."""
@@ -79,11 +79,11 @@ class Row:
         self.masks: Final = tuple(place.mask for place in self.places)
 
     def inside(self, mask: int) -> Row:
-        """Return those that have a CPU in *mask*."""
+        """Return the groups that have a CPU in *mask*."""
         return Row(place for place in self.places if place.mask & mask)
 
     def fullest_first(self, free: int) -> Sequence[Place]:
-        """Return those with free CPUs, fewest free CPUs first; ties keep the order of ids."""
+        """Return the groups with free CPUs, fewest free CPUs first; ties keep the order of ids."""
         places = self.places
         if len(places) == 2:  # noqa: PLR2004 - what most machines have, and worth its own way
             first, second = self.masks
@@ -110,7 +110,7 @@ NOTHING: Final = Row(())
 
 
 class Machine:
-    """A Topology prepared for allocators: groups nested and ordered by id, sizes as the fidelity judges them."""
+    """A Topology prepared for allocators: groups nested and ordered by id, sizes as the fidelity counts them."""
 
     def __init__(self, topology: Topology, fidelity: Fidelity = Fidelity.PINFOLD) -> None:
         self.topology: Final = topology
@@ -171,7 +171,7 @@ class Machine:
         return cpus
 
     def sockets_of(self, nodes: int) -> int:
-        """Return all CPUs of the sockets that the NUMA nodes in the mask *nodes* have a part in."""
+        """Return all CPUs of the sockets that the NUMA nodes in the mask *nodes* belong to."""
         cpus = self.numa_mask(nodes)
         return sum([mask for mask in self.sockets.masks if mask & cpus])
 
@@ -207,7 +207,7 @@ class Machine:
         return list(places if self._keeps_repeats else dict.fromkeys(places))
 
     def sorted_numa_nodes(self, free: int) -> Sequence[Place]:
-        """Return the NUMA nodes with free CPUs, as the reference sorts them."""
+        """Return the NUMA nodes with free CPUs, as the kubelet sorts them."""
         return self.sorted_outer(free) if self.numa_first else self.sorted_inner(free)
 
     def counted_numa_nodes(self, free: int) -> tuple[Sequence[Place], Sequence[int]]:
@@ -218,26 +218,26 @@ class Machine:
         return nodes, [(node.mask & free).bit_count() for node in nodes]
 
     def sorted_sockets(self, free: int) -> Sequence[Place]:
-        """Return the sockets with free CPUs, as the reference sorts them."""
+        """Return the sockets with free CPUs, as the kubelet sorts them."""
         return self.sorted_inner(free) if self.numa_first else self.sorted_outer(free)
 
 
 def note_core_size(recorder: Recorder, machine: Machine) -> None:
-    """Tell the recorder when the average size stands for cores that are not equal."""
+    """Record the defect if the average size is used for cores of different sizes."""
     if machine.cpus_per_core != machine.topology.threads_per_core:
         what = f"all cores count as having {machine.cpus_per_core} CPUs, the largest has"
         recorder.defect(Defect.AVERAGE_SIZE, f"{what} {machine.topology.threads_per_core}")
 
 
 def note_repeats(recorder: Recorder, places: Sequence[Place]) -> None:
-    """Tell the recorder when a group stands in a list twice."""
+    """Record the defect if a group is in a list twice."""
     twice = {place.name for place in places if sum(place is other for other in places) > 1}
     if twice:
         recorder.defect(Defect.COUNTED_TWICE, f"{', '.join(sorted(twice))} crosses other groups, and counts twice")
 
 
 def note_averages(recorder: Recorder, row: Row, free: int) -> None:
-    """Tell the recorder which groups the average size misjudges."""
+    """Record the defect for each group that the average size misjudges."""
     for place in row.places:
         if place.whole != place.size and place.mask & free and place.is_whole(free) != (not place.mask & ~free):
             said = "whole" if place.is_whole(free) else "not whole"

@@ -66,6 +66,6 @@ def _partial(taking: Taking, cache: Place) -> int:
     threads = taking.machine.cpus_per_core
     mask = taking.machine.pick.lowest(cache, taking.free, -(-need // threads))
     if need % 2 and threads > 1 and mask.bit_count() > need:
-        # The reference drops exactly one CPU, the highest, whatever the number of threads.
+        # The kubelet drops exactly one CPU, the highest, for any number of threads.
         mask ^= 1 << mask.bit_length() - 1
     return mask

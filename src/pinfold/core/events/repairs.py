@@ -39,7 +39,7 @@ class NotRepaired:
 
 @dataclass(frozen=True, slots=True)
 class LostUpdate:
-    """A container was created with other CPUs than its runtime was told; repaired before it ran."""
+    """A container was created with other CPUs than pinfold told its runtime; repaired before it ran."""
 
     what: ClassVar = "lost-update"
     pod: PodName

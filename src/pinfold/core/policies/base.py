@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Decision(NamedTuple):
-    """The next State. *cpus* are the container's exclusive CPUs, None if it has none of its own."""
+    """The next State. *cpus* are the container's exclusive CPUs, None if it has none."""
 
     state: State
     cpus: CPUSet | None = None

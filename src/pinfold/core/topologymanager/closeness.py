@@ -31,7 +31,7 @@ class Closeness:
         self.spread: Callable[[int], int] = lru_cache(maxsize=MOST_MASKS)(self._sum_of_distances)
         """The sum of the distances from each node of a mask to each, itself included.
 
-        The kubelet compares averages, but only for equally many nodes; then the sums say the same, without rounding.
+        The kubelet compares averages, but only for equally many nodes; then sums give the same order, without rounding.
         """
         self._ordered = lru_cache(maxsize=16)(self._in_order)
         self._nearest = lru_cache(maxsize=16)(self._neighbourhoods)
@@ -61,7 +61,7 @@ class Closeness:
         return {sum(1 << node for node in together) for together in near}
 
     def _there_and_back(self, one: int, other: int) -> tuple[int, int]:
-        """Order *other* nodes by how near they are to *one*; it is the nearest itself."""
+        """Order *other* nodes by their distance to *one*; *one* itself comes first."""
         return (self._distance(one, other) + self._distance(other, one) if one != other else 0), other
 
     def _sum_of_distances(self, mask: int) -> int:

@@ -1,7 +1,7 @@
-"""CPUHints: the CPU Manager's own hints, described and not listed.
+"""CPUHints: the CPU Manager's own hints, described by a rule instead of listed.
 
 There are up to 2^nodes - 1 of them, but one rule makes them all: a set of NUMA nodes is a hint if it has enough free
-CPUs and holds every node that must be in it. So whatever is added to a hint is a hint again, and questions such as
+CPUs and holds every required node. So a hint with more nodes is a hint again, and questions such as
 "which is the lowest hint of three nodes?" are answered from the nodes' free counts, without a list.
 """
 
@@ -76,7 +76,7 @@ class CPUHints:
 
     @property
     def any_preferred(self) -> bool:
-        """Never: every hint names its nodes."""
+        """False: every hint names its nodes."""
         return False
 
     @property
@@ -101,7 +101,7 @@ class CPUHints:
     def leaves(self, mask: int, within: int) -> bool:
         """Whether some hint has exactly *mask* in common with the nodes *within*.
 
-        The widest such hint is *mask* and all nodes outside of *within*; so it is enough to ask for that one.
+        The widest such hint is *mask* and all nodes outside of *within*; so only that one is checked.
         """
         return not mask & ~within and self.holds(mask | self.everything & ~within)
 
@@ -194,10 +194,10 @@ def with_required(free: Sequence[int], need: int, required: Sequence[int]) -> tu
 
 
 def hints_for_assigned(topology: Topology, cpus: int, need: int, *, align_by_socket: bool = False) -> Hints:
-    """Return the hints for a container or pod that has the CPUs *cpus* already, as after a restart.
+    """Return the hints for a container or pod that already has the CPUs *cpus*, as after a restart.
 
-    They are the hints it would get if nothing else were free, so that the same CPUs are found again. If it has another
-    number of CPUs than it needs, nothing can be done for it.
+    They are the hints it would get if nothing else were free, so that it gets the same CPUs again. If the number of
+    CPUs differs from what it needs, there are no hints.
     """
     if cpus.bit_count() != need:
         return UNSATISFIABLE
@@ -217,7 +217,7 @@ def _socket_rule(topology: Topology, count: int) -> SocketRule | None:
 
 
 def _socket_sets(nodes: Sequence[int], rule: SocketRule) -> Iterator[int]:
-    """Yield the nodes of every set of as many sockets as the rule says."""
+    """Yield the nodes of every set of as many sockets as *rule* spans."""
     for chosen in combinations(cpus_of(reduce(or_, rule.sockets)), rule.spans):
         area = sum(1 << socket for socket in chosen)
         yield sum(1 << node for node, own in zip(nodes, rule.sockets, strict=True) if not own & ~area)

@@ -1,6 +1,6 @@
 """Masks over the NUMA nodes of a machine: all of them in order, and the tables that go with a set of node ids.
 
-Kept from one question to the next, as a machine has the same nodes all day.
+Cached between calls, as the nodes of a machine do not change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MaskTable(NamedTuple):
     preferred: tuple[Hint, ...]
     """As hints that are all preferred."""
     in_order: Callable[[list[int]], Sequence[int]]
-    """Brings a table over all masks (by the nodes' places, so that the third node counts 4) into this order."""
+    """Puts a table over all masks (indexed by the nodes' places, so that the third node counts 4) into this order."""
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""Meeting two families of masks: everything that one of these has in common with one of those."""
+"""Intersects every mask of one set with every mask of another."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def meet(some: Collection[int], others: Collection[int], everything: int) -> set
 
 
 def _meet_by_counting(some: Iterable[int], others: Iterable[int], everything: int) -> set[int]:
-    """Return the same as `meet`, in a time that depends on the number of nodes alone.
+    """Return the same as `meet`, in a time that depends only on the number of nodes.
 
     A pair has at least the nodes of m in common if both masks have them. So: count the supersets of every m on both
-    sides, multiply, and take back what belongs to larger masks: what stays is the number of pairs that have exactly m.
+    sides, multiply, and subtract the share of larger masks: the rest is the number of pairs with exactly m.
     """
     masks = [0]
     for node in cpus_of(everything):

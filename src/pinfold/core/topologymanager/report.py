@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     _Named = Sequence[tuple[str, Hints | None]]
 
 SHOWN: Final = 5
-"""So many hints are named where there may be hundreds."""
+"""The most hints that are named where there may be hundreds."""
 
 
 class MergeReason(StrEnum):
@@ -34,24 +34,24 @@ class MergeReason(StrEnum):
     NOT_ASKED = "the policy looks at no hints"
     NO_PREFERENCE = "no resource has a preference"
     AGREED = "every resource prefers these NUMA nodes"
-    UNSATISFIABLE = "a resource cannot be had at all"
+    UNSATISFIABLE = "a resource is not available"
     NONE_PREFERRED = "a resource has no NUMA nodes that it prefers"
     DISAGREED = "the resources prefer different NUMA nodes"
 
 
 class Contribution(NamedTuple):
-    """What one resource gave."""
+    """The hints of one resource."""
 
     resource: str
     hint: Hint | None
-    """Its hint that led to the result; None where the result comes from no choice of hints."""
+    """Its hint that led to the result; None if no choice of hints gives the result."""
     preferred: tuple[Hint, ...]
     """The first few hints that it prefers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """The merged hint and how it came about."""
+    """The merged hint and why it is the result."""
 
     admit: bool
     hint: Hint
@@ -64,7 +64,7 @@ class MergeReport:
 
 
 class MergeQuestion(NamedTuple):
-    """What hints are merged for."""
+    """The hints, and the rules for merging them."""
 
     everything: int
     closeness: Closeness | None
@@ -73,7 +73,7 @@ class MergeQuestion(NamedTuple):
 
 
 def report(providers: Providers, question: MergeQuestion, hint: Hint, *, admit: bool) -> MergeReport:
-    """Return how *hint* came about."""
+    """Return the report on *hint*."""
     named = [(name, hints) for provider in providers if provider for name, hints in provider.items()]
     reason, at_fault = _reason(named, hint, single=question.single)
     chosen = _chosen([hints for _, hints in named], question, hint)
@@ -111,7 +111,7 @@ def _preferred(hints: Hints | None, *, single: bool) -> Iterator[Hint]:
 
 
 def _chosen(resources: Sequence[Hints | None], question: MergeQuestion, hint: Hint) -> Sequence[Hint | None]:
-    """Return a hint of each resource so that together they give *hint*; all None if it is what is left without any."""
+    """Return a hint of each resource that together give *hint*; all None if no choice gives it."""
     nothing = [None] * len(resources)
     if hint.preferred:
         return [_agreeing(hints, question.everything, hint) for hints in resources]
@@ -131,9 +131,9 @@ def _agreeing(hints: Hints | None, everything: int, hint: Hint) -> Hint | None:
 
 
 def _trail(resources: Sequence[Hints | None], everything: int, target: int) -> list[Hint] | None:
-    """Return one hint of each resource, so that *target* is what all have in common; None if there is no such way."""
+    """Return one hint of each resource with *target* as intersection; None if there is no such choice."""
     reached: dict[int, dict[int, Hint]] = {everything: {}}
-    # CPUHints come last: they are asked for what the others leave.
+    # CPUHints come last: they are searched within what the others leave.
     for place in sorted(range(len(resources)), key=lambda place: isinstance(resources[place], CPUHints)):
         ways: dict[int, dict[int, Hint]] = {}
         for have, chosen in reached.items():
@@ -146,7 +146,7 @@ def _trail(resources: Sequence[Hints | None], everything: int, target: int) -> l
 
 
 def _ways_on(hints: Hints | None, have: int, target: int) -> Iterator[tuple[int, Hint]]:
-    """Yield what hints of one resource cut *have* to, as long as that holds *target*."""
+    """Yield intersections of *have* with hints of one resource that still hold *target*."""
     if not hints:
         yield have, Hint(None, preferred=hints is None)
     elif isinstance(hints, CPUHints):

@@ -1,6 +1,6 @@
-"""A fleet file → node types and workloads: which machines, how many, how their kubelets are set, which pods besides.
+"""A fleet file → node types and workloads: machines, counts, kubelet settings, and pods.
 
-Files that it names are read by whoever is given as *read*; this module opens none.
+The function *read* reads the files that it names; this module opens none.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LONGEST_NAME: Final = 63
 
 
 class FleetFile(NamedTuple):
-    """What a fleet file says."""
+    """The contents of a fleet file."""
 
     types: tuple[NodeType, ...]
     workloads: tuple[FleetWorkload, ...]
     notes: tuple[str, ...]
-    """What was left out, or looks like a mistake."""
+    """Notes on skipped objects and likely mistakes."""
 
 
 def parse_fleet(text: str, read: Read, *, source: str = "", fidelity: Fidelity = Fidelity.PINFOLD) -> FleetFile:
@@ -140,7 +140,7 @@ class _Reader:
             raise error.within(name) from error
 
     def read_kubelet(self, field: Field) -> tuple[Config, int]:
-        """Return the kubelet's settings, and its maxPods; its defaults if nothing is said."""
+        """Return the kubelet's settings and maxPods; its defaults if they are not given."""
         inline, file = field.child("kubelet"), field.child("kubeletFile")
         if inline.value is not None and file.value is not None:
             field.refuse("kubelet or kubeletFile is expected, and not both")
@@ -166,7 +166,7 @@ class _Reader:
         most_pods = MOST_PODS
         for _, value in parse_documents(text, source=source):
             if isinstance(value, dict) and value.get("kind") == KIND:
-                # A kubelet takes 0 in its file for not said.
+                # A kubelet treats 0 in its file as not set.
                 most_pods = Field(value, self.problems, source).whole("maxPods", MOST_PODS) or MOST_PODS
         return found.config, most_pods
 
@@ -191,7 +191,7 @@ class _Reader:
         return found.workloads
 
 
-_NO_MACHINE: Final = preset("laptop-4")  # stands in for one that cannot be read, until that is raised
+_NO_MACHINE: Final = preset("laptop-4")  # placeholder for a machine that cannot be read, until the problem is raised
 
 
 def _read_name(field: Field) -> str:
@@ -203,7 +203,7 @@ def _read_name(field: Field) -> str:
 
 
 def _read_count(field: Field, key: str, default: int = 0) -> int:
-    """Return the whole number at *key*, 1 or more; it must be there unless there is a default."""
+    """Return the whole number at *key*, 1 or more; required unless there is a default."""
     child = field.child(key)
     count = field.whole(key, default)
     if child.value is None:

@@ -1,6 +1,6 @@
-"""Workloads from Kubernetes YAML or JSON: pods with a count, not one by one, so that a fleet's are read in no time.
+"""Workloads from Kubernetes YAML or JSON: pods with a count, not one by one, so that a fleet is read fast.
 
-Reads the same documents as `podyaml`, and says the same of what is wrong in them: `podobjects` reads for both.
+Reads the same documents as `pods.manifest`, with the same errors: `pods.objects` reads for both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_PLACED: Final = "it contains no pods to place"
 
 
 class WorkloadDocuments(NamedTuple):
-    """The workloads of a text, in order, and a note on each object that was left out."""
+    """The workloads of a text, in order, and a note on each skipped object."""
 
     workloads: tuple[FleetWorkload, ...]
     ignored: tuple[str, ...]
@@ -86,12 +86,12 @@ class _Reader:
         self.add(template.read(name, namespace), template.replicas)
 
     def add(self, pod: Pod, replicas: int) -> None:
-        """Add so many of *pod*, under the name that a reader knows it by."""
+        """Add a workload of equal pods, under its name."""
         shown = pod.name if pod.namespace == "default" else f"{pod.namespace}/{pod.name}"
         self.workloads.append(FleetWorkload(shown, pod, replicas * self.times))
 
     def check_room(self, field: Field) -> None:
-        """Stop at once when there are too many workloads."""
+        """Raise if there are too many workloads."""
         if len(self.workloads) == MAX_WORKLOADS:
             field.refuse(f"more than {MAX_WORKLOADS:,} workloads; combine equal pods into one Deployment")
             self.objects.problems.check()

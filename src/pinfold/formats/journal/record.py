@@ -1,13 +1,13 @@
-r"""Entries as the journal's files have them: one JSON object in a line, after the checksum of its bytes.
+r"""Entries as lines of the journal's files: a checksum, then one JSON object.
 
     b3e6817f {"number":7,"time":1763248320.25,"what":"released","pod":"web","container":"app"}
 
-Any prefix of a file gives the whole lines in it and nothing else: a line counts once its end is there, and JSON has no
-line break inside. A line that is damaged is left out, and those after it are found again at the next line break.
+Any prefix of a file gives exactly its complete lines: a line counts only with its line break, and JSON has none
+inside. A damaged line is skipped, and reading continues at the next line break.
 
-A State is written whole now and then, and in between only who has moved: with many containers that is a hundredth of
-it. A file that follows another begins with the State it found there (a *base*), so each can be read without the others.
-Whoever reads gets whole States again. If a line is missing in between, the State is not told until the next whole one.
+Whole States are written now and then, and in between only the containers that moved: with many containers that is a
+hundredth of a State. A file that follows another begins with the State so far (a *base*), so each file can be read
+alone. Readers get whole States. After a missing line the State is unknown until the next whole one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 LONGEST: Final = 1 << 20
-"""Bytes of the longest line that is written or read."""
+"""The most bytes of a line."""
 _SUM: Final = 8
 _HEAD: Final = _SUM + 1
 _WHOLE_EVERY: Final = 100
@@ -34,7 +34,7 @@ _EXCLUSIVE: Final = "exclusive"
 
 
 class UnusableEntry(ParseError):  # noqa: N818 - the fact
-    """An entry that cannot be written down."""
+    """An entry that cannot be written."""
 
 
 def format_record(data: Mapping[str, object]) -> bytes:
@@ -53,7 +53,7 @@ def format_record(data: Mapping[str, object]) -> bytes:
 
 
 def parse_record(line: bytes) -> dict[str, Any] | None:  # Any: JSON
-    """Return what a line holds, without its end; None if it is damaged.
+    """Return the data in a line without its line break; None if it is damaged.
 
     >>> parse_record(b'c225affa {"number":1}'), parse_record(b'c225affa {"number":2}')
     ({'number': 1}, None)
@@ -69,10 +69,10 @@ def parse_record(line: bytes) -> dict[str, Any] | None:  # Any: JSON
 
 
 class Packer:
-    """Turns the entries of one file into lines; whole States into who has moved."""
+    """Turns the entries of one file into lines, and whole States into the containers that moved."""
 
     def __init__(self, last: Entry | None = None) -> None:
-        """*last* is the last State, as an entry, that a reader of this file knows of."""
+        """Start with the entry *last*, the last State that a reader of this file knows."""
         self._last = last
         self._moves = 0
 
@@ -104,15 +104,15 @@ def format_base(state: Entry) -> bytes:
 
 
 class Parsed(NamedTuple):
-    """What is in a file."""
+    """The contents of a file."""
 
     entries: tuple[Entry, ...]
     base: Entry | None = None
-    """The State that there was before, as the entry it was."""
+    """The entry of the State before this file."""
     damaged: int = 0
     """How many lines could not be read."""
     whole: int = 0
-    """Where the last whole line ends: what is behind it was being written when something ended it."""
+    """Where the last complete line ends: the daemon stopped while it wrote the rest."""
 
     @property
     def last_state(self) -> Entry | None:
@@ -124,7 +124,7 @@ class Parsed(NamedTuple):
 
 
 def parse_records(content: bytes) -> Parsed:
-    """Return all that can be read of a file, in order; numbers that do not go up are damage."""
+    """Return all readable entries of a file, in order; numbers that do not go up are damage."""
     *lines, torn = content.split(b"\n")
     unpacker = _Unpacker()
     entries = tuple(unpacker.entries(lines))
@@ -162,7 +162,7 @@ class _Unpacker:
         return self._whole(entry) if entry.what == STATE else entry
 
     def _whole(self, entry: Entry) -> Entry:
-        """Return a State as it is meant: with those who have not moved."""
+        """Return the whole State, with the containers that have not moved."""
         moved = entry.fields.get(_MOVED)
         if isinstance(moved, dict) and _AFTER in entry.fields:
             fields = {name: value for name, value in entry.fields.items() if name not in {_MOVED, _AFTER}}
@@ -180,7 +180,7 @@ class _Unpacker:
 
 
 def _after(before: dict[str, Any], moved: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-    """Return who has what after some have moved; most have not, so all are copied at once."""
+    """Return the CPUs by container after some have moved; most have not, so all are copied at once."""
     owners = before.copy()
     for owner, cpus in moved.items():
         if cpus is None:

@@ -1,9 +1,9 @@
-"""The entries of a journal to events: every pod's way in and out, as a daemon has written them down.
+"""The entries of a journal to events: pods that arrive and leave, as a daemon recorded them.
 
-A journal tells of pods in three ways: whole, when they are let in or refused; by name, when they are gone; and by the
-CPUs that they have, in every State. The last way fills what the others leave open: who was there before the journal
-begins, who has gone while no daemon looked, and whoever was let in without its document. Such a pod is known by its
-CPUs alone, and comes as one that asks for so many.
+A journal has pods in three ways: as documents, when they are admitted or refused; by name, when they are gone; and by
+their CPUs, in every State. States add what the others lack: pods from before the journal begins, pods that left while
+no daemon ran, and pods that were admitted without a document. Such a pod is known by its CPUs alone, and arrives as a
+pod that asks for as many.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.entries import Entry
 
-_MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; what it is does not matter here
+_MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; its size does not matter here
 _REMARKS: Final = {
     "missing": ("entry of the journal is missing or damaged", "entries of the journal are missing or damaged"),
     "unreadable": ("pod of the journal cannot be read", "pods of the journal cannot be read"),
@@ -37,52 +37,52 @@ _REMARKS: Final = {
 
 
 class _Life:
-    """A pod from when it comes to when it goes; the same UID can come again, and is another pod then."""
+    """A pod from its arrival until it leaves; the same UID can arrive again, as another pod."""
 
     __slots__ = ("asked", "name", "owned", "recorded", "uid", "was_let_in")
 
     def __init__(self, uid: PodUID, name: str, recorded: PodUID | None) -> None:
         self.uid = uid
-        """What it is called in events."""
+        """Its UID in events."""
         self.name = name
         """NAMESPACE/POD."""
         self.recorded = recorded
-        """What the journal calls it; None if it is known by its CPUs alone."""
+        """Its UID in the journal; None if it is known by its CPUs alone."""
         self.owned: set[str] = set()
         """Its containers that have CPUs, as the last State names them."""
         self.was_let_in = recorded is None
         self.asked: Pod | None = None
-        """What was refused last."""
+        """The last refused pod."""
 
 
 class JournalReader:
-    """Turns entries into events, one after the other, and counts what it could not use as it is."""
+    """Turns entries into events, one after the other, and counts those with gaps or damage."""
 
     def __init__(self, since: float | None = None) -> None:
-        """Pods that were refused before *since* are left out: nobody knows when they would have gone."""
+        """Leave out pods that were refused before *since*: the journal does not say when they would have left."""
         self.missing = 0
-        """Entries that are not there, as their numbers show: damaged, or never written."""
+        """Missing entries, counted by number: damaged, or never written."""
         self.unreadable = 0
-        """Pods whose document is none."""
+        """Pods with a document that cannot be read."""
         self.without_document = 0
-        """Pods of which only the name is written down, as older daemons did."""
+        """Pods of which only the name is recorded, as by older daemons."""
         self.by_cpus = 0
         """Pods that are known by their CPUs alone."""
         self.reconfigured = 0
-        """How often the daemon went on under another configuration."""
+        """How often the daemon was reconfigured."""
         self._since = since
         self._time = float("-inf")
         self._number = 0
         self._after_base = False
         self._state: Entry | None = None
-        """A State stands before the entry that tells why, and waits for it here."""
+        """A State that waits here for the entry with its reason, which comes after it."""
         self._owners: Mapping[str, object] = {}
         self._lives = 0
         self._by_uid: dict[PodUID, _Life] = {}
         self._by_name: dict[str, _Life] = {}
 
     def events(self, entries: Iterable[Entry]) -> Iterator[Event]:
-        """Yield what *entries* tell, in their order; times never go back."""
+        """Yield the events of *entries*, in their order; times never go back."""
         for entry in entries:
             self._count_missing(entry)
             yield from self._settle(entry)
@@ -92,7 +92,7 @@ class JournalReader:
 
     @property
     def remarks(self) -> list[str]:
-        """What there is to say of all that was not as it should be."""
+        """Notes on gaps and damage."""
         counted = ((getattr(self, name), words) for name, words in _REMARKS.items())
         return [f"{number:,} {words[number != 1]}" for number, words in counted if number]
 
@@ -103,7 +103,7 @@ class JournalReader:
         self._after_base = not self._number and entry.what == STATE
         self._number = entry.number
 
-    # -- what entries say of pods
+    # -- entries about pods
 
     def _see(self, entry: Entry) -> Iterator[Event]:
         match entry.what:
@@ -116,7 +116,7 @@ class JournalReader:
             case "gone":
                 yield from self._end(self._by_uid.get(PodUID(entry.text("uid"))))
             case "not-kept":
-                # Another configuration has taken its CPUs away; it is still there.
+                # A new configuration has taken its CPUs away; the pod still runs.
                 if life := self._by_uid.get(PodUID(entry.text("uid") or entry.text("pod"))):
                     life.owned.clear()
             case "reconfigured":
@@ -148,7 +148,7 @@ class JournalReader:
         yield Event(self._time, _renamed(pod, life.uid), entry.text("reason") or "refused")
 
     def _read(self, entry: Entry) -> Pod | None:
-        """Return the pod of an entry; None if there is none that can be read, which is counted."""
+        """Return the pod of an entry; None, and counted, if it cannot be read."""
         document = entry.fields.get("document")
         if document is None:
             self.without_document += 1
@@ -189,21 +189,21 @@ class JournalReader:
         return life
 
     def _replaced(self, pod: Pod, life: _Life | None) -> Iterator[Event]:
-        """Let another pod of this name go, unless it still has CPUs: nobody has told of its end."""
+        """Remove another pod of this name unless it still has CPUs: the journal has no entry for its end."""
         other = self._by_name.get(_full_name(pod))
         if other is not None and other is not life and not other.owned:
             yield from self._end(other)
 
     def _made_anew(self, life: _Life, pod: Pod) -> Iterator[Event]:
-        """Let a pod that was refused go, if it asks for something else now: what it may have got must not stay."""
+        """Remove a refused pod if it asks for something else now, so that the replay frees its CPUs."""
         before = {} if life.asked is None else {one.name: one.resources for one in life.asked.all_containers}
         if any(before.get(one.name, one.resources) != one.resources for one in pod.all_containers):
             yield Event(self._time, life.uid)
 
-    # -- what States say of pods
+    # -- pods in States
 
     def _settle(self, following: Entry | None) -> Iterator[Event]:
-        """Take in the State that waits, now that it is known what follows it."""
+        """Use the waiting State, now that the entry after it is known."""
         state, self._state = self._state, None
         owners = None if state is None else state.fields.get("exclusive")
         if not isinstance(owners, dict):
@@ -217,7 +217,7 @@ class JournalReader:
         yield from self._stand_in(owner for owner in strangers if _pod_of(owner) != name)
 
     def _take_note(self, owner: str) -> bool:
-        """Take note that a pod has CPUs; whether it is a pod that came."""
+        """Record that a pod has CPUs, and return whether it is a known pod."""
         life = self._life_of(owner)
         if life is None or life.recorded is None:
             return False
@@ -225,7 +225,7 @@ class JournalReader:
         return True
 
     def _without(self, left: Collection[str], *, still_there: bool) -> Iterator[Event]:
-        """Let the pods go that have no CPUs any more, unless they lost them to another configuration."""
+        """Remove the pods that have no CPUs any more, unless a new configuration took them."""
         for owner in sorted(left):
             life = self._life_of(owner)
             if life is not None and owner in life.owned:
@@ -234,7 +234,7 @@ class JournalReader:
                     yield from self._end(life)
 
     def _stand_in(self, strangers: Iterable[str]) -> Iterator[Event]:
-        """Let in pods of which no more is known than the CPUs they have."""
+        """Add pods that are known by their CPUs alone."""
         found: dict[str, list[Container]] = {}
         for owner in strangers:
             count = _count(self._owners[owner])
@@ -256,9 +256,9 @@ class JournalReader:
 
 
 def read_document(document: object) -> Pod:
-    """Return the pod of a document as a daemon writes it; nothing is defaulted, for that was done before.
+    """Return the pod of a document as a daemon writes it; the daemon has applied the defaults already.
 
-    A container runtime tells of one container after the other, so a pod may have only init containers as yet.
+    A container runtime reports one container after the other, so a pod may have only init containers so far.
 
     >>> read_document({"metadata": {"name": "web", "uid": "1"}, "spec": {"containers": [{"name": "app"}]}}).name
     'web'
@@ -303,7 +303,7 @@ def _asking_for(name: str, cpus: int) -> Container:
 
 
 def _count(cpus: object) -> int:
-    """Return how many CPUs a list has; none if it is no list."""
+    """Return how many CPUs a list has; 0 if it is not a list."""
     try:
         return len(CPUSet.parse(cpus)) if isinstance(cpus, str) else 0
     except ParseError:

@@ -1,6 +1,6 @@
-"""State ↔ checkpoint, the file cpu_manager_state: kubelet and pinfold read each other's.
+"""State ↔ checkpoint, the file cpu_manager_state: kubelet and pinfold read each other's files.
 
-Version 4 is written, and 2 and 3 for older kubelets; all three are read, and what a kubelet refuses is refused. Fields:
+Writes version 4, and 2 and 3 for older kubelets; reads all three, and refuses what a kubelet refuses. Fields:
 
     policyName, defaultCpuSet, entries     the policy, the shared pool, the Assignments by pod and container
     podEntries (version 3 on)              the CPUs of pods that were assigned as a whole
@@ -8,7 +8,7 @@ Version 4 is written, and 2 and 3 for older kubelets; all three are read, and wh
     checksum, dataChecksum                 FNV-1a, over the record as Go prints it, and over `data`
     data (version 4)                       all but the checksums once more, as a JSON text; a reader trusts this alone
 
-Knows no disk; whether a State fits the machine is for `core.validation`.
+Reads no files; `core.validation` checks whether a State fits the machine.
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ def _member(name: str, members: Sequence[str]) -> str:
 
 
 def _load(text: str) -> CheckpointRecord:
-    """Return the record of whatever version the file is: the newest that accepts it, as the kubelet tries them."""
+    """Return the record of the newest version that accepts the file, as the kubelet tries them."""
     try:
         value = parse_json(text)
     except ParseError as error:
         raise MalformedCheckpoint(error) from error
-    # The kubelet never takes a broken version 4 for an older one, although it would look like version 2.
+    # The kubelet never reads a broken version 4 as an older one, although it looks like version 2.
     if any(payload(value)):
         return _load_4(value)
     return _load_3(value) or _load_2(value)
@@ -176,7 +176,7 @@ def _load_2(value: Value) -> CheckpointRecord:
             raise CheckpointTooOld(with_entries=True) from error
         raise MalformedCheckpoint(error) from error
     found = record.checksum_2()
-    # The kubelet believes a file without a checksum, or with 0: its first versions wrote none.
+    # The kubelet accepts a file without a checksum, or with 0: its first versions wrote none.
     if record.checksum in {0, found}:
         return record
     if is_version_1(value):

@@ -1,6 +1,6 @@
-"""Why a checkpoint cannot be used, in our words and, as `reference`, in those of the kubelet.
+"""Why a checkpoint cannot be used, in pinfold's words and, as `reference`, in the kubelet's.
 
-The kubelet's words are for people who search for them. Where they quote Go's JSON reader, ours are quoted instead.
+The kubelet's words help to search the web. Where they quote Go's JSON parser, they quote ours instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 class CheckpointError(StateError):
-    """A checkpoint that cannot be used; *reference* is what a kubelet says of the same file."""
+    """A checkpoint that cannot be used; *reference* is the kubelet's text for the same file."""
 
     def __init__(self, message: str, reference: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class MalformedCheckpoint(CheckpointError):  # noqa: N818 - the fact, as the oth
 
 
 class CorruptCheckpoint(CheckpointError):  # noqa: N818 - the same
-    """A file whose checksum does not fit its content."""
+    """A file with a wrong checksum."""
 
     def __init__(self, field: str, written: int, found: int, before: str = "") -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class OtherPolicy(CheckpointError):  # noqa: N818 - the same
 
 
 class UnreadableCPUs(CheckpointError):  # noqa: N818 - the same
-    """A file with a CPU set that is not one; *problem* tells whose."""
+    """A file with an invalid CPU set; *problem* says where."""
 
     def __init__(self, problem: ParseError, before: str) -> None:
         words = _go_words(problem.text or "") or problem.problem
@@ -95,7 +95,7 @@ def quoted(text: str) -> str:
 
 
 def _go_words(text: str) -> str:
-    """Return what Go says of a list of CPUs; nothing if it would take it."""
+    """Return Go's error for a list of CPUs; nothing if Go accepts it."""
     for part in text.split(","):
         numbers = part.split("-", 1)
         for number in numbers:

@@ -1,6 +1,6 @@
-"""Reads the record inside a checkpoint: which fields each version has, and of what kind they are.
+"""Reads the record inside a checkpoint: the fields of each version and their types.
 
-Knows nothing of what the values mean: CPU sets stay text, except those that Go reads along with the JSON.
+Does not interpret values: CPU sets stay text, except those that Go parses with the JSON.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PLUS: Final = re.compile(r"(^|[,-])\+(?=[0-9])")
 
 
 class CPUListError(ParseError):
-    """A list of CPUs that is not one."""
+    """An invalid list of CPUs."""
 
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """The fields of a checkpoint as they stand in the file; None is null, and hashes differently from empty."""
+    """The fields of a checkpoint as in the file; None is null, and hashes differently from empty."""
 
     policy: str = ""
     default: str = ""
@@ -75,7 +75,7 @@ def read_record(value: Value, names: Collection[str]) -> CheckpointRecord:
 
 
 def payload(value: Value) -> tuple[str, int]:
-    """Return `data` and `dataChecksum`, whatever else is wrong; one that is wrong itself counts as missing."""
+    """Return `data` and `dataChecksum` even if other fields are wrong; a wrong one counts as missing."""
     record = CheckpointRecord()
     for name, member in fields(value, ("data", "dataChecksum")) if isinstance(value, tuple) else ():
         try:
@@ -94,13 +94,13 @@ def is_version_1(value: Value) -> bool:
             entries = map_field(member, entries, text_field)
     except ParseError:
         return False
-    # An empty mapping was left out, so it is not known which of these two the checksum was taken over.
+    # An empty mapping was left out, so the checksum can be over either of these two.
     empty = (print_containers({}), print_containers(None))
     return bool(entries) or record.checksum in {checksum_1(record.policy, record.default, text) for text in empty}
 
 
 def parse_cpus(text: str) -> CPUSet:
-    """Return the CPUs of a list as Go reads it: neither spaces nor the kernel's strides, but plus signs.
+    """Return the CPUs of a list as Go reads it: no spaces, none of the kernel's strides, but plus signs.
 
     >>> print(parse_cpus("0-3,+8"))
     0-3,8
@@ -113,7 +113,7 @@ def parse_cpus(text: str) -> CPUSet:
     if listed is not None and listed.end() < len(plain):
         raise CPUListError("expected a CPU number", text=plain, at=listed.end())
     try:
-        # differs: a kubelet takes CPU numbers up to 2**63, and then finds that the machine has no such CPU.
+        # differs: a kubelet accepts CPU numbers up to 2**63, and then finds that the machine has no such CPU.
         return CPUSet.parse(plain)
     except ParseError as error:
         raise CPUListError(error.problem, text=plain, at=error.at) from error

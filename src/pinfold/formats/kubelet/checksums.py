@@ -23,9 +23,9 @@ _NIL: Final = "<nil>"
 
 
 def checksum(policy: str, default: str, entries: str, pods: str | None = None, *, remember: bool = False) -> int:
-    """Return `checksum` of versions 2 and 4, with *pods* of version 3; *entries* and *pods* are printed already.
+    """Return `checksum` of versions 2 and 4, with *pods* of version 3; *entries* and *pods* are in Go's print form.
 
-    With *remember* the next checksum is faster to get, if most of its entries are the same.
+    With *remember* the next checksum is faster, if most of its entries are the same.
 
     >>> checksum("static", "0-63", print_map({}, print_containers))
     1058907510
@@ -36,7 +36,7 @@ def checksum(policy: str, default: str, entries: str, pods: str | None = None, *
 
 
 def checksum_1(policy: str, default: str, entries: str) -> int:
-    """Return `checksum` of version 1, whose entries are CPUs by container ID."""
+    """Return `checksum` of version 1, with CPUs by container ID."""
     return _hash(_print_record(policy, default, f"(map[string]string){entries}"))
 
 
@@ -73,5 +73,5 @@ def _print_record(policy: str, default: str, entries: str) -> str:
 
 
 def _hash(text: str, cut: bytes = b"") -> int:
-    # A reader finds U+FFFD where a name is no Unicode, and takes the hash over that.
+    # A reader gets U+FFFD for broken Unicode in a name, and hashes that.
     return fnv1a(repaired(text).encode(), cut)

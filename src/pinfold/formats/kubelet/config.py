@@ -1,7 +1,7 @@
 """A KubeletConfiguration file → KubeletConfig.
 
-Reads what is about CPUs and leaves a kubelet's other fields alone. Knows nothing of the machine: whether the reserved
-CPUs are there, and the options fit each other, is for `Config.build` to say.
+Reads the fields about CPUs and ignores a kubelet's others. Knows nothing of the machine: `Config.build` checks whether
+the reserved CPUs exist and the options fit each other.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FIELDS: Final = (
     "featureGates",
 )
 GATES: Final = tuple(gate.name for gate in (*OPTION_GATES.values(), POD_LEVEL, RESIZE))
-# Names that a kubelet knows, that are none of ours, and that could be mistaken for one of ours misspelt.
+# Kubelet fields that pinfold does not read, but that look like a misspelt field that it reads.
 _OTHER_FIELDS: Final = ("systemReservedCgroup", "kubeReservedCgroup", "draManagerReconcilePeriod")
 _OTHER_GATES: Final = (
     "CPUManagerPolicyOptions",
@@ -80,7 +80,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """What a kubelet is told about CPUs; where nothing is said, the kubelet's defaults."""
+    """A kubelet's settings about CPUs, with the kubelet's defaults."""
 
     config: Config = field(default_factory=Config)
     reconcile_period: float = RECONCILE_PERIOD
@@ -91,14 +91,14 @@ class KubeletConfig:
     kube_reserved: Quantity | None = None
     system_reserved: Quantity | None = None
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """As they were written; in `config` AllAlpha and AllBeta are spelled out."""
+    """As written; in `config` AllAlpha and AllBeta are expanded."""
     said: frozenset[str] = frozenset()
     """The fields that the file sets."""
     warnings: tuple[str, ...] = ()
 
 
 def parse_kubelet_config(text: str, *, source: str = "") -> KubeletConfig:
-    r"""Return what the KubeletConfiguration in *text*, YAML or JSON, says; *source* names the file in errors.
+    r"""Return the KubeletConfiguration in *text*, YAML or JSON; *source* names the file in errors.
 
     >>> head = f"kind: {KIND}\napiVersion: {VERSION}\n"
     >>> parse_kubelet_config(head + "cpuManagerPolicy: static\nkubeReserved: {cpu: 500m}").config.reserved.count
@@ -118,7 +118,7 @@ def parse_kubelet_config(text: str, *, source: str = "") -> KubeletConfig:
 
 
 def _find_root(text: str, source: str, problems: Problems) -> Field:
-    """Return the one KubeletConfiguration in *text*; other kinds may stand beside it, as in a file for kubeadm."""
+    """Return the one KubeletConfiguration in *text*; other kinds are ignored, as in a file for kubeadm."""
     documents = [document for document in parse_documents(text, source=source) if document.value is not None]
     ours = [document for document in documents if _kind(document) == KIND]
     if len(documents) > 1 and len(ours) != 1:
@@ -185,7 +185,7 @@ def _read_duration(field: Field, parse: Callable[[str], _Value], default: _Value
 
 
 def _period(text: str) -> float:
-    """Return the reconcile period; a kubelet takes 0 in its file for not said."""
+    """Return the reconcile period; a kubelet treats 0 in its file as not set."""
     return parse_reconcile_period(text) if parse_nanoseconds(text) else RECONCILE_PERIOD
 
 
@@ -238,7 +238,7 @@ def _read_text(field: Field, parse: Callable[[str], _Value], default: _Value) ->
 
 
 def _as_text(field: Field) -> str:
-    """Return the text of *field*; a kubelet, unlike YAML, tells 1 from "1" and true from "true"."""
+    """Return the text of *field*; a kubelet, unlike YAML, distinguishes 1 from "1" and true from "true"."""
     if not isinstance(field.value, Number | bool):
         return field.as_text()
     written = shown(field.value)
@@ -255,7 +255,7 @@ def _parse(field: Field, parse: Callable[[str], _Value], default: _Value) -> _Va
 
 
 def _misspelt(mapping: Field, ours: Sequence[str], others: Sequence[str]) -> Iterator[str]:
-    """Return a warning for each name in *mapping* that looks like one of ours, but is not."""
+    """Return a warning for each unknown name in *mapping* that looks like a known one."""
     known = {_plain(name): name for name in (*ours, *others)}
     names = [name for name in mapping.names[:_MOST_NAMES] if len(name) <= _LONGEST_NAME]
     for name in names:

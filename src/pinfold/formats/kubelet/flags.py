@@ -1,6 +1,6 @@
 """The text forms of a kubelet's settings, the same in its flags and its file: durations, pairs, amounts, names.
 
-Each `parse_` takes the text of one setting; the ParseError says what is allowed. Knows nothing of where the text stood.
+Each `parse_` takes the text of one setting; the ParseError says what is allowed. Does not know the text's source.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_nanoseconds(text: str) -> int:
-    """Return the nanoseconds of a duration as Go writes it, exactly; what is finer is cut off, number by number."""
+    """Return the nanoseconds of a duration as Go writes it, exactly; each number is cut to nanoseconds."""
     if len(text) > _LONGEST:
         raise _no_duration(f"is longer than {_LONGEST} characters", text, 0)
     start = at = int(text.startswith(("+", "-")))
@@ -78,7 +78,7 @@ def parse_nanoseconds(text: str) -> int:
 
 
 def parse_key_values(text: str) -> dict[str, str]:
-    """Return the pairs of a flag such as --feature-gates; a name that comes twice has its last value, as in a kubelet.
+    """Return the pairs of a flag such as --feature-gates; a repeated name has its last value, as in a kubelet.
 
     >>> parse_key_values("full-pcpus-only=true, align-by-socket=false")
     {'full-pcpus-only': 'true', 'align-by-socket': 'false'}
@@ -113,7 +113,7 @@ def parse_choice(text: str, allowed: Iterable[str]) -> str:
 
 
 def parse_bool(text: str) -> bool:
-    """Return what Go makes of *text*."""
+    """Return *text* as a bool, as Go reads it."""
     try:
         return go_bool(text)
     except ValueError:
@@ -121,7 +121,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_cpus(text: str) -> CPUSet | None:
-    """Return the CPUs of a list; None if it is empty, which is as good as not said."""
+    """Return the CPUs of a list; None if it is empty, which means not set."""
     try:
         return CPUSet.parse(text) or None
     except ParseError as error:
@@ -159,14 +159,14 @@ def parse_gates(text: str) -> dict[str, bool]:
 
 
 def check_gate(name: str) -> None:
-    """Raise unless *name* could be a feature gate: a kubelet has many, and only some are about CPUs."""
+    """Raise unless *name* could be a feature gate: a kubelet has many, only some about CPUs."""
     if not _GATE.fullmatch(name):
         raise ParseError(f"{excerpt(name)} is not a feature gate; letters and digits are expected")
 
 
 def parse_reconcile_period(text: str) -> float:
     """Return the seconds from one reconcile to the next."""
-    if parse_nanoseconds(text) < _LEAST_PERIOD:  # differs: a kubelet takes less, and would do nothing else
+    if parse_nanoseconds(text) < _LEAST_PERIOD:  # differs: a kubelet accepts less, and would then only reconcile
         raise ParseError(f"{excerpt(text)} is too short; 10ms or more is expected")
     return parse_duration(text)
 
@@ -174,14 +174,14 @@ def parse_reconcile_period(text: str) -> float:
 def parse_cfs_period(text: str) -> int:
     """Return the period of CPU quotas in microseconds."""
     nano = parse_nanoseconds(text)
-    # differs: for any but 100ms a kubelet wants its feature gate CustomCPUCFSQuotaPeriod opened.
+    # differs: for values other than 100ms a kubelet needs the feature gate CustomCPUCFSQuotaPeriod.
     if not _LEAST_CFS <= nano <= _MOST_CFS:
         raise ParseError(f"{excerpt(text)} is not within 1ms and 1s")
     return nano // 1000
 
 
 def check_option(name: str, text: str) -> list[Problem]:
-    """Return what is wrong with one option of the CPU Manager, whatever its gate and the other options."""
+    """Return what is wrong with one option of the CPU Manager, without its gate and the other options."""
     return parse_options({_cut(name): _cut(text)}, _ALL_OPEN)[1]
 
 
@@ -191,7 +191,7 @@ def check_topology_option(name: str, text: str) -> list[Problem]:
 
 
 def reservation(cpus: CPUSet | None, *amounts: Quantity | None) -> Reservation:
-    """Return what is reserved: the CPUs that are listed, or else the exact sum of the amounts.
+    """Return the reservation: the listed CPUs, or else the exact sum of the amounts.
 
     >>> reservation(None, Quantity.parse("0.0005"), Quantity.parse("0.0005")).milli
     1
@@ -203,7 +203,7 @@ def reservation(cpus: CPUSet | None, *amounts: Quantity | None) -> Reservation:
 
 
 def spell_out_gates(gates: Mapping[str, bool]) -> dict[str, bool]:
-    """Return *gates* with what AllAlpha and AllBeta mean for those of ours that are not named.
+    """Return *gates* with AllAlpha and AllBeta applied to pinfold's gates that are not named.
 
     >>> spell_out_gates({"AllBeta": False})
     {'CPUManagerPolicyBetaOptions': False, 'AllBeta': False}
@@ -231,5 +231,5 @@ def _no_duration(problem: str, text: str, at: int) -> ParseError:
 
 
 def _cut(text: str) -> str:
-    """Return *text*, or the start of one that is too long to be right, so that an error stays readable."""
+    """Return *text*, cut if it is too long, so that an error stays readable."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

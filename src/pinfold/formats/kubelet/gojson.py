@@ -1,8 +1,8 @@
 r"""JSON as Go reads and writes it, where Python differs.
 
-Writing: <, > and & are escaped, and U+2028, U+2029 and broken Unicode, and nothing else that is not ASCII.
-Reading into typed fields: names match in any case, unknown ones are skipped, null leaves a field as it was, a name that
-comes twice adds to a mapping and replaces anything else, broken Unicode becomes U+FFFD. Knows no record of its own.
+Writing: escapes <, >, &, U+2028, U+2029 and broken Unicode, and nothing else that is not ASCII.
+Reading into typed fields: names match in any case, unknown ones are skipped, null leaves a field unchanged, a repeated
+name adds to a mapping and replaces anything else, broken Unicode becomes U+FFFD. Knows no record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 Value: TypeAlias = "bool | str | Number | list[Value] | Object | None"
 Object: TypeAlias = tuple[tuple[str, Value], ...]
-"""The members of an object in the order of the text; a name may come twice."""
+"""The members of an object in the order of the text; names may repeat."""
 
 
 def quote(text: str) -> str:
@@ -54,7 +54,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def parse_json(text: str) -> Value:
-    r"""Return what *text* holds.
+    r"""Return the value in *text*.
 
     >>> parse_json('{"a": [1.50, null], "a": "\\ud800"}')
     (('a', [Number(text='1.50'), None]), ('a', '\ud800'))
@@ -71,7 +71,7 @@ def parse_json(text: str) -> Value:
     except json.JSONDecodeError as error:
         raise ParseError(error.msg.removesuffix(" at"), text=text, at=error.pos) from error
     except RecursionError as error:
-        # differs: Go gives up at 10,000 levels, Python at about 1,000; a checkpoint has 4.
+        # differs: Go stops at 10,000 levels, Python at about 1,000; a checkpoint has 4.
         raise ParseError("nested too deeply") from error
     return value
 
@@ -81,7 +81,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def fields(value: Value, names: Collection[str]) -> Iterator[tuple[str, Value]]:
-    """Return the fields of an object that have one of these *names*, in whatever case; null has none."""
+    """Return the fields of an object with one of these *names*, in any case; null has none."""
     if value is None:
         return
     if not isinstance(value, tuple):
@@ -126,7 +126,7 @@ def map_field(value: Value, old: dict[str, _T] | None, item: Callable[[Value], _
 
 
 def repaired(text: str) -> str:
-    """Return *text* with U+FFFD for each half of a surrogate pair, as an escape or a byte that is no UTF-8 leaves."""
+    """Return *text* with U+FFFD for each half of a surrogate pair, as from an escape or a byte that is not UTF-8."""
     return text if text.isascii() else _HALF_PAIR.sub("\ufffd", text)
 
 

@@ -1,7 +1,7 @@
-"""MachineInfo, the JSON in which cAdvisor (and a kubelet, at /spec) describes its machine → Topology.
+"""MachineInfo, the JSON of cAdvisor (and of a kubelet, at /spec) about its machine → Topology.
 
-Two readings of the same document: `parse_cadvisor` is what the machine is; `parse_cadvisor_as_kubelet` is what a
-kubelet's own discovery makes of it, with its mistakes, for planning that kubelet's node.
+Two readings of the same document: `parse_cadvisor` returns the real machine; `parse_cadvisor_as_kubelet` returns the
+result of the kubelet's own discovery, with its mistakes, for planning that kubelet's node.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 _MAX_TEXT: Final = 1 << 24
 _MAX_ID: Final = 2**31 - 1
-# Levels 1 and 2 belong to cores; 0 is how Go writes a level that nobody has set.
+# Levels 1 and 2 belong to cores; 0 is how Go writes a level that is not set.
 _CORE_LEVELS: Final = (1, 2)
-_UNKNOWN: Final = -1  # as the kernel says it, and cAdvisor passes it on
+_UNKNOWN: Final = -1  # the kernel's value, which cAdvisor passes on
 
 
 def parse_cadvisor(text: str) -> Topology:
     """Return the machine of a MachineInfo.
 
-    A cache that a whole NUMA node shares is listed at the node, others at the cores. Cache ids that name several
-    caches say nothing; then the caches are numbered in the order of their lowest CPUs.
+    A cache that a whole NUMA node shares is listed at the node, others at the cores. If an id names several caches,
+    ids are ignored, and the caches are numbered in the order of their lowest CPUs.
 
     >>> machine = parse_cadvisor('''{"num_cores": 2, "topology": [{"node_id": 0, "cores": [
     ...     {"core_id": 4, "thread_ids": [0, 1], "socket_id": 1, "uncore_caches": [{"id": 7, "level": 3}]}]}]}''')
@@ -61,7 +61,7 @@ def parse_cadvisor_as_kubelet(text: str) -> Topology:
     """Return the rows that a kubelet computes from a MachineInfo (upstream: topology.Discover).
 
     Where the document contradicts itself the last entry wins. The kubelet takes the numbers of CPUs and sockets from
-    the document and not from what it lists; if the two differ, the Topology and a warning say so.
+    their own fields and not from the lists; if the two differ, the Topology and a warning say so.
     """
     document = _load(text)
     cpus, sockets = document.number("num_cores") or 0, document.number("num_sockets") or 0
@@ -151,7 +151,7 @@ def _check_ids(nodes: Sequence[_Node]) -> None:
     seen_cpus: set[int] = set()
     for node in nodes:
         if node.id in seen_nodes or node.id < 0:
-            raise ParseError(f"expected a NUMA node of its own, found {node.id}", where=f"{node.where}.node_id")
+            raise ParseError(f"expected a unique NUMA node, found {node.id}", where=f"{node.where}.node_id")
         seen_nodes.add(node.id)
         for core in node.cores:
             for i, cpu in enumerate(core.cpus):
@@ -161,7 +161,7 @@ def _check_ids(nodes: Sequence[_Node]) -> None:
 
 
 def _uncore_caches(nodes: Sequence[_Node]) -> dict[int, int]:
-    # A cache of a node is not that of another node, even of the same id; at cores the same id is the same cache.
+    # Caches of two nodes differ, even with the same id; at cores the same id is the same cache.
     caches: dict[tuple[int, int, int], int] = {}
     for node in nodes:
         whole = _first(node.caches)
@@ -203,7 +203,7 @@ def _sockets(cores: Sequence[_Core]) -> dict[int, int]:
 
 
 class _Field(NamedTuple):
-    """A value in the document and the way to it; null and missing are the same, as in Go."""
+    """A value in the document and its path; null and missing are the same, as in Go."""
 
     path: str
     value: object
@@ -261,5 +261,5 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _whole(digits: str) -> int:
-    # Python refuses to convert very long numbers, and no field that is read here comes near this length.
+    # Python refuses to convert very long numbers, and no field here needs this length.
     return int(digits[:20])

@@ -1,4 +1,4 @@
-"""Distances between NUMA nodes as lines of text: a sentence where it says all, else a matrix, if it fits."""
+"""Distances between NUMA nodes as lines of text: one sentence if that is enough, else a matrix, if it fits."""
 
 from __future__ import annotations
 

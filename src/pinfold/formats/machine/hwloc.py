@@ -1,6 +1,6 @@
 """hwloc XML (`lstopo machine.xml`), formats 1, 2 and 3 → Topology.
 
-Knows what the objects mean; `hwlocxml` reads them.
+Interprets the objects; `hwlocxml` reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def parse_hwloc(text: str) -> Topology:
     """Return the machine of an hwloc XML document.
 
     hwloc attaches memory without CPUs to the nearest CPUs: a CPU belongs to the NUMA node with the smallest set that
-    has it, the lowest one if there are several; nodes that own no CPU this way are NUMA nodes without CPUs.
+    has it, the lowest one if there are several; nodes without such CPUs are NUMA nodes without CPUs.
 
     >>> machine = parse_hwloc('''<topology version="2.0">
     ...   <object type="Machine" cpuset="0x3" complete_cpuset="0x7">

@@ -1,7 +1,7 @@
 """The elements of an hwloc XML document that a Topology needs, read as a stream.
 
-Documents come from anywhere: no entities, no deep nesting, nothing without a limit; whatever is wrong is a ParseError
-with its line. What the elements mean is not known here.
+Documents are untrusted: no entities, no deep nesting, a limit for everything; every error is a ParseError with its
+line. Does not interpret the elements.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MAX_DEPTH: Final = 100
 _MAX_NODES: Final = 1024  # as in Linux
 _MAX_MATRICES: Final = 100
 _MAX_NUMBERS: Final = 1 << 20  # characters in one element; hwloc writes ten numbers into each
-# How hwloc says "unknown" where a number is expected: -1, also printed unsigned.
+# hwloc writes "unknown" as -1, also printed unsigned.
 _UNKNOWN: Final = ("-1", "4294967295")
 _VERSIONS: Final = ("1", "2", "3")
-_TYPES: Final = {"Socket": "Package", "Node": "NUMANode"}  # old words for the same
+_TYPES: Final = {"Socket": "Package", "Node": "NUMANode"}  # old names for the same
 _OBJECTS: Final = ("PU", "Core", "Package", "NUMANode")
 # Levels 1 and 2 belong to cores; L3iCache holds instructions only.
 _UNCORE: Final = re.compile(r"L[3-9]Cache")
@@ -56,12 +56,12 @@ class Element:
         return int(word)
 
     def required(self, name: str, highest: int = MAX_ID) -> int:
-        """Return the number in an attribute that has to be there."""
+        """Return the number in a required attribute."""
         number = self.number(name, highest)
         return self.fail(f"{self.type} without {name}") if number is None else number
 
     def mask(self, name: str, default: int | None = None) -> int:
-        """Return the CPUs in an attribute; without a default it has to be there."""
+        """Return the CPUs in an attribute; required without a default."""
         word = self.attributes.get(name)
         if word is None:
             return self.fail(f"{self.type} without {name}") if default is None else default
@@ -77,13 +77,13 @@ class Element:
             self.fail(f"distances between more than {_MAX_NODES:,} NUMA nodes")
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise a ParseError that says where the element stands."""
+        """Raise a ParseError with the line of the element."""
         raise ParseError(problem, where=f"line {self.line}")
 
 
 @dataclass(slots=True)
 class HwlocDocument:
-    """The elements that matter; the machine is the outermost object."""
+    """The elements that a Topology needs; the machine is the outermost object."""
 
     machine: Element | None = None
     objects: dict[str, list[Element]] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class HwlocDocument:
 
 
 def read_document(text: str) -> HwlocDocument:
-    """Return what matters in an hwloc XML document."""
+    """Return the elements of an hwloc XML document that a Topology needs."""
     if len(text) > _MAX_TEXT:
         raise ParseError(f"hwloc XML of {len(text):,} characters; {_MAX_TEXT:,} are allowed")
     reader = _Reader()
@@ -136,7 +136,7 @@ def parse_bitmap(text: str) -> int:
 
 
 class _Reader:
-    """Puts the elements that matter into a document, as expat meets them."""
+    """Collects the needed elements while expat reads them."""
 
     def __init__(self) -> None:
         self.document = HwlocDocument()

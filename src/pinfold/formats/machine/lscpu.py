@@ -1,7 +1,7 @@
 """What `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE` prints ↔ Topology.
 
-Knows both ways in which lscpu writes caches: one column each, after an empty one (older), or all in a column such as
-0:0:0:0 (newer). What lscpu does not tell is left out: isolated CPUs, distances, NUMA nodes without CPUs.
+Reads both forms of caches: one column each, after an empty one (older lscpu), or all in a column such as 0:0:0:0
+(newer). lscpu does not print isolated CPUs, distances, or NUMA nodes without CPUs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _MAX_TEXT: Final = 1 << 23
 _MAX_ID: Final = 2**31 - 1
 _COLUMNS: Final = ("cpu", "core", "socket", "node")
-# Without its header the default output of lscpu can still be told by the number of cells.
+# Without a header, the number of cells identifies the default output of lscpu.
 _CACHE_COLUMNS: Final = (*_COLUMNS, "", "l1d", "l1i", "l2", "l3")
 _CACHE_LIST: Final = (*_COLUMNS, "l1d:l1i:l2:l3")
-# Levels 1 and 2 belong to cores; a cache of instructions alone says nothing of where data is near.
+# Levels 1 and 2 belong to cores; an instruction cache does not show where data is near.
 _CACHE: Final = re.compile(r"l[1-9]")
 _UNCORE: Final = re.compile(r"l([3-9])d?")
 _UNKNOWN: Final = ("", "-")
@@ -43,7 +43,7 @@ class _Row(NamedTuple):
 def parse_lscpu(text: str) -> Topology:
     r"""Return the machine that lscpu describes.
 
-    CPUs that are offline are known by their Online column, or, without it, by having no core where others have one.
+    Offline CPUs have N in the Online column, or, without that column, no core where others have one.
 
     >>> machine = parse_lscpu("# CPU,Core,Socket,Node,L1d:L1i:L2:L3\n0,0,0,0,0:0:0:8\n1,0,0,0,0:0:0:8\n")
     >>> machine.cpus[1]
@@ -90,7 +90,7 @@ def format_lscpu(topology: Topology) -> str:
     if caches:
         header += ",,L3"
     with_core = sum(row.core is not None for row in topology.cpus)
-    if 0 < with_core < len(topology.cpus):  # a reader would take those without a core for offline
+    if 0 < with_core < len(topology.cpus):  # a reader would treat CPUs without a core as offline
         header, tail = f"{header},Online", ",Y"
     numbers = {core: i for i, core in enumerate(sorted({row.core for row in topology.cpus if row.core is not None}))}
     lines = [header]
@@ -102,7 +102,7 @@ def format_lscpu(topology: Topology) -> str:
 
 
 class _Header(NamedTuple):
-    """Names of the columns, lower-cased ("" does not matter); how many caches, and where they end; the uncore cache."""
+    """Names of the columns, lower-cased ("" is ignored); how many caches, and where they end; the uncore cache."""
 
     names: Sequence[str]
     caches: int
@@ -114,7 +114,7 @@ class _Header(NamedTuple):
         placed = list(_split(line, ",", 0))
         missing = len(self.names) - len(placed)
         if 0 < missing < self.caches:
-            # lscpu leaves out caches that a CPU does not have; of an offline CPU, all but one empty cell.
+            # lscpu leaves out caches that a CPU does not have; for an offline CPU, all but one empty cell.
             placed[self.end - missing : self.end - missing] = [("", 0)] * missing
         if len(placed) != len(self.names):
             raise ParseError(f"expected {len(self.names)} cells, found {len(placed)}", text=line, where=where)
@@ -191,7 +191,7 @@ def _offline(rows: Sequence[_Row]) -> set[int]:
     def is_offline(row: _Row) -> bool:
         if row.online is not None:
             return not row.online
-        # lscpu can know the socket of an offline CPU, but nothing inside it.
+        # lscpu can print the socket of an offline CPU, but nothing inside it.
         return some_have_cores and row.core is row.node is row.uncore is None
 
     return {row.cpu for row in rows if is_offline(row)}
@@ -205,7 +205,7 @@ def _masks(pairs: Iterator[tuple[_Key, int]]) -> dict[_Key, int]:
 
 
 def _split(text: str, separator: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield the parts of *text*, stripped, each with its place if *text* stands at *at*."""
+    """Yield the parts of *text*, stripped, each with its position if *text* starts at *at*."""
     for part in text.split(separator):
         yield part.strip(), at
         at += len(part) + len(separator)

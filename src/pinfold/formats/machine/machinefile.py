@@ -1,7 +1,7 @@
-"""A file that describes a machine, of whatever format → Topology.
+"""A file that describes a machine, in any supported format → Topology.
 
-The content tells the format: hwloc's XML, cAdvisor's MachineInfo, our own JSON, or else what lscpu prints. Knows
-nothing of files and their names.
+The content shows the format: hwloc's XML, cAdvisor's MachineInfo, our own JSON, or else output of lscpu. Knows nothing
+of file names.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def parse_machine(text: str) -> Topology:
 
 
 def parse_machine_as_kubelet(text: str) -> Topology:
-    """Return what a kubelet makes of the machine; only from cAdvisor, because that is what a kubelet reads."""
+    """Return the machine as a kubelet sees it; only from cAdvisor, because a kubelet reads that."""
     text = text.removeprefix("\ufeff")
     found = detect_format(text)
     if found is not MachineFormat.CADVISOR:
-        raise ParseError(f"a kubelet's view can be told from {MachineFormat.CADVISOR} only, and this is {found}")
+        raise ParseError(f"a kubelet's view needs {MachineFormat.CADVISOR}, not {found}")
     return parse_cadvisor_as_kubelet(text)
 
 
 def detect_format(text: str) -> MachineFormat:
-    """Return the format of *text*; what is neither XML nor JSON is taken for lscpu's.
+    """Return the format of *text*; lscpu's if it is neither XML nor JSON.
 
     >>> print(detect_format("  <topology/>"))
     hwloc XML

@@ -1,6 +1,6 @@
 """Topology ↔ JSON of our own, for other programs and to keep a machine for later.
 
-One object: `cpus` (a row for each online CPU, null where the machine does not say), `online`, `offline` and `isolated`
+One object: `cpus` (a row for each online CPU, null where unknown), `online`, `offline` and `isolated`
 in the Linux list format, `nodes` (CPUs of each NUMA node, also of those without any), `distances` and `warnings`.
 """
 
@@ -86,9 +86,9 @@ def parse_topology_json(text: str) -> Topology:
 
 
 def load_json(text: str) -> object:
-    """Return the value that *text* is the JSON of; a ParseError says where it is not."""
+    """Return the value of the JSON in *text*; a ParseError says where it is wrong."""
     try:
-        value: object = json.loads(text, parse_int=lambda digits: int(digits[:20]))  # longer ones take for ever
+        value: object = json.loads(text, parse_int=lambda digits: int(digits[:20]))  # longer ones take too long
     except json.JSONDecodeError as error:
         raise ParseError(f"not JSON: {error.msg}", where=f"line {error.lineno}, column {error.colno}") from None
     except RecursionError:
@@ -140,7 +140,7 @@ def _distances(document: _Value) -> dict[int, dict[int, int]]:
 
 
 class _Value(NamedTuple):
-    """A value of the document and the way to it."""
+    """A value of the document and its path."""
 
     path: str
     value: object

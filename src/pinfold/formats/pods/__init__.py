@@ -1,1 +1,1 @@
-"""Pods from manifests, annotations, traces and what a container runtime says. No I/O."""
+"""Pods from manifests, annotations, traces and the data of a container runtime. No I/O."""

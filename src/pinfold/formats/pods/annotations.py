@@ -1,15 +1,15 @@
-"""What a pod says about its CPUs in annotations under `pinfold.dev/`.
+"""The annotations of a pod under `pinfold.dev/`.
 
-| annotation | value | says |
+| annotation | value | meaning |
 |---|---|---|
-| `pinfold.dev/cpus.CONTAINER` | a whole number, or `shared` | so many exclusive CPUs, or never any |
-| `pinfold.dev/exclude` | `true`, `false` | leave the pod alone |
-| `pinfold.dev/local-memory` | `true`, `false` | exclusive containers have memory of the nodes of their CPUs |
+| `pinfold.dev/cpus.CONTAINER` | a whole number, or `shared` | number of exclusive CPUs, or none |
+| `pinfold.dev/exclude` | `true`, `false` | pinfold ignores the pod |
+| `pinfold.dev/local-memory` | `true`, `false` | exclusive containers use memory of their CPUs' NUMA nodes |
 | `pinfold.dev/movable` | `true`, `false` | whether its exclusive CPUs may change while it runs (default true) |
 | `pinfold.dev/init.CONTAINER` | `true`, `false` | the container is an init container |
-| `pinfold.dev/sidecar.CONTAINER` | `true`, `false` | it is an init container that keeps running |
+| `pinfold.dev/sidecar.CONTAINER` | `true`, `false` | the container is an init container that keeps running |
 
-Whether a pod may have what it asks for is checked by whoever knows the pod.
+`pods.runtime` checks whether the pod may have what it asks for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "pinfold.dev/"
 SHARED: Final = 0
-"""The number of exclusive CPUs of a container that never has any."""
+"""Stands for a container that never gets exclusive CPUs."""
 
 _CONTAINER_FORM: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER_FORM: Final = re.compile(r"[1-9][0-9]{0,6}")
@@ -36,7 +36,7 @@ _SWITCHES: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a pod wants to be different from what its resources say."""
+    """What the annotations of a pod change."""
 
     cpus: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Exclusive CPUs by container; SHARED: never any."""
@@ -51,7 +51,7 @@ NO_OVERRIDES: Final = Overrides()
 
 
 def parse_annotations(annotations: Mapping[str, str], *, source: str = "") -> Overrides:
-    """Return what the annotations of a pod ask for; *source* names the pod in errors. Those of others are left alone.
+    """Return what the annotations of a pod ask for; *source* names the pod in errors. Other prefixes are ignored.
 
     >>> asked = parse_annotations({"pinfold.dev/cpus.app": "2", "pinfold.dev/cpus.log": "shared", "team": "a"})
     >>> asked.cpus["app"], asked.cpus["log"] == SHARED, asked.movable
@@ -72,7 +72,7 @@ def parse_annotations(annotations: Mapping[str, str], *, source: str = "") -> Ov
 
 
 class _Reader:
-    """Collects what the annotations of one pod say, and what is wrong with them."""
+    """Collects the annotations of one pod and their problems."""
 
     def __init__(self, source: str) -> None:
         self.problems = Problems()
@@ -126,7 +126,7 @@ class _Reader:
 
 _ALONE: Final = ("exclude", "local-memory", "movable")
 _FOR_THE_RUNTIME: Final = ("tolerate-missing",)
-"""What pods tell a container runtime that insists on this plugin; nothing to us."""
+"""Annotations for a container runtime that requires this plugin; ignored here."""
 _BY_CONTAINER: Final[Mapping[str, Callable[[_Reader, str, str, str], None]]] = {
     "cpus": _Reader.read_cpus,
     "init": _Reader.read_init,

@@ -1,4 +1,4 @@
-"""A Pod as the Kubernetes document that `podyaml` reads back: how pods are kept on disk and sent over the socket."""
+"""A Pod as the Kubernetes document that `manifest` reads back, for files and the control socket."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pods from Kubernetes YAML or JSON: each pod by itself, with a UID, also those of a workload with a pod template.
+"""Pods from Kubernetes YAML or JSON, each with a UID, including the pods of a workload with a pod template.
 
-Which objects make pods and how many is known by `podobjects`; what is in a pod is read by `podspec`.
+`objects` knows which objects make pods and how many; `spec` reads a pod's contents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Owner = tuple[str, str, str]  # kind, namespace, name
 
 
 class PodDocuments(NamedTuple):
-    """The pods of a text, in order, and a note on each object that was left out."""
+    """The pods of a text, in order, and a note on each skipped object."""
 
     pods: tuple[Pod, ...]
     ignored: tuple[str, ...]
@@ -91,14 +91,14 @@ class _Reader:
             self.add(replace(pod, name=f"{name}-{index}"), uid, (found.kind, namespace, name))
 
     def add(self, pod: Pod, field: Field, owner: _Owner) -> None:
-        """Add *pod* of the object *owner* with the UID at *field*, which no other object may have."""
+        """Add *pod* of the object *owner* with the UID at *field*, which must be unique."""
         uid = PodUID(str(field.value))
         if self.owners.setdefault(uid, owner) != owner:
             field.refuse(f"{excerpt(uid)} is already the UID of another pod")
         self.pods.append(replace(pod, uid=uid))
 
     def check_room(self, count: int, field: Field) -> None:
-        """Stop at once when *count* more pods are too many."""
+        """Raise if *count* more pods are too many."""
         if len(self.pods) + count > MAX_PODS:
             field.refuse(f"more than {MAX_PODS:,} pods in all; split the text or ask for fewer")
             self.objects.problems.check()

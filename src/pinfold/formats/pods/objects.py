@@ -1,7 +1,7 @@
-"""The objects of a text of Kubernetes YAML or JSON that make pods: lists opened, names, templates, how many.
+"""The objects in Kubernetes YAML or JSON that make pods: opens lists, reads names, templates and replicas.
 
-Knows which kinds make pods, and what is wrong with an object as such. What is in a pod is read by `podspec`; what
-becomes of the objects is for `podyaml`, which makes each pod, and `fleetpods`, which keeps them together.
+Knows which kinds make pods, and checks the object itself. `spec` reads a pod's contents; `manifest` turns objects
+into single pods, and `fleet.pods` into workloads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class PodKind(NamedTuple):
-    """A kind that makes pods: its API groups, the way to its template, the field beside it that says how many."""
+    """A kind that makes pods: its API groups, the path to its template, and the field with the number of pods."""
 
     groups: tuple[str, ...]
     way: tuple[str, ...] = ("spec",)
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 class PodObject(NamedTuple):
-    """An object of a text, whatever its kind."""
+    """An object of a text, of any kind."""
 
     kind: str
     field: Field
@@ -57,32 +57,32 @@ class PodObject(NamedTuple):
         return f"{bare(self.kind)} {shown}".rstrip()
 
     def pod_kind(self) -> PodKind | None:
-        """Return what is known of its kind; None if that makes no pods, or is another group's of the same name."""
+        """Return its row in the table of kinds; None if its kind makes no pods, or belongs to another API group."""
         version = self.field.text("apiVersion")
         row = _KINDS.get(self.kind)
         return None if row is None or (version and version.rpartition("/")[0] not in row.groups) else row
 
     def phase_at_end(self) -> str:
-        """Return the phase of a pod that has ended; nothing if it has not."""
+        """Return the phase of a pod that has ended; empty if it has not."""
         phase = self.field.mapping("status").text("phase")
         return phase if phase in _ENDED else ""
 
 
 class PodTemplate(NamedTuple):
-    """What the pods of a workload are made from, and how many of them there are."""
+    """The pod template of a workload, and the number of its pods."""
 
     holder: Field
     replicas: int
     counted: Field
-    """The field that says how many; the object itself if none does."""
+    """The field with the number; the object itself if there is none."""
 
     def read(self, name: str, namespace: str) -> Pod:
-        """Return the pod that is described; what is wrong with it is noted."""
+        """Return the pod of the template; record its problems."""
         return read_pod(self.holder.mapping("template"), name, namespace)
 
 
 class PodObjects:
-    """The objects of one text, and what was found wrong in them or left out on the way."""
+    """The objects of one text, their problems, and notes on skipped objects."""
 
     def __init__(self) -> None:
         self.problems = Problems()
@@ -100,7 +100,7 @@ class PodObjects:
         self.ignored.append(f"{found.field.where}: skipped {found.title}: {why}")
 
     def read_names(self, found: PodObject) -> tuple[str, str]:
-        """Return the name and namespace of an object, which may come once only."""
+        """Return the name and namespace of an object, which must be unique."""
         metadata = found.field.mapping("metadata")
         name, namespace = read_subdomain(metadata.child("name")), "default"
         if metadata.child("namespace").value is not None:
@@ -112,7 +112,7 @@ class PodObjects:
 
 
 def read_template(field: Field, row: PodKind) -> PodTemplate | None:
-    """Return the template of a workload, None if it has none; of a Job, the pods that run at once are counted."""
+    """Return the template of a workload, None if it has none; a Job counts the pods that run at once."""
     holder = field
     for step in row.way:
         holder = holder.mapping(step)

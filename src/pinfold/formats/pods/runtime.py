@@ -1,8 +1,8 @@
-"""What a container runtime alone says of Kubernetes pods, turned into Pods with exact amounts of CPU.
+"""Pods with exact amounts of CPU, rebuilt from the data of a container runtime.
 
-The kubelet writes requests as shares, limits as quotas and the QoS class into the cgroup's place; all three can be read
-back. What the runtime does not tell (which containers are init containers, pod-level resources) comes from a Pod that
-is known otherwise, or from the pod's annotations. Knows neither CRI nor NRI: both fill RuntimePod and RuntimeContainer.
+The kubelet writes requests as shares, limits as quotas and the QoS class into the cgroup path; all three can be read
+back. The rest (which containers are init containers, pod-level resources) comes from a Pod of another source, or from
+the pod's annotations. Knows neither CRI nor NRI: both fill RuntimePod and RuntimeContainer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
-"""The kubelet writes these for every request of 256 CPUs or more."""
+"""The kubelet writes this value for every request of 256 CPUs or more."""
 DEFAULT_PERIOD: Final = 100_000
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -50,7 +50,7 @@ _SOME_MEMORY: Final = 1
 
 
 class Phase(StrEnum):
-    """How far a container is; plain processes also wait, back off and fail to start."""
+    """The phase of a container; plain processes also wait, back off and fail to start."""
 
     WAITING = "waiting"
     CREATED = "created"
@@ -63,25 +63,25 @@ class Phase(StrEnum):
 
 
 class RuntimePod(NamedTuple):
-    """What a runtime says of a pod; *id* is the runtime's own name for it."""
+    """A pod as a runtime reports it; *id* is the runtime's own name for it."""
 
     id: str
     uid: str = ""
     name: str = ""
     namespace: str = ""
     cgroup_parent: str = ""
-    """Empty where the runtime does not tell: then the containers' cgroups say it."""
+    """Empty if the runtime does not report it: then the containers' cgroups have it."""
     labels: Mapping[str, str] = _NOTHING
     annotations: Mapping[str, str] = _NOTHING
     ready: bool = True
     spec: Pod | None = None
     """The whole pod, from a source that is not a container runtime."""
     kind: str = ""
-    """Who started a pod of plain processes; empty for one of a container runtime."""
+    """The user who started a pod of plain processes; empty for a pod of a container runtime."""
 
 
 class RuntimeContainer(NamedTuple):
-    """What a runtime says of a container; amounts are None where it does not tell."""
+    """A container as a runtime reports it; amounts are None if it does not report them."""
 
     id: str
     pod: str
@@ -102,26 +102,26 @@ class RuntimeContainer(NamedTuple):
     cpus: str = ""
     mems: str = ""
     code: int | None = None
-    """The exit code, where it is known."""
+    """The exit code, if known."""
     windows: bool = False
     """Whether it is a Windows container, whose CPUs only its runtime can set."""
     since: float = 0.0
-    """When it came into its phase, in seconds since the epoch; 0 where the source does not tell."""
+    """When its phase began, in seconds since the epoch; 0 if unknown."""
 
 
 class CgroupPlace(NamedTuple):
-    """What a pod's cgroup says: its QoS class, and its UID as far as the name of the cgroup keeps it."""
+    """What a pod's cgroup path says: its QoS class, and its UID if the path has it."""
 
     qos: QoS
     uid: str
 
 
 class OverrideError(ParseError):
-    """An annotation that asks for what the pod cannot have."""
+    """An annotation asks for something that the pod cannot have."""
 
 
 def parse_parent(cgroup_parent: str) -> CgroupPlace | None:
-    """Return what the parent cgroup of a pod's containers says, with either cgroup driver; None: not of Kubernetes.
+    """Return what the parent cgroup of a pod's containers says, for both cgroup drivers; None: not of Kubernetes.
 
     >>> parse_parent("/kubepods/burstable/pod1a2b-3c")
     CgroupPlace(qos=<QoS.BURSTABLE: 'Burstable'>, uid='1a2b-3c')
@@ -166,7 +166,7 @@ def milli_of_quota(quota: int, period: int) -> int:
 
 
 def is_workload(container: RuntimeContainer) -> bool:
-    """Return whether it is a container of its own, and not the sandbox that keeps a pod's namespaces."""
+    """Return whether it is a real container, and not the sandbox that keeps a pod's namespaces."""
     notes = (container.annotations.items(), container.labels.items())
     return bool(_container_name(container)) and not any(mark in items for items in notes for mark in _SANDBOX)
 
@@ -178,17 +178,17 @@ def place_of(pod: RuntimePod, containers: Iterable[RuntimeContainer] = ()) -> Cg
 
 
 def ref_of(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:
-    """Return a container's identity: the same one after a restart, whatever the runtime calls it then."""
+    """Return a container's identity, which stays the same after a restart, unlike the runtime's id."""
     return ContainerRef(_uid(pod), _checked("container name", _container_name(container), _LABEL_FORM))
 
 
 def told_uid(pod: RuntimePod) -> str:
-    """Return the UID that the runtime says a pod has, whatever it says."""
+    """Return the UID of a pod as the runtime reports it, unchecked."""
     return pod.uid or pod.labels.get(POD_UID, "")
 
 
 def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer]:
-    """Return the last start of each container by name, in the order in which the names first came."""
+    """Return the last start of each container by name, in the order of first appearance."""
     found: dict[str, RuntimeContainer] = {}
     for container in filter(is_workload, containers):
         before = found.get(name := _container_name(container))
@@ -198,7 +198,7 @@ def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer
 
 
 def is_current(pod: Pod, known: Pod | None) -> bool:
-    """Return whether what is *known* of a pod from elsewhere tells all its containers as they are now."""
+    """Return whether the pod *known* from another source has all its current containers."""
     if known is None or known.qos is not pod.qos:
         return False
     names = {container.name for container in known.all_containers}
@@ -212,10 +212,10 @@ def build_pod(
     known: Pod | None = None,
     overrides: Overrides = NO_OVERRIDES,
 ) -> Pod | None:
-    """Return the pod with the containers that have been seen so far, whose QoS class is the one its cgroup tells.
+    """Return the pod with the containers seen so far, and the QoS class of its cgroup.
 
-    Call it anew with each container that appears. *known* is the same pod from elsewhere: it adds the containers that
-    have not been seen, and tells init containers, sidecars and pod-level resources. None: not a pod of Kubernetes.
+    Call it again for each new container. *known* is the same pod from another source: it adds containers not seen yet,
+    and knows init containers, sidecars and pod-level resources. Returns None if it is not a pod of Kubernetes.
 
     >>> web = RuntimePod("s1", "u1", "web", "default", "/kubepods/podu1")
     >>> pod = build_pod(web, [RuntimeContainer("c1", "s1", "app", shares=2048, quota=200_000, period=100_000)])
@@ -232,7 +232,7 @@ def build_pod(
 
 
 class _Builder:
-    """Puts one pod together from what is known of it."""
+    """Builds one pod from all sources."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class _Builder:
         self.init = {container.name: container.sidecar for container in known.init} if known else {}
         self.init |= dict.fromkeys(overrides.init, False) | dict.fromkeys(overrides.sidecars, True)
         self.overrides = overrides
-        # A known pod of another class is not up to date: it still tells the order, but no amounts.
+        # A known pod of another QoS class is outdated: its order still counts, its amounts do not.
         self.current = known if known is not None and known.qos is qos else None
         self.level = self.current.resources if self.current is not None else None
 
@@ -271,7 +271,7 @@ class _Builder:
 
     def resources(self, name: str) -> Resources:
         if self.level is not None:
-            # The kubelet writes the pod's limit for containers without one: only the pod's spec tells them apart.
+            # The kubelet writes the pod's limit for containers without one: only the pod's spec shows the difference.
             if self.overrides.cpus.get(name):
                 raise self.error(name, "exclusive CPUs for a container of a pod with pod-level resources")
             return self.known[name].resources if name in self.known else Resources()
@@ -281,7 +281,7 @@ class _Builder:
         return _of_class(self.qos, amounts)
 
     def told(self, name: str) -> _Told:
-        """Return the amounts of a container: as the runtime says, else as they are known."""
+        """Return the amounts of a container: from the runtime, else from the known pod."""
         container = self.seen.get(name)
         known = self.known[name].resources if self.current is not None and name in self.known else Resources()
         memory = known.limits.memory
@@ -299,7 +299,7 @@ class _Builder:
         """Return the request that gives a container the exclusive CPUs that an annotation asks for."""
         cpus = self.overrides.cpus[name]
         if cpus == SHARED:
-            # One milli less is no whole number of CPUs, and no more than the scheduler has counted.
+            # One milli less is not a whole number of CPUs, and not more than the scheduler has counted.
             return request - 1 if request and not request % _MILLI else request
         if self.qos is not QoS.GUARANTEED:
             raise self.error(name, f"{cpus} exclusive CPUs for a {self.qos} pod; only Guaranteed pods can have them")
@@ -308,7 +308,7 @@ class _Builder:
         return cpus * _MILLI
 
     def saturated(self, name: str) -> bool:
-        """Return whether the request may be larger than the runtime can say."""
+        """Return whether the request may be larger than the runtime can report."""
         container = self.seen.get(name)
         return container is not None and (container.shares or 0) >= MAX_SHARES and _limit(container) is None
 
@@ -318,7 +318,7 @@ class _Builder:
 
 
 class _Told(NamedTuple):
-    """What is known of a container's amounts: CPU requested, CPU limit, memory limit."""
+    """The known amounts of a container: CPU request, CPU limit, memory limit."""
 
     cpu: int | None
     limit: int | None
@@ -331,19 +331,19 @@ def _limit(container: RuntimeContainer) -> int | None:
 
 
 def _guaranteed(shares: int | None, request: int | None, limit: int | None, known: int | None) -> int | None:
-    """Return the request, which is also the limit: shares have it even when quotas are off, up to 256 CPUs."""
+    """Return the request, which is also the limit: shares show it even without quotas, up to 256 CPUs."""
     if request is not None and shares is not None and shares < MAX_SHARES:
         return request
     if limit is not None:
         return limit
-    # Shares say "256 CPUs or more" and the quota is off.
+    # Shares mean "256 CPUs or more" and the quota is off.
     return known if known is not None and known > (request or 0) else request
 
 
 def _of_class(qos: QoS, told: _Told) -> Resources:
-    """Return resources with these amounts that have this class, so that a pod made of such containers has it too.
+    """Return resources with these amounts and this QoS class, so that a pod of such containers has the same class.
 
-    The runtime does not tell memory requests: a byte stands for them where the class needs one.
+    The runtime does not report memory requests: one byte stands for them where the class needs one.
     """
     match qos:
         case QoS.GUARANTEED:
@@ -371,7 +371,7 @@ def _uid(pod: RuntimePod) -> PodUID:
 
 
 def _checked(what: str, text: str, form: re.Pattern[str]) -> str:
-    """Return what the runtime says, if it is what Kubernetes would have written: it ends up in files and paths."""
+    """Return *text* if it is a valid name of Kubernetes: it is used in files and paths."""
     if not form.fullmatch(text):
-        raise ParseError(f"{excerpt(text)} is no {what} of Kubernetes", where="runtime: pod")
+        raise ParseError(f"{excerpt(text)} is not a valid {what} of Kubernetes", where="runtime: pod")
     return text

@@ -1,6 +1,6 @@
 """The spec of a pod to a Pod: containers and resources, with the API's defaults and the API server's checks.
 
-Reads what matters for CPUs and for running a container as a plain process; every other field is left alone.
+Reads the fields for CPUs and for running a container as a plain process; ignores every other field.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _read_resources(container: Field) -> Resources:
 
 
 def _with_pod_level_resources(pod: Pod, spec: Field) -> Pod:
-    """Return *pod* with what its spec says of the pod as a whole (KEP-2837)."""
+    """Return *pod* with its pod-level resources (KEP-2837)."""
     field = spec.mapping("resources")
     limits, requests = _read_amounts(field, "limits"), _read_amounts(field, "requests")
     if limits != Amounts():
@@ -136,7 +136,7 @@ def _with_pod_level_resources(pod: Pod, spec: Field) -> Pod:
 
 
 def _container_requests(pod: Pod) -> Amounts:
-    """Return what the containers request at their peak, not set where no container requests any."""
+    """Return the peak request of the containers, not set if no container has one."""
     requests = [container.resources.requests for container in pod.all_containers]
     peak = peak_requests(pod)
     cpu = peak.cpu if any(amounts.cpu is not None for amounts in requests) else None

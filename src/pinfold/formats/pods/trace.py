@@ -1,6 +1,6 @@
-"""A trace of pods that came and went, as CSV or JSON lines, to events; docs/reference/pod-traces.md describes both.
+"""A trace of pods that arrived and left, as CSV or JSON lines, to events; see docs/reference/pod-traces.md.
 
-JSON lines have whole Kubernetes pods. CSV has a row for each container, and just what matters for CPUs.
+JSON lines have whole Kubernetes pods. CSV has a row for each container, with only the fields for CPUs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLUMNS: Final = (
     "memory",
     "memory_limit",
 )
-"""The columns of CSV; time, event and pod must be there, the others may be left out."""
+"""The columns of CSV; time, event and pod are required, the others optional."""
 _NEEDED: Final = ("time", "event", "pod")
 _KINDS: Final = ("", "app", "init", "sidecar")
 _EVENTS: Final = ("add", "remove")
@@ -64,14 +64,14 @@ def parse_trace(text: str, *, source: str = "") -> tuple[Event, ...]:
 
 
 class _Known:
-    """Which pods are there as the trace goes on; a name can come back after it has gone, as another pod."""
+    """The running pods during the trace; a name can return later, as another pod."""
 
     def __init__(self) -> None:
         self._there: dict[tuple[str, str], PodUID] = {}
         self._came = 0
 
     def add(self, pod: Pod, where: str) -> Pod:
-        """Return the pod with a UID of its own."""
+        """Return the pod with a unique UID."""
         key = (pod.namespace, pod.name)
         if key in self._there:
             raise ParseError(f"pod {excerpt('/'.join(key))} is added, but it already exists", where=where)
@@ -83,7 +83,7 @@ class _Known:
         )
 
     def remove(self, namespace: str, name: str, where: str) -> PodUID:
-        """Return the UID of the pod that goes."""
+        """Return the UID of the pod that leaves."""
         uid = self._there.pop((namespace, name), None)
         if uid is None:
             raise ParseError(f"pod {excerpt(f'{namespace}/{name}')} is removed, but it does not exist", where=where)
@@ -91,7 +91,7 @@ class _Known:
 
 
 class _Placed(NamedTuple):
-    """An event and the line that it begins at."""
+    """An event and its first line."""
 
     line: int
     event: Event
@@ -110,7 +110,7 @@ def _in_order(events: Iterator[_Placed]) -> Iterator[Event]:
 
 def _json_events(text: str) -> Iterator[_Placed]:
     known = _Known()
-    # Not splitlines: a string of JSON may have U+2028 and the like in it as they are.
+    # Not splitlines: a JSON string may contain U+2028 and other line separators.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _Placed(number, _json_event(line, f"line {number}", known))
@@ -140,7 +140,7 @@ def _json_event(line: str, where: str, known: _Known) -> Event:
 
 
 def _again(line: str, where: str) -> str:
-    """Return the text of the pod in a line: a pod is parsed from text, as everywhere."""
+    """Return the pod in a line as text, for `parse_pods`."""
     try:
         return json.dumps(json.loads(line)["pod"])
     except RecursionError:
@@ -148,7 +148,7 @@ def _again(line: str, where: str) -> str:
 
 
 def _json_removed(pod: Field, where: str, known: _Known) -> PodUID:
-    """Return who goes: the value is NAME, NAMESPACE/NAME, or a pod with metadata."""
+    """Return the pod that leaves: the value is NAME, NAMESPACE/NAME, or a pod with metadata."""
     if isinstance(pod.value, dict):
         metadata = pod.mapping("metadata")
         namespace, name = metadata.text("namespace", "default"), metadata.text("name")
@@ -175,7 +175,7 @@ def _csv_events(text: str) -> Iterator[_Placed]:
 
 
 class _Row(NamedTuple):
-    """A line of CSV by column; columns that are left out are empty."""
+    """A line of CSV by column; missing columns are empty."""
 
     line: int
     cells: Mapping[str, str]
@@ -186,7 +186,7 @@ class _Row(NamedTuple):
 
     @property
     def belongs_to(self) -> tuple[str, ...]:
-        """What the rows of one pod have in common."""
+        """The values that the rows of one pod have in common."""
         return tuple(self.cells[column] for column in ("time", "event", "namespace", "pod"))
 
 
@@ -222,7 +222,7 @@ def _read_row(head: Sequence[str], cells: Sequence[str], line: int) -> _Row:
 
 
 def _pods_of(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    """Yield the rows of one event at a time: those of an added pod stand below each other."""
+    """Yield the rows of one event at a time: an added pod has consecutive rows."""
     group: list[_Row] = []
     for row in rows:
         if group and (row.belongs_to != group[0].belongs_to or row.cells["event"] == "remove"):
@@ -255,7 +255,7 @@ def _csv_container(row: _Row, *, sidecar: bool) -> Container:
     problems = Problems()
     name = read_label(Field(row.cells["container"] or "app", problems, f"{row.where}: container"))
     problems.check()
-    # A limit that is left out equals the request: most traces are of pods that want CPUs of their own.
+    # A missing limit equals the request: most traces are of pods that want exclusive CPUs.
     cpu, memory = _amount(row, "cpu"), _amount(row, "memory")
     cpu_limit, memory_limit = _amount(row, "cpu_limit", cpu), _amount(row, "memory_limit", memory)
     for column, request, limit in (("cpu", cpu, cpu_limit), ("memory", memory, memory_limit)):
@@ -265,7 +265,7 @@ def _csv_container(row: _Row, *, sidecar: bool) -> Container:
 
 
 def _amount(row: _Row, column: str, otherwise: int | None = None) -> int | None:
-    """Return an amount in milli CPUs or bytes; "-" is none at all, an empty cell is *otherwise*."""
+    """Return an amount in milli CPUs or bytes; "-" is not set, an empty cell is *otherwise*."""
     text = row.cells[column]
     if text in {"", "-"}:
         return otherwise if not text else None

@@ -1,6 +1,6 @@
 """The JSON that a container runtime adds to the status of a container: its process, its cgroup and its CPU resources.
 
-It is for people to read and in no standard, so each value is checked; what is missing stays untold.
+No standard defines it, so each value is checked; missing values get defaults.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LARGEST: Final = (1 << 63) - 1
 
 
 class Info(NamedTuple):
-    """What the runtime knows of a container beyond its status."""
+    """A container's data beyond its status."""
 
     pid: int = 0
     pod: str = ""
@@ -29,7 +29,7 @@ class Info(NamedTuple):
 
 
 def parse_info(text: str) -> Info:
-    """Return what the JSON *text* says.
+    """Return the data in the JSON *text*.
 
     >>> parse_info('{"pid": 7, "runtimeSpec": {"linux": {"cgroupsPath": "/a/b", "resources": {"cpu": {"shares": 2}}}}}')
     Info(pid=7, pod='', cgroups_path='/a/b', shares=2, quota=None, period=None, memory=None, cpus='', mems='')
@@ -59,7 +59,7 @@ def parse_info(text: str) -> Info:
 
 
 class _Node:
-    """A mapping of the JSON and how to get there; null is the same as missing."""
+    """A mapping of the JSON and its path; null is the same as missing."""
 
     def __init__(self, value: object, path: str) -> None:
         if not isinstance(value, dict | None):
@@ -78,7 +78,7 @@ class _Node:
 
     def whole(self, key: str) -> int | None:
         value = self._values.get(key)
-        # A bool is an int to Python; shares may be all that 64 bits hold, the rest is signed.
+        # A bool is an int in Python; shares are unsigned 64-bit, the rest is signed.
         if value is None or (type(value) is int and -_LARGEST <= value <= 2 * _LARGEST + 1):
             return value
         raise ParseError(f"a whole number is expected, not {_shown(value)}", where=f"{self._path}: {key}")

@@ -3,7 +3,7 @@
     u32 connection · u32 length · bytes          big endian
 
 On connection 1 the runtime calls the plugin, on connection 2 the plugin calls the runtime; each carries ttrpc messages,
-which may span frames. Knows no sockets, and not what the messages say.
+which may span frames. Opens no sockets and does not interpret messages.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST_TO_RUNTIME: Final = 4096
-"""A runtime reads what a frame carries into a buffer of so many bytes, and drops the plugin if it is longer."""
+"""The size of a runtime's buffer for the data of a frame; it drops a plugin that sends more."""
 _HEADER: Final = struct.Struct(">II")
-# The header is not counted there; counting it all the same costs nothing.
+# The runtime does not count the header; counting it here is harmless.
 _MOST_SENT: Final = LONGEST_TO_RUNTIME - _HEADER.size
 
 
 class MuxError(ParseError):
-    """Bytes that are no NRI frames."""
+    """Bytes that are not NRI frames."""
 
 
 class Connection(IntEnum):
-    """What a frame belongs to, named after the side that serves."""
+    """The connection of a frame, named after the side that serves."""
 
     PLUGIN = 1
     RUNTIME = 2
@@ -45,7 +45,7 @@ class MuxFrame(NamedTuple):
 
 
 def format_frames(connection: Connection, data: bytes, most: int = _MOST_SENT) -> bytes:
-    """Return *data* in frames of *most* bytes each; without it, in frames that are short enough for a runtime.
+    """Return *data* in frames of at most *most* bytes; by default short enough for a runtime.
 
     >>> format_frames(Connection.RUNTIME, b"hello").hex(" ")
     '00 00 00 02 00 00 00 05 68 65 6c 6c 6f'
@@ -59,7 +59,7 @@ def format_frames(connection: Connection, data: bytes, most: int = _MOST_SENT) -
 class MuxDecoder:
     """Finds the frames in bytes that come in pieces of any size; keeps at most one unfinished frame.
 
-    A frame towards us can be as long as a ttrpc message. After an error every later call raises it again.
+    A received frame can be as long as a ttrpc message. After an error every later call raises it again.
 
     >>> decoder = MuxDecoder()
     >>> decoder.feed(bytes.fromhex("00000001 00000005 68656c"))
@@ -74,11 +74,11 @@ class MuxDecoder:
 
     @property
     def buffered(self) -> int:
-        """How many bytes wait for the rest of their frame."""
+        """The number of bytes of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[MuxFrame]:
-        """Return the frames that *data* completes; raise MuxError as soon as a header cannot be one."""
+        """Return the frames that *data* completes; raise MuxError at the first invalid header."""
         if self._broken is None:
             self._buffer += data
             try:
@@ -105,7 +105,7 @@ class MuxDecoder:
 
 
 class Messages:
-    """Finds the ttrpc messages in the bytes of one direction; *longest* is the most bytes that a frame has carried.
+    """Finds the ttrpc messages in the bytes of one direction; *longest* is the size of the longest frame so far.
 
     >>> message = ttrpc.Message(1, ttrpc.MessageKind.REQUEST, b"hello")
     >>> data = format_frames(Connection.PLUGIN, ttrpc.format_message(message))
@@ -120,11 +120,11 @@ class Messages:
 
     @property
     def buffered(self) -> int:
-        """How many bytes wait for the rest of their frame or message."""
+        """The number of bytes of an incomplete frame or message."""
         return self._frames.buffered + sum(decoder.buffered for decoder in self._decoders.values())
 
     def feed(self, data: bytes) -> Iterator[tuple[Connection, ttrpc.Message]]:
-        """Yield the messages that *data* completes; raise a ParseError at the first bytes that are none."""
+        """Yield the messages that *data* completes; raise a ParseError at the first invalid bytes."""
         for frame in self._frames.feed(data):
             self.longest = max(self.longest, len(frame.data))
             for message in self._decoders[frame.connection].feed(frame.data):

@@ -1,8 +1,8 @@
-"""ttrpc messages ↔ bytes: a small header, then a body that this module does not look into.
+"""ttrpc messages ↔ bytes: a small header, then a body that this module does not read.
 
     u32 length of the body · u32 stream · u8 kind · u8 flags · body          all big endian, a body has at most 4 MiB
 
-A stream is one call: its request and its response have the same number. Knows no sockets, and no protobuf.
+A stream is one call: its request and its response have the same number. Knows neither sockets nor protobuf.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MOST_MESSAGE: Final = _HEADER.size + MOST_BODY
 
 
 class TTRPCError(ParseError):
-    """Bytes that are no ttrpc message, or a message that ttrpc cannot carry."""
+    """Bytes that are not a ttrpc message, or a message that ttrpc cannot carry."""
 
 
 class MessageKind(IntEnum):
-    """What a message is."""
+    """The type of a message."""
 
     REQUEST = 1
     RESPONSE = 2
@@ -59,7 +59,7 @@ class TTRPCDecoder:
     >>> decoder.feed(data[12:])
     [Message(stream=1, kind=<MessageKind.REQUEST: 1>, body=b'hello', flags=0)]
 
-    After an error nothing more can be made of the bytes: every later call raises it again.
+    After an error every later call raises it again.
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class TTRPCDecoder:
 
     @property
     def buffered(self) -> int:
-        """How many bytes wait for the rest of their message."""
+        """The number of bytes of an incomplete message."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that *data* completes; raise TTRPCError as soon as a header cannot be one."""
+        """Return the messages that *data* completes; raise TTRPCError at the first invalid header."""
         if self._broken is None:
             self._buffer += data
             try:

@@ -35,7 +35,7 @@ _BEST: Final = 10
 
 
 def format_comparison(rows: Sequence[Compared], look: Look) -> str:
-    """Return what each variant comes to, then container by container where they differ."""
+    """Return the result of each variant, then container by container where they differ."""
     parts = [_totals(rows, look), _matrix(rows, look)]
     return join_parts(parts, look)
 
@@ -111,7 +111,7 @@ def _name(placement: Placement) -> Cell:
 
 
 def _brief(placement: Placement) -> Cell:
-    """Return how a container fares, in a word: the innermost group it stays within, or over how many it is spread."""
+    """Return the result of a container in short: the innermost group that holds it, or its spread."""
     if placement.refusal is not None:
         return Cell("refused", RED)
     if placement.alignment is None:
@@ -127,7 +127,7 @@ def _brief(placement: Placement) -> Cell:
 
 
 def format_recommendation(rows: Sequence[Compared], current: Compared, look: Look) -> str:
-    """Return which variant is best and why, with the next best; *rows* are ranked, *current* is what is set now."""
+    """Return the best variant and why, with the next best; *rows* are ranked, *current* has the current settings."""
     best = rows[0]
     canvas = Canvas()
     for text, style in _verdict(rows, best, current):
@@ -153,7 +153,7 @@ def _verdict(rows: Sequence[Compared], best: Compared, current: Compared) -> Ite
 
 
 def _why(best: Compared, current: Compared) -> str:
-    """Return what is better than now, the weightiest first."""
+    """Return what is better than with the current settings, the most important first."""
     if best.plan is None or current.plan is None:
         return current.problem or "no other settings can start from this State"
     words = ("refused pods: {}", "spread containers: {}", "fragmentation of free CPUs: {}%")

@@ -39,7 +39,7 @@ def plan_facts(plan: Plan, title: str = "") -> Data:
 
 
 def placements_data(plan: Plan) -> list[Data]:
-    """Return what became of every container, in order; only the first of many refusals come with advice."""
+    """Return the result of every container, in order; only the first of many refusals have advice."""
     advised = [placement for placement in plan.placements if placement.is_culprit][:_MOST_ADVICE]
     texts = {(placement.pod.uid, placement.container.name): _advice(plan, placement) for placement in advised}
     return [
@@ -73,7 +73,7 @@ def _advice(plan: Plan, placement: Placement) -> str | None:
 
 
 def alignment_data(alignment: Alignment) -> Data:
-    """Return how CPUs lie: the groups of each level, and how few would do."""
+    """Return how CPUs are spread: the groups of each level, and the minimum."""
     levels: Data = {
         level.lower(): {"ids": list(span.ids), "fewest": span.fewest} for level, span in alignment.levels.items()
     }
@@ -81,7 +81,7 @@ def alignment_data(alignment: Alignment) -> Data:
 
 
 def leftover_data(left: Leftover) -> Data:
-    """Return what can still be given."""
+    """Return the free CPUs."""
     return {
         "cpus": str(left.cpus),
         "count": len(left.cpus),
@@ -101,7 +101,7 @@ def summary_data(plan: Plan) -> Data:
 
 
 def config_data(plan: Plan) -> Data:
-    """Return under which settings the plan was made."""
+    """Return the settings of the plan."""
     config = plan.config
     return {
         "policy": config.policy,

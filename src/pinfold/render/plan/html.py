@@ -1,6 +1,6 @@
-"""A Plan as one page that needs nothing else: the map, a table, and the steps that led to each container's CPUs.
+"""A Plan as one self-contained page: the map, a table, and the steps to each container's CPUs.
 
-No script, nothing fetched; the page itself forbids both. Every text from outside is escaped.
+No script, no requests; the page's Content-Security-Policy forbids both. All foreign text is escaped.
 """
 
 from __future__ import annotations
@@ -118,5 +118,5 @@ def _paragraph(text: str, css: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Return *text* for the page, with what cannot be seen or written made visible."""
+    """Return *text* escaped for the page, with invisible characters made visible."""
     return escape("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text))

@@ -1,4 +1,4 @@
-"""How pods fare over many orders: a table and a histogram for the terminal, and data."""
+"""Results over many orders: a table and a histogram for the terminal, and data."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _share(count: int, orders: int, style: str) -> Cell:
 
 
 def _histogram(tally: OrderTally, look: Look) -> Canvas:
-    """Return bars for 0, 1, 2 … pods refused at once; what is beyond the most bars is put together."""
+    """Return bars for 0, 1, 2 … pods refused at once; the last bar sums up the rest."""
     last = max((i for i, count in enumerate(tally.histogram) if count), default=0)
     canvas = Canvas()
     if not last:

@@ -1,4 +1,4 @@
-"""A trace lived through once more: what it comes to, when it was fullest, who was refused and when; and as data."""
+"""A replay as text and data: the result, when the node was fullest, which pods were refused and when."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _refused(replay: Replay, look: Look) -> Canvas:
 
 
 def _course(replay: Replay, look: Look) -> Canvas:
-    """Return bars for how many CPUs were exclusive, over the time of the trace: the most in each part of it."""
+    """Return bars for the exclusive CPUs over the time of the trace: the maximum in each part of it."""
     moments = replay.moments
     if not moments:
         return Canvas()
@@ -78,7 +78,7 @@ def _course(replay: Replay, look: Look) -> Canvas:
     part = held = 0
     for moment in moments:
         now = min(int((moment.time - start) / step), _BARS - 1)
-        for i in range(part + 1, now + 1):  # what was there when a part began counts in it
+        for i in range(part + 1, now + 1):  # CPUs that were exclusive when a part began count in it
             most[i] = held
         part, held = now, moment.exclusive
         most[now] = max(most[now], held)
@@ -114,7 +114,7 @@ def _after(replay: Replay, time: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time span in short.
+    """Return a duration in short.
 
     >>> format_seconds(5), format_seconds(3700), format_seconds(200_000)
     ('5s', '1h01m', '2d07h')

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import PodUID
     from pinfold.planning.plan import Plan
 
-# So many owners and letters leave the machine its room above the legend.
+# Limits that leave enough room for the machine above the legend.
 _MOST_OWNERS: Final = 16
 _MOST_LETTERS: Final = 30
 _NUMBERED: Final = re.compile(r"-[0-9]+$")
@@ -28,9 +28,9 @@ def format_plan_svg(plan: Plan, title: str = "") -> str:
 
 
 def owners(plan: Plan) -> dict[int, str]:
-    """Return who has each CPU once the plan is done.
+    """Return the owner of each CPU after the plan.
 
-    Of few owners every container is named; of more only their pods, then their workloads, then the largest of these.
+    A few owners are named by container; more by pod, then by workload, then only the largest workloads.
     """
     found = dict.fromkeys(plan.reserved & plan.topology.online, RESERVED)
     held = _held(plan)
@@ -41,7 +41,7 @@ def owners(plan: Plan) -> dict[int, str]:
 
 
 def _held(plan: Plan) -> dict[tuple[PodUID, str], CPUSet]:
-    """Return all exclusive CPUs; those of a pod as a whole come first, so that its containers count where they are."""
+    """Return all exclusive CPUs; pod-level CPUs come first, so that containers override them."""
     held = {(pod, ""): cpus for pod, cpus in plan.after.pods.items()}
     for pod, containers in plan.after.assignments.items():
         held |= {(pod, container): cpus for container, cpus in containers.items()}
@@ -69,7 +69,7 @@ def _labels(held: Mapping[tuple[PodUID, str], CPUSet], names: Mapping[PodUID, st
 def _largest(
     labels: Mapping[tuple[PodUID, str], str], held: Mapping[tuple[PodUID, str], CPUSet]
 ) -> dict[tuple[PodUID, str], str]:
-    """Return the labels of those who have most, and one for all others."""
+    """Return the labels of the largest owners, and one for all others."""
     sizes: dict[str, int] = {}
     for key, label in labels.items():
         sizes[label] = sizes.get(label, 0) + len(held[key])

@@ -1,4 +1,4 @@
-"""A Plan as a table for the terminal: every container with its CPUs and how they lie, or why it was refused."""
+"""A Plan as a table for the terminal: every container with its CPUs and their spread, or why it was refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SPREAD: Final = "*"
 
 
 def format_plan(plan: Plan, look: Look | None = None, title: str = "") -> str:
-    """Return the table: the node, its containers, the pools before and after, and what it comes to.
+    """Return the table: the node, its containers, the pools before and after, and the result.
 
     >>> from pinfold.core.config import Config, Reservation
     >>> from pinfold.core.machine.cpuset import CPUSet
@@ -77,7 +77,7 @@ def _head(plan: Plan, look: Look, title: str) -> Canvas:
 
 
 def describe(plan: Plan) -> str:
-    """Return under which settings the plan was made, in one line."""
+    """Return the settings of the plan, in one line."""
     config = plan.config
     options = ", ".join(name for name, value in sorted(config.options.items()) if value.lower() in {"true", "1", "t"})
     scope = f" ({config.topology_scope} scope)" if config.topology_policy != "none" else ""
@@ -198,7 +198,7 @@ def _left_text(plan: Plan) -> str:
 
 
 def unsound(plan: Plan) -> list[str]:
-    """Return what is wrong with a kubelet's own answers: broken laws, then each container and kind of defect once."""
+    """Return what is wrong with a kubelet's answers: broken invariants, then each container and kind of defect once."""
     found: dict[tuple[str, str], list[str]] = {}
     for who, defect, what in plan.defects:
         found.setdefault((who, defect), []).append(what)

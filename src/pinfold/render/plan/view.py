@@ -1,4 +1,4 @@
-"""A Plan to look at: as a table when printed, as a picture in a notebook. The library's way in."""
+"""A Plan that prints as a table and shows as a picture in a notebook: the entry point of the library."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlanView(Plan):
 
 
 def plan(pods: Iterable[Pod], topology: Topology, config: Config, running: Running = EMPTY_NODE) -> PlanView:
-    """Return what a node would do with *pods*, one after the other.
+    """Return the plan of a node that gets *pods*, one after the other.
 
     >>> from pinfold.core.config import Config, Reservation
     >>> from pinfold.core.machine.presets import preset

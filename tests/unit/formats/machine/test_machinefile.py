@@ -48,7 +48,7 @@ def test_cadvisor_can_be_seen_as_the_kubelet_does() -> None:
     ids=["hwloc", "pinfold", "lscpu"],
 )
 def test_others_cannot_be_seen_as_the_kubelet_does(text: str, name: str) -> None:
-    with pytest.raises(ParseError, match=f"from cAdvisor JSON only, and this is {name}$"):
+    with pytest.raises(ParseError, match=f"needs cAdvisor JSON, not {name}$"):
         parse_machine_as_kubelet(text)
 
 

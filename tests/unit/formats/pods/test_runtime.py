@@ -257,7 +257,7 @@ def test_names_that_kubernetes_would_not_give_are_refused(odd: RuntimePod) -> No
 
 
 def test_a_container_name_that_kubernetes_would_not_give_is_refused() -> None:
-    with pytest.raises(ParseError, match=r'"\.\./x" is no container name of Kubernetes'):
+    with pytest.raises(ParseError, match=r'"\.\./x" is not a valid container name of Kubernetes'):
         build_pod(pod(), [container("../x")])
 
 
