@@ -272,7 +272,7 @@ def test_a_refused_pod_and_a_gone_one_are_explained(call: Run, state_dir: Path) 
     _, out, _ = call("explain", "prod/big/app", "--state-dir", state_dir)
     assert out == "prod/big/app was refused at 2025-11-15 23:14:00: TopologyAffinityError\n  no locality\n"
     _, out, _ = call("explain", "web/app", "--state-dir", state_dir)
-    assert out == "default/web/app has no CPUs of its own\n  it released its CPUs\n"
+    assert out == "default/web/app has no exclusive CPUs\n  it released its CPUs\n"
 
 
 def test_a_container_that_nobody_knows_is_an_error(call: Run, state_dir: Path, socket: str) -> None:

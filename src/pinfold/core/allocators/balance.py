@@ -1,6 +1,6 @@
-"""Balance: which NUMA nodes share CPUs out so that all nodes are left equally full, scored as the reference does.
+"""Balance: chooses the NUMA nodes for an even split that leaves nodes equally full, scored as the kubelet does.
 
-Knows nothing of which CPUs a node then gives.
+Does not choose the CPUs of a node.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from pinfold.core.trace import Recorder
 
 
-# Every combination of nodes is tried with every choice of those that give the rest, if that makes no more tries than
-# this. On machines of 16 NUMA nodes it never makes more: 11 of 16 nodes are 8,945,664 tries, which took 15 s at worst.
+# All combinations of nodes and of givers of the remainder are tried, up to this many tries. Machines of 16 NUMA nodes
+# never need more: 11 of 16 nodes are 8,945,664 tries, which took 15 s at worst.
 _MOST_TRIES: Final = 10_000_000
 
 
 class Split(NamedTuple):
-    """How many CPUs come from where; nodes are positions in the list of sorted NUMA nodes."""
+    """How many CPUs each NUMA node gives; nodes are positions in the list of sorted NUMA nodes."""
 
     nodes: tuple[int, ...]
     share: int
     """What each of *nodes* gives."""
     extra: tuple[int, ...]
-    """The nodes that give what is left, a group each in turn."""
+    """The nodes that give the remainder, one group each in turn."""
 
 
 class Balance(NamedTuple):
-    """The search for the nodes that leave the free CPUs of all nodes in best balance."""
+    """Searches the nodes that leave free CPUs best balanced over all nodes."""
 
     machine: Machine
     nodes: Sequence[Place]
-    """The nodes with free CPUs, as the reference sorts them."""
+    """The nodes with free CPUs, as the kubelet sorts them."""
     counts: Sequence[int]
     """The number of free CPUs of each."""
     wanted: int
-    """The number of CPUs to share out."""
+    """The number of CPUs to split."""
     arrangement: Arrangement
     recorder: Recorder | None
 
     def best(self, size: int, share: int) -> Split | None:
-        """Return the best split over *size* nodes, of which each gives *share* CPUs before the rest; None if none is.
+        """Return the best split over *size* nodes, each giving *share* CPUs before the remainder; None if none exists.
 
         With align-by-socket each may give less.
         """
@@ -56,7 +56,7 @@ class Balance(NamedTuple):
         return self._over_best(size)
 
     def _over_fullest(self, size: int, share: int) -> Split | None:
-        """Return the split over the fullest nodes, each group of the rest from the one that has most left."""
+        """Return the split over the fullest nodes, each group of the remainder from the fullest node."""
         nodes = sorted(sorted(range(len(self.counts)), key=self.counts.__getitem__, reverse=True)[:size])
         left = {i: self.counts[i] - share for i in nodes}
         extra = []
@@ -91,7 +91,7 @@ class Balance(NamedTuple):
         return best._replace(nodes=self._aliased(best.nodes, following))
 
     def _aliased(self, nodes: tuple[int, ...], following: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return what the reference finds where it had saved *nodes*, once it has looked at the *following* ones."""
+        """Return what the kubelet reads back for saved *nodes* after it has looked at the *following* ones."""
         kept = _allocated_at(len(nodes))
         if following is None:
             last = len(self.nodes) - len(nodes) + kept
@@ -109,7 +109,7 @@ class Balance(NamedTuple):
         return sum([bool(socket.mask & cpus) for socket in self.machine.sockets.places]) == 1
 
     def _share_out(self, counts: tuple[int, ...]) -> tuple[float, int, tuple[int, ...]] | None:
-        """Return score, share and givers of the rest for nodes with these free CPUs; None if it cannot be done."""
+        """Return score, share and givers of the remainder for nodes with these free CPUs; None if impossible."""
         group = self.arrangement.group
         if sum([count // group for count in counts]) * group < self.wanted:
             return None
@@ -129,7 +129,7 @@ class Balance(NamedTuple):
         return best and (best[0], share, best[1])
 
     def _best_givers(self, others: list[int], after: list[int], rest: int) -> tuple[float, tuple[int, ...]] | None:
-        """Return the score and the nodes that give the rest: as many as possible, unless fewer balance better."""
+        """Return the score and the nodes that give the remainder: as many as possible, unless fewer balance better."""
         group = self.arrangement.group
         able = [i for i, count in enumerate(after) if count >= group]
         best: tuple[float, tuple[int, ...]] | None = None
@@ -147,7 +147,7 @@ class Balance(NamedTuple):
         return best
 
     def _score(self, others: list[int], after: list[int], givers: tuple[int, ...], rest: int) -> float:
-        """Return the balance once *givers* have given the rest in turns; infinite if they cannot."""
+        """Return the balance after *givers* have given the remainder in turns; infinite if they cannot."""
         group = self.arrangement.group
         if sum([after[i] // group for i in givers]) * group < rest:
             if self.recorder is not None and self.machine.exact and sum([after[i] for i in givers]) >= rest:
@@ -171,14 +171,14 @@ class Balance(NamedTuple):
 
 
 def is_aliased(size: int) -> bool:
-    """Whether the reference may write over a saved combination of so many nodes."""
+    """Whether the kubelet may overwrite a saved combination of *size* nodes."""
     return _allocated_at(size) < size
 
 
 def _allocated_at(size: int) -> int:
-    """Return how many first elements of a saved combination are safe from later ones.
+    """Return how many first elements of a saved combination later ones cannot overwrite.
 
-    The reference appends to arrays that grow to 1, 2, 4, 8, 16 … elements; one that has room left is written in place.
+    The kubelet appends to arrays that grow to 1, 2, 4, 8, 16 … elements; an array with room left is written in place.
     """
     return 1 if size == 1 else (1 << (size - 1).bit_length() - 1) + 1
 

@@ -47,9 +47,9 @@ def take_distributed(
 
 
 def _distribute(machine: Machine, free: int, count: int, arrangement: Arrangement, recorder: Recorder | None) -> int:
-    """Return the CPUs from as few nodes as can share them out evenly; 0 if no nodes can.
+    """Return the CPUs from the fewest nodes that can split them evenly; 0 if no nodes can.
 
-    The fewest to try are those that full nodes would take, the most one for each group or each free node.
+    The search starts at the number of full nodes needed and ends at one node per group or per free node.
     """
     nodes, counts = machine.counted_numa_nodes(free)
     if recorder is not None:
@@ -83,7 +83,7 @@ def _take(balance: Balance, split: Split, free: int) -> int:
     take_in = _take_spread_in if arrangement.spread else take_packed_in
     taken = 0
     for i in split.nodes:
-        # With aliased nodes the reference may ask a node for more than it has; it then goes on without it.
+        # With aliased nodes the kubelet may ask a node for more CPUs than it has; it then skips that node.
         if counts[i] >= split.share:
             taken |= take_in(machine, nodes[i], free, split.share, recorder)
     rest = count - split.share * len(split.nodes)

@@ -119,7 +119,7 @@ class Machine:
         self.size: Final = len(topology.cpus)
         average = fidelity is Fidelity.KUBELET
         self.exact: Final = average
-        """Whether to follow the reference where it is wrong."""
+        """Whether to follow the kubelet where it is wrong."""
         own = Counts(len(topology.cpus), len(topology.cores), len(topology.sockets))
         cpus, cores, sockets = topology.counts if average else own
         self.cpus_per_core: Final = cpus // cores if average else topology.threads_per_core
@@ -129,7 +129,7 @@ class Machine:
         self.numa_nodes: Final = _row(topology.numa_nodes, "NUMA node")
         self.uncore_caches: Final = _row(topology.uncore_caches, "uncore cache")
         self._numa_masks: Final = {1 << node.id: node.mask for node in topology.numa_nodes}
-        # The level that has fewer groups is the outer one; each list of the inner one is sorted within it.
+        # The level with fewer groups is the outer one; the inner groups are sorted within each outer group.
         self.numa_first: Final = sockets >= len(topology.numa_nodes)
         levels = (self.numa_nodes, self.sockets) if self.numa_first else (self.sockets, self.numa_nodes)
         self.outer, self.inner = levels
@@ -203,7 +203,7 @@ class Machine:
         return places, counts
 
     def once(self, places: Iterable[Place]) -> list[Place]:
-        """Return *places* without repetitions; the reference keeps them."""
+        """Return *places* without repetitions; the kubelet keeps them."""
         return list(places if self._keeps_repeats else dict.fromkeys(places))
 
     def sorted_numa_nodes(self, free: int) -> Sequence[Place]:

@@ -25,7 +25,7 @@ def take_uncore(taking: Taking) -> None:
         taking.take_whole(caches)
         if taking.need < 1 or not caches:
             return
-    # The reference makes the list once; what is taken whole stays in it, and has nothing left to give.
+    # The kubelet makes the list once; caches taken whole stay in it, with no CPUs left.
     _take_part(taking, _sorted_caches(taking, nodes, free, taking.need))
 
 

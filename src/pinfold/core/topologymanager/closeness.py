@@ -11,7 +11,7 @@ from pinfold.core.topologymanager.masks import MOST_MASKS, masks_of_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_HERE, _FAR = 10, 255  # of distances that nobody has told; the kernel's own words for local and unreachable
+_HERE, _FAR = 10, 255  # for unknown distances; the kernel's own values for local and unreachable
 
 
 class Closeness:

@@ -81,7 +81,7 @@ class CPUHints:
 
     @property
     def narrowest(self) -> int:
-        """The least number of nodes that a hint names; 0 if there is no hint."""
+        """The fewest nodes that a hint names; 0 if there is no hint."""
         return _fewest(self.free, self.need)
 
     @property
@@ -154,7 +154,7 @@ class CPUHints:
         return touched.bit_count() == self.socket_rule.spans
 
     def _lowest_inside(self, area: int) -> int:
-        """Return the hint with the fewest nodes, all of them in *area*; of these the lowest."""
+        """Return the hint with the fewest nodes, all of them in *area*; ties go to the lowest."""
         nodes, free = self._inside(area)
         return _lowest(nodes, free, _fewest(free, self.need), self.need)
 
@@ -236,7 +236,7 @@ def _lowest(nodes: Sequence[int], free: Sequence[int], count: int, need: int) ->
         end = _shortest_prefix(free, room, need)
         if not end:
             return 0
-        # Without the prefix's last node it could not be done, so that one is in the mask.
+        # Without the last node of the prefix there is no hint, so that node is in the mask.
         last = end - 1
         mask |= 1 << nodes[last]
         need -= free[last]
@@ -245,7 +245,7 @@ def _lowest(nodes: Sequence[int], free: Sequence[int], count: int, need: int) ->
 
 
 def _shortest_prefix(free: Sequence[int], count: int, need: int) -> int:
-    """Return how many of the first nodes it takes until the best *count* of them have *need* CPUs; 0 if all do not."""
+    """Return how many first nodes are needed so that the best *count* of them have *need* CPUs; 0 if too few."""
     best: list[int] = []
     have = 0
     for length, own in enumerate(free, 1):

@@ -30,7 +30,7 @@ class CheckpointError(StateError):
 
 
 class MalformedCheckpoint(CheckpointError):  # noqa: N818 - the fact, as the others in this family
-    """A file that is not JSON, or has a value of another kind than the field takes."""
+    """A file that is not JSON, or has a value of the wrong type."""
 
     def __init__(self, problem: ParseError, before: str = "") -> None:
         super().__init__(f"the checkpoint cannot be read: {problem}; {_REPAIR}", f"{before}{problem}")

@@ -146,7 +146,7 @@ def _caches(owner: _Field, name: str) -> list[_Cache]:
 
 
 def _check_ids(nodes: Sequence[_Node]) -> None:
-    """Raise if a NUMA node or a CPU is a duplicate, or a node has no number."""
+    """Raise if a NUMA node or a CPU is listed twice, or a node has no number."""
     seen_nodes: set[int] = set()
     seen_cpus: set[int] = set()
     for node in nodes:
