@@ -24,7 +24,7 @@ class Records(Protocol):
     """Answers questions about the past."""
 
     def history(self, query: Mapping[str, str]) -> Data:
-        """Return entries, or in whose hands a CPU was."""
+        """Return entries, or the owners of a CPU."""
         ...
 
     def at(self, time: float) -> Data:
@@ -43,7 +43,7 @@ class DaemonRecords:
         self._client = client
 
     def history(self, query: Mapping[str, str]) -> Data:
-        """Return entries, or in whose hands a CPU was."""
+        """Return entries, or the owners of a CPU."""
         return self._get("history", query)
 
     def at(self, time: float) -> Data:
@@ -70,7 +70,7 @@ class FileRecords:
             raise PinfoldError(f"--state-dir: there is no journal in {state}")
 
     def history(self, query: Mapping[str, str]) -> Data:
-        """Return entries, or in whose hands a CPU was."""
+        """Return entries, or the owners of a CPU."""
         return answer_history(self._archive, parse_question(query))
 
     def at(self, time: float) -> Data:
