@@ -1,1 +1,1 @@
-"""The command `pinfold`: parse, call, print; exit codes are decided here and nowhere else."""
+"""The command `pinfold`: parse, call, print; only this package decides exit codes."""

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send the files, and print what became of each pod."""
+    """Send the files, and print the outcome for each pod."""
     files = [{"source": name, "text": _read(name)} for name in args.files]
     answer = Client.of(args).post("/v1/pods", {"files": files})
     for ignored in answer["ignored"]:

@@ -40,7 +40,7 @@ _OUTPUTS: Final[Mapping[str, Callable[[FleetReport], str]]] = {
 
 
 class UnusableFleet(PinfoldError):  # noqa: N818 - the fact, as the others in this family
-    """Files that are right each by itself, and together make no fleet."""
+    """Files that are each valid, but do not make a fleet together."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what becomes of the fleet."""
+    """Print the outcome for the fleet."""
     fleet, notes = read_fleet(args.fleet, args.pods, Fidelity(args.view))
     schedulers = tuple(Scheduler) if args.scheduler == _BOTH else (Scheduler(args.scheduler),)
     scenario = FleetScenario(schedulers, args.seed, args.retries)
@@ -162,7 +162,7 @@ def _read(name: str) -> str:
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a whole number within these bounds, for argparse."""
+    """Return a parser of whole numbers within these bounds, for argparse."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if node["runtime"] not in {"nri", "cri"}:
         raise PinfoldError(f"the daemon's runtime is {node['runtime']}; a kubelet can only go on with nri or cri")
     if node["read_only"]:
-        raise PinfoldError("the daemon only watches: what the kubelet has in its own file is the truth")
+        raise PinfoldError("the daemon only watches: the kubelet's own state file is already valid")
     state = parse_checkpoint(text, policy="static")
     path = args.kubelet_dir / FILE
     write_atomically(path, text.encode())

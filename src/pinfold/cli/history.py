@@ -1,4 +1,4 @@
-"""`pinfold history`: what happened, who had which CPUs at a time, and in whose hands a CPU was."""
+"""`pinfold history`: past events, the CPUs of each container at a time, and the owners of a CPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Who was on CPU 17 at 03:12: pinfold history --cpu 17 --at 03:12"
     )
     parser.add_argument("--container", metavar="NAME", help="only POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER")
-    parser.add_argument("--cpu", type=int, metavar="N", help="in whose hands this CPU was")
+    parser.add_argument("--cpu", type=int, metavar="N", help="show the owners of this CPU")
     parser.add_argument("--at", metavar="TIME", help="how it was then: all CPUs, or with --cpu that one")
     parser.add_argument("--since", metavar="TIME", help="only what happened since then, e.g. 1h")
     parser.add_argument("--until", metavar="TIME", help="only what happened until then")
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _query(args: argparse.Namespace) -> dict[str, str]:
-    """Return the question as a daemon takes it; what cannot be meant together is refused."""
+    """Return the query for the daemon; raise if options contradict each other."""
     if args.cpu is not None and not 0 <= args.cpu <= MAX_CPU:
         raise ParseError(f"--cpu: {args.cpu} is not within 0 to {MAX_CPU}")
     if args.last is not None and args.last < 1:
@@ -83,7 +83,7 @@ def _query(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _entries(records: Records, query: dict[str, str]) -> Iterator[Data]:
-    """Yield all entries that are asked for, however many answers that takes."""
+    """Yield all requested entries, over as many answers as needed."""
     last = 0
     while True:
         answer = records.history({**query, "after": str(last)})
@@ -105,7 +105,7 @@ def _print_entries(entries: Iterable[Data], output: str) -> None:
 
 
 def all_hands(records: Records, query: dict[str, str]) -> Data:
-    """Return in whose hands a CPU was, however many answers that takes."""
+    """Return the owners of a CPU, over as many answers as needed."""
     answer, since = records.history(query), None
     tenures: list[Data] = []
     while True:

@@ -34,7 +34,7 @@ class VerbModule(Protocol):
 
 
 class Verb(NamedTuple):
-    """A verb: the module that does it, and what it is for."""
+    """A verb: its module and its help text."""
 
     module: str
     help: str
@@ -92,7 +92,7 @@ def _run(argv: Sequence[str]) -> int:
     parser = _parser(argv)
     try:
         args = parser.parse_args(argv)
-    except SystemExit as stop:  # argparse has said what there was to say
+    except SystemExit as stop:  # argparse has printed the message
         return stop.code if isinstance(stop.code, int) else OK
     if args.verb is None:
         parser.print_help()
@@ -114,7 +114,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _module(verb: str) -> VerbModule:
-    return cast("VerbModule", import_module(VERBS[verb].module))  # a module is no class, but has what is asked
+    return cast("VerbModule", import_module(VERBS[verb].module))  # a module is not a class, but has these functions
 
 
 def _fail(problem: str, code: int = WRONG) -> int:
@@ -124,7 +124,7 @@ def _fail(problem: str, code: int = WRONG) -> int:
 
 
 def _drop_output() -> None:
-    """Send what is left for stdout nowhere, so that Python does not try again, and complain, when it ends."""
+    """Discard the rest of stdout, so that Python does not try to write it again when it exits."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -18,7 +18,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _FROM_THE_KERNEL: Final = 0x80
 _OUR_OWN: Final = frozenset(
     {
-        *(signal.SIGKILL, signal.SIGSTOP),  # nobody can pass these on
+        *(signal.SIGKILL, signal.SIGSTOP),  # these cannot be caught
         *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),  # the terminal's, for all in the foreground
         *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
         signal.SIGCHLD,
@@ -81,7 +81,7 @@ def _wait_and_execute(gate: int, go: int, command: list[str], environment: dict[
 def _follow(pid: int) -> int:
     """Pass signals on until the child has ended, and return its status.
 
-    What the terminal sends, as Ctrl-C, goes to all processes in the foreground: the child has it already.
+    The terminal sends Ctrl-C to all foreground processes: the child has it already.
     """
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)

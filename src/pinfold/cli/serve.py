@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Given:
-    """What the command line says, read again each time."""
+    """The command line's files and machine, read again each time."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -49,7 +49,7 @@ class _Given:
         return machine.read_machine(self._args)
 
     def online(self) -> CPUSet | None:
-        """Return the CPUs that are online now; None for a machine that is not this one."""
+        """Return the CPUs that are online now; None for another machine than this host."""
         return machine.online_now(self._args)
 
     def settings(self, topology: Topology) -> Settings:

@@ -46,7 +46,7 @@ def _interval(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Draw until Ctrl-C; once if this is no terminal."""
+    """Draw until Ctrl-C; once if stdout is not a terminal."""
     client = Client.of(args)
     if args.once or not sys.stdout.isatty():
         print(draw(client))
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def glance(client: Client) -> str:
-    """Return the node as text, or that there is no daemon: one that is started again is seen again."""
+    """Return the node as text, or that there is no daemon; a restarted daemon is found again."""
     try:
         return draw(client)
     except NoDaemon as error:
@@ -66,7 +66,7 @@ def glance(client: Client) -> str:
 
 
 def draw(client: Client) -> str:
-    """Return the node as text: its pools, who is where, and the map."""
+    """Return the node as text: its pools, its containers, and the map."""
     # The machine too is read every time: CPUs go offline and come back.
     topology = parse_topology_json(json.dumps(client.get("/v1/topology")))
     node, rows = client.get("/v1/node"), client.get("/v1/containers")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
-    """Serve until told to stop; *again* reads what the daemon was started with once more."""
+    """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
     bus = _logging_bus(chosen)
     admitter = chosen.config.build(topology)
     bound = bind_unix(chosen.socket, "--socket")
@@ -52,7 +52,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
         about = _about(basis, parts)
         views = _views(basis, parts, about, record)
-        if parts.supervisor is not None:  # otherwise when the runtime has told whose CPUs they are
+        if parts.supervisor is not None:  # otherwise after the runtime has reported what runs
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         control = Control(parts.supervisor, views)

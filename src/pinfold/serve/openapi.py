@@ -127,8 +127,8 @@ def _answer(description: str, schema: Schema | None, kind: str = "application/js
 
 _BAD: Final = _answer("a parameter is wrong", _ERROR)
 _UNKNOWN: Final = _answer("there is no such thing", _ERROR)
-_ELSEWHERE: Final = _answer("this address is not ours, or the page that asks is not", _ERROR)
-_BUSY: Final = _answer("too many clients, or too much on its way to them", _ERROR)
+_ELSEWHERE: Final = _answer("the Host or Origin header is not allowed", _ERROR)
+_BUSY: Final = _answer("too many clients, or too much unread data", _ERROR)
 _NOT_READY: Final = _answer("the container runtime cannot be reached, or too many clients", _ERROR)
 
 
@@ -172,10 +172,10 @@ _ONLY: Final = _parameter("what", "kinds of entries, separated by commas; one wi
 _AFTER: Final = _parameter(
     "after", "only entries with a higher number", {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 )
-_NEWEST: Final = _parameter("newest", "of too many, the last ones instead of the earliest", _FLAG)
+_NEWEST: Final = _parameter("newest", "if there are too many, the last ones instead of the earliest", _FLAG)
 _BRIEF: Final = _parameter("brief", "without objects in entries, such as the owners of a State", _FLAG)
 _CPU: Final = _parameter(
-    "cpu", "in whose hands this CPU was, instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}
+    "cpu", "return the owners of this CPU instead", {"type": "integer", "minimum": 0, "maximum": MAX_CPU}
 )
 
 
@@ -185,7 +185,7 @@ _PATHS: Final[Schema] = {
     "/api/v1/pools": _get("the CPUs of each pool", _POOLS),
     "/api/v1/containers": _get("every container, its CPUs, and why these", _list(_CONTAINER)),
     "/api/v1/pods": _get("every pod", _list(_POD)),
-    "/api/v1/config": _get("the rules, and what cannot be promised here", _CONFIG),
+    "/api/v1/config": _get("the configuration, and the guarantees that do not hold here", _CONFIG),
     "/api/v1/history": _get(
         "what happened",
         _HISTORY,
@@ -225,7 +225,7 @@ def document() -> Schema:
         "info": {
             "title": "pinfold",
             "version": pinfold.__version__,
-            "description": "What a node is like, what it was like, and why. Read-only.",
+            "description": "The state of a node, now and in the past, with reasons. Read-only.",
         },
         "paths": _PATHS,
         "components": {"schemas": {"Box": _BOX}},

@@ -233,7 +233,7 @@ def test_without_a_daemon_the_files_answer_if_they_are_named(call: Run, state_di
         (("--at", "1h", "--what", "refused"), "--at asks how it was at one time; leave out -n and --what"),
         (("--since", "soon"), '--since: "soon" is no time; expected 03:12, 10m ago'),
         (("--container", "a/b/c/d"), '"a/b/c/d" is not a container'),
-        (("--what", "A B"), "is no kind of entry"),
+        (("--what", "A B"), "is not a kind of entry"),
         (("-n", "0"), "-n: 0 is not 1 or more"),
         (("--state-dir", ""), "--state-dir: the path is empty"),
     ],

@@ -31,7 +31,7 @@ _EXAMPLE: Final = SHAPES["epyc-7303-2s"]
 
 
 class UnusableFile(PinfoldError):  # noqa: N818 - the fact, as the others in this family
-    """A file that cannot describe a machine, whatever the format."""
+    """A file that does not describe a machine in any known format."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -71,7 +71,7 @@ def read_machine(args: argparse.Namespace) -> Topology:
 
 
 def online_now(args: argparse.Namespace) -> CPUSet | None:
-    """Return the CPUs of this host that are online now; None if it is another machine that was asked for."""
+    """Return the CPUs of this host that are online now; None if the options name another machine."""
     if args.file is not None or args.preset is not None or args.sysroot is not None:
         return None
     try:
@@ -81,7 +81,7 @@ def online_now(args: argparse.Namespace) -> CPUSet | None:
 
 
 def machine_name(args: argparse.Namespace) -> str:
-    """Return what to call the machine in a title; nothing for this host."""
+    """Return the machine's name for a title; empty for this host."""
     if args.preset is not None:
         return str(args.preset)
     path = args.file if args.file not in {None, "-"} else args.sysroot

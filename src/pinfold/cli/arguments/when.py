@@ -17,7 +17,7 @@ _ALLOWED: Final = "expected 03:12, 10m ago, 2026-11-16T03:12:00 or seconds since
 
 
 def parse_when(text: str, now: float, where: str) -> float:
-    """Return the time that is meant, in seconds since the epoch; a time of day is the last one that was.
+    """Return the time in seconds since the epoch; a time of day means the last such time.
 
     >>> parse_when("10m ago", now=1_000_000.0, where="--since"), parse_when("1h30m", now=10_000.0, where="--since")
     (999400.0, 4600.0)

@@ -1,4 +1,4 @@
-"""Asks a daemon over its control socket; what it answers, or that nobody does, becomes a value or an error of ours."""
+"""Asks a daemon over its control socket; turns its answer into a value, and a failure into a PinfoldError."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SLOWEST = 30.0
 
 
 class NoDaemon(PinfoldError):  # noqa: N818 - the fact
-    """Nobody answers on the socket."""
+    """No daemon answers on the socket."""
 
     exit_code = 3
 
@@ -56,7 +56,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Client:
-    """One daemon, asked again and again."""
+    """A client of one daemon, for any number of requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class Client:
         return cls(Path(args.socket) if args.socket else socket_path(os.environ, os.geteuid()))
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON of the daemon
-        """Return what is at *path*."""
+        """Return the resource at *path*."""
         return self._ask("GET", path)
 
     def post(self, path: str, body: dict[str, object]) -> Any:  # noqa: ANN401 - JSON of the daemon
@@ -75,7 +75,7 @@ class Client:
         return self._ask("POST", path, json.dumps(body).encode())
 
     def delete(self, path: str) -> Any:  # noqa: ANN401 - JSON of the daemon
-        """Ask for something to go."""
+        """Ask to delete something."""
         return self._ask("DELETE", path)
 
     def lines(self, path: str) -> Iterator[Any]:  # Any: JSON of the daemon
@@ -93,7 +93,7 @@ class Client:
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON of the daemon
         connection = _Connection(self.path, _SLOWEST)
         try:
-            # Who refuses a large body answers before it has read all of it.
+            # A daemon that refuses a large body answers before it has read all of it.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body)
             response = connection.getresponse()

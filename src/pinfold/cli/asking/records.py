@@ -1,4 +1,4 @@
-"""Where what happened is asked for: a daemon, or the journal's files themselves, also when no daemon runs."""
+"""Sources of the history: a daemon, or the journal's files, also when no daemon runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Records(Protocol):
-    """Answers what was when, and why."""
+    """Answers questions about the past."""
 
     def history(self, query: Mapping[str, str]) -> Data:
-        """Return entries, or in whose hands a CPU was."""
+        """Return entries, or the owners of a CPU."""
         ...
 
     def at(self, time: float) -> Data:
@@ -43,7 +43,7 @@ class DaemonRecords:
         self._client = client
 
     def history(self, query: Mapping[str, str]) -> Data:
-        """Return entries, or in whose hands a CPU was."""
+        """Return entries, or the owners of a CPU."""
         return self._get("history", query)
 
     def at(self, time: float) -> Data:
@@ -70,7 +70,7 @@ class FileRecords:
             raise PinfoldError(f"--state-dir: there is no journal in {state}")
 
     def history(self, query: Mapping[str, str]) -> Data:
-        """Return entries, or in whose hands a CPU was."""
+        """Return entries, or the owners of a CPU."""
         return answer_history(self._archive, parse_question(query))
 
     def at(self, time: float) -> Data:
@@ -92,7 +92,7 @@ def add_records(parser: argparse.ArgumentParser) -> None:
 
 
 def find_records(args: argparse.Namespace) -> Records:
-    """Return what answers: the files if they are named; with --socket too, only if no daemon answers there."""
+    """Return the source: the files if they are named; with --socket too, only if no daemon answers there."""
     if args.state_dir is None:
         return DaemonRecords(Client.of(args))
     if args.socket is not None:

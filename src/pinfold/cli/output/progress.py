@@ -1,4 +1,4 @@
-"""A bar on stderr while something takes long; nothing where nobody looks."""
+"""A progress bar on stderr while something takes long; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal can show: its width, its colours, its characters. The environment is looked at here only."""
+"""The terminal's width, colours and characters. Only this module reads the environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def look(stream: TextIO) -> Look:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether *stream* is a terminal with colours, and nobody asked for none (no-color.org)."""
+    """Whether *stream* is a terminal with colours, and NO_COLOR is not set (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

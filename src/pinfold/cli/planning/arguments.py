@@ -1,4 +1,4 @@
-"""The options of `pinfold plan`: the machines, the settings of `serve` that decide about CPUs, and what is asked.
+"""The options of `pinfold plan`: the machines, the settings of `serve` that decide about CPUs, and the questions.
 
 Where a setting is the daemon's, its row in `settingstable` says how it is called and what it means.
 """
@@ -26,7 +26,7 @@ _SEED: Final = 1
 
 
 class BadQuestion(PinfoldError):  # noqa: N818 - the fact, as the others in this family
-    """Flags that do not go together, or say nothing that can be planned."""
+    """Flags that contradict each other, or do not describe a plan."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def _add_settings(parser: argparse.ArgumentParser, title: str, rows: Iterable[Se
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is there already", "nothing, unless one of these is given")
+    group = parser.add_argument_group("what runs already", "nothing, unless one of these is given")
     source = group.add_mutually_exclusive_group()
     source.add_argument("--state", metavar="FILE", help="a cpu_manager_state file: who has which CPUs")
     source.add_argument("--live", action="store_true", help="the node of the running daemon, with its pods")
@@ -89,7 +89,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         metavar="POD",
         action="append",
         default=[],
-        help="without a pod that is there, else one of a file; or all of a workload",
+        help="leave out a running pod, else one of a file; or all of a workload",
     )
     group.add_argument("--replicas", metavar="POD=N", action="append", default=[], help="with so many of a pod")
     group.add_argument(
@@ -123,7 +123,7 @@ def _count(text: str) -> int:
 
 
 def as_serve(args: argparse.Namespace) -> argparse.Namespace:
-    """Return what was given as the arguments of `serve`, in which a setting is one text or None."""
+    """Return the flags as arguments of `serve`, in which a setting is one text or None."""
     given = {}
     for name, row in SETTINGS.items():
         texts = getattr(args, name, None) if name not in {"preset", "sysroot", "view", "config_file"} else None

@@ -1,4 +1,4 @@
-"""Who works through the shards of a fleet: this process, several on this machine, or a Dask cluster.
+"""The workers for the shards of a fleet: this process, several on this machine, or a Dask cluster.
 
 All give the same results in the same order; only the time differs.
 """
@@ -33,12 +33,12 @@ _EXPECTED: Final = "an address such as tcp://HOST:8786 is expected"
 
 
 class WorkFailed(PinfoldError):  # noqa: N818 - the fact, as the others in this family
-    """Somebody who should have worked could not."""
+    """A worker failed or cannot be reached."""
 
 
 @contextmanager
 def workers(jobs: int, dask: str | None) -> Iterator[Work]:
-    """Give what works through tasks: with *dask* the cluster at that address, else so many processes."""
+    """Provide the workers: with *dask* the cluster at that address, else so many processes."""
     if dask is not None:
         with _dask(dask) as work:
             yield work
@@ -59,7 +59,7 @@ def _processes(jobs: int) -> Iterator[Work]:
     except BrokenProcessPool as error:
         raise WorkFailed("a working process has ended before its work was done (out of memory?)") from error
     except KeyboardInterrupt:
-        # Nobody wants to wait until the shards at work are done.
+        # Do not wait for the shards in progress.
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         raise
@@ -77,7 +77,7 @@ def _dask(address: str) -> Iterator[Work]:
         distributed = import_module("distributed")  # optional, slow to import, and without types
     except ImportError as error:
         raise WorkFailed("--dask needs the package distributed: pip install 'pinfold[dask]'") from error
-    # Dask would go on for half a minute with an address that is none.
+    # Dask would retry an invalid address for half a minute.
     if not _ADDRESS.fullmatch(address):
         raise WorkFailed(f"--dask {excerpt(address)}: {_EXPECTED}")
     try:
@@ -95,7 +95,7 @@ def _dask(address: str) -> Iterator[Work]:
 
 
 def _check_workers(client: Any, address: str) -> None:  # noqa: ANN401 - a Client
-    """Raise unless all workers have this pinfold: Dask's end, and are waited for in vain, where it is missing."""
+    """Raise unless all workers have this pinfold: without it Dask's workers exit, and we would wait for ever."""
     ask = partial(client.run, on_error="return")
     ours = _version()
     versions = ask(version, "pinfold")
@@ -122,6 +122,6 @@ def _gather(client: Any, address: str, tasks: Sequence[ShardTask]) -> Iterator[S
         try:
             yield future.result()
         except Exception as error:
-            # Whatever happens on a worker arrives here: it ran out of memory, or was ended.
+            # Every failure of a worker arrives here: it ran out of memory, or was killed.
             problem = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise WorkFailed(f"--dask {address}: a worker failed with {problem}") from error

@@ -1,4 +1,4 @@
-"""What `pinfold plan` is about: machines, settings, pods and what is there already, read and checked."""
+"""The inputs of `pinfold plan`: machines, settings, pods and the present State, read and checked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
 
 
 def read_inputs(args: argparse.Namespace) -> Inputs:
-    """Return what the flags ask for, or raise what is wrong with them."""
+    """Return the inputs that the flags name, or raise what is wrong with them."""
     live = read_live(args) if args.live else None
     warnings: list[str] = []
     given = as_serve(args)
@@ -54,7 +54,7 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
     machines = _machines(args, live, given.view)
     configs = [_config(given, topology, warnings) for _, topology in machines]
     variants = _variants(args, machines, configs)
-    # Of a live node, what it has is kept only on its own machine; elsewhere its pods come anew, before all others.
+    # The pods of a live node keep their CPUs only on its own machine; elsewhere they come again, before all others.
     kept = live if live is not None and machines[0][1] is live.topology else None
     state, lost = _state(args, kept, configs[0], variants)
     there = _there(live, kept, state, lost)
@@ -66,7 +66,7 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
 
 
 def _there(live: Live | None, kept: Live | None, state: State | None, lost: Collection[PodUID]) -> Scenario:
-    """Return who is there: those who stay where they are, and those who have to come again, before all others."""
+    """Return the running pods: those that keep their CPUs, and those that come again, before all others."""
     pods = live.pods if live is not None else ()
     known = {pod.uid for pod in pods}
     again = known if kept is None else lost
@@ -102,7 +102,7 @@ def _fill_in(args: argparse.Namespace, given: argparse.Namespace, live: Live, wa
             setattr(given, name, text)
     says_options = given.policy_options is not None or args.options or given.config_file is not None
     if live.settings is None and not says_options and live.policy != "none":
-        warnings.append("the daemon does not tell its options; none are taken, unless --policy-options says so")
+        warnings.append("the daemon does not report its options; without --policy-options, none are used")
 
 
 def _config(given: argparse.Namespace, topology: Topology, warnings: list[str]) -> Config:
@@ -144,7 +144,7 @@ def _option_sets(texts: Sequence[str], config: Config, topology: Topology) -> li
 def _state(
     args: argparse.Namespace, live: Live | None, config: Config, variants: Sequence[Variant]
 ) -> tuple[State | None, Collection[PodUID]]:
-    """Return the State that is there already, None of an empty node; and whose CPUs a daemon could not keep."""
+    """Return the present State, None for an empty node; and the pods whose CPUs a daemon could not keep."""
     if args.state is None and live is None:
         return None, ()
     where, text = ("the daemon", live.checkpoint) if live is not None else (args.state, read_text(args.state))
@@ -156,7 +156,7 @@ def _state(
 
 
 def _fitted(state: State, variant: Variant, live: Live | None) -> tuple[State, Collection[PodUID]]:
-    """Return the State if it fits the node; one of a daemon is made to: who cannot keep their CPUs comes again."""
+    """Return the State if it fits the node; with a daemon's State, pods that cannot keep their CPUs come again."""
     policy = variant.config.build(variant.topology).policy
     try:
         policy.start(state)

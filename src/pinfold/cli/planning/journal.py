@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pinfold.render.map import Look
 
 MOST_PODS: Final = 100_000
-"""So many pods are told of at once; whoever wants more goes on with --since."""
+"""The most pods in one replay; --since continues with the rest."""
 _MOST_ROWS: Final = 20
 
 
 class JournalEvents:
-    """The events that the flags ask for, once; afterwards, what there is to say of them."""
+    """The events that the flags select, read once; afterwards, notes on them."""
 
     def __init__(self, args: argparse.Namespace, most: int = MOST_PODS) -> None:
         now = time.time()
@@ -60,7 +60,7 @@ class JournalEvents:
 
     @property
     def remarks(self) -> list[str]:
-        """What there is to say of what was read."""
+        """Notes on what was read."""
         remarks = self._reader.remarks
         if self._stopped is not None:
             when = show_when(self._stopped).replace(" ", "T")
@@ -96,7 +96,7 @@ def read_entries(directory: Path) -> Iterator[Entry]:
 
 
 def format_then(replay: Replay, look: Look) -> str:
-    """Return for the terminal who was refused then and fits now, and who is refused now and was not then."""
+    """Return for the terminal the pods refused then that fit now, and those refused only now."""
     compared = replay.comparison
     rows: list[Sequence[Cell] | Line] = [_row(replay, change) for change in compared.changes[:_MOST_ROWS]]
     if len(compared.changes) > _MOST_ROWS:
@@ -119,8 +119,9 @@ def _sum(replay: Replay, look: Look) -> Canvas:
     text = f"of {tries}, {compared.refused_then:,} refused then, {compared.refused_now:,} now"
     canvas.append(wrap(text, look.width, indent=2), "")
     if compared.staying:
-        stay = "stays" if compared.staying == 1 else "stay"
-        text = f"{plural(compared.staying, 'pod')} refused then {stay} to the end, for the journal tells of no other"
+        are, they = ("is", "it") if compared.staying == 1 else ("are", "they")
+        unknown = f"the journal does not say when {they} would have left"
+        text = f"{plural(compared.staying, 'pod')} refused then {are} assumed to stay; {unknown}"
         canvas.append(wrap(text, look.width, indent=2), DIM)
     return canvas
 

@@ -1,4 +1,4 @@
-"""What a running daemon has: its machine, its State, its pods and its settings, as far as it tells them."""
+"""The node of a running daemon: its machine, State, pods and settings, as far as it reports them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Live(NamedTuple):
     reserved: str
     """The list of reserved CPUs."""
     settings: Mapping[str, str] | None
-    """Its further settings by their names in `settingstable`, as flags would say them; None if it does not tell."""
+    """Its further settings by their names in `settingstable`, as flags would say them; None if not reported."""
 
 
 def read_live(args: argparse.Namespace) -> Live:

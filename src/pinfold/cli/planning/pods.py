@@ -1,4 +1,4 @@
-"""The pods of a plan: those that are there already, those of files, and what becomes of them in a what-if."""
+"""The pods of a plan: those that run already, those of files, and the changes of a what-if."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Filed(NamedTuple):
 
 
 def make_scenario(args: argparse.Namespace, there: Scenario, filed: Sequence[Filed]) -> Scenario:
-    """Return who is there and who comes from files, with all what-ifs in it."""
+    """Return the running pods and those of files, with all what-ifs applied."""
     scenario = _joined(args.without, there, filed)
     for text in args.resize:
         scenario = _what_if("--resize", scenario, text, _resize)
@@ -38,9 +38,9 @@ def make_scenario(args: argparse.Namespace, there: Scenario, filed: Sequence[Fil
 
 
 def _joined(without: Sequence[str], there: Scenario, filed: Sequence[Filed]) -> Scenario:
-    """Return the scenario of those who are there and of those in files, without those who are to be left out.
+    """Return the scenario of running pods and pods in files, without those to be left out.
 
-    A name means those who are there if any of them is called so: another of that name can come in their place.
+    Names match running pods first, then pods in files: a pod in a file can replace a running one of its name.
     """
     for name in without:
         try:
@@ -59,7 +59,7 @@ def _followed(there: Scenario, filed: Sequence[Filed]) -> Scenario:
 
 
 def _check_new(there: Scenario, filed: Sequence[Filed]) -> None:
-    """Raise if a pod of a file is there already: a daemon would not take it."""
+    """Raise if a pod of a file runs already: a daemon would refuse it."""
     known: dict[object, Pod] = {}
     for pod in (*there.running, *there.arriving):
         known |= {pod.uid: pod, (pod.namespace, pod.name): pod}
@@ -68,7 +68,7 @@ def _check_new(there: Scenario, filed: Sequence[Filed]) -> None:
         if twin is not None:
             who, name = excerpt(f"{pod.namespace}/{pod.name}"), f"{twin.namespace}/{twin.name}"
             is_who = "" if (pod.namespace, pod.name) == (twin.namespace, twin.name) else f" as {excerpt(name)}"
-            helps = f"to plan it in the place of the one that runs, add --without {name}"
+            helps = f"to plan it instead of the running one, add --without {name}"
             raise BadQuestion(f"{source}: pod {who} runs already{is_who}; {helps}")
 
 

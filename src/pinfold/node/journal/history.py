@@ -70,7 +70,7 @@ def parse_question(query: Mapping[str, str]) -> HistoryQuestion:
     kinds = query["what"].split(",") if "what" in query else []
     for kind in kinds:
         if _WORD.fullmatch(kind.removeprefix("!")) is None:
-            raise ParseError(f"{excerpt(kind)} is no kind of entry", where="what")
+            raise ParseError(f"{excerpt(kind)} is not a kind of entry", where="what")
     return HistoryQuestion(
         parse_seconds(query, "since"),
         parse_seconds(query, "until"),

@@ -208,13 +208,13 @@ class ScriptedRuntime:
         return self.record.container(container_id)
 
     async def stop_container(self, container_id: str, exit_code: int = _KILLED) -> None:
-        """End a container's process, be it that the kubelet kills it or that it exits by itself."""
+        """End a container's process, as if the kubelet killed it or it exited by itself."""
         container = self.record.container(container_id)
         sandbox = self.record.sandbox(container.sandbox)
         if container.phase is Phase.RUNNING:
             self._containers.end(container_id, exit_code)
             self.cri.tell(Happening.STOPPED, container_id, sandbox)
-        await self._hooks.stop(sandbox, container)  # which is told as it was
+        await self._hooks.stop(sandbox, container)  # which is sent as it was
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container; first stop it if it runs."""

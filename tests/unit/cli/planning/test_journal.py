@@ -101,7 +101,7 @@ def test_a_larger_node_lets_in_who_was_refused_and_a_smaller_one_refuses_others(
     assert code == 0
     assert "2m00s  big  UnexpectedAdmissionError  let in" in out
     assert "of 4 tries, 1 refused then, 0 now" in out
-    assert "1 pod refused then stays to the end" in out
+    assert "1 pod refused then is assumed to stay" in out
     code, out, _ = plan("--journal", journal, "--preset", "cores:4")
     assert code == 1
     assert "1m00s  db   let in  UnexpectedAdmissionError" in out

@@ -265,7 +265,7 @@ def test_a_daemon_that_does_not_tell_its_options_is_warned_about(
     del state["settings"]
     with answering(tmp_path / "s", told) as path:
         assert main(["plan", "--live", "--socket", path]) == 0
-    assert "the daemon does not tell its options" in capsys.readouterr().err
+    assert "the daemon does not report its options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
