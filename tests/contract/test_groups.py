@@ -18,6 +18,7 @@ from pinfold.core.reconcile import Limit
 from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsError
 from pinfold.node.processgroups.errors import GroupInUseError, NoGroupError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroups, choose
+from pinfold.node.procfs import PROC
 from tests.contract import workload
 from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed
 from tests.needs import needs
@@ -302,8 +303,8 @@ def test_children_forked_meanwhile_are_given_back_too(
     assert pid in groups.group(APP).give_back(origin)
     assert groups.group(APP).members() == []
     for member in workload.session(pid):
-        with suppress(OSError):  # its children end soon
-            assert Path(f"/proc/{member}/cgroup").read_text() == before
+        with suppress(OSError):  # its children end soon, and a dead one is in the top group
+            assert Path(f"/proc/{member}/cgroup").read_text() == before or PROC.process(member) is None
     assert allowed(pid) == {str(ALL)}
 
 
