@@ -26,11 +26,12 @@ test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"
 	@$(BIN)/pytest -q -n auto -m "not slow"
 
-check: $(STAMP) ## formatting, lint, types, import contracts, doctests
+check: $(STAMP) ## formatting, lint, types, import contracts, fragments, doctests
 	@echo "ruff format --check" && $(BIN)/ruff format --check .
 	@echo "ruff check" && $(BIN)/ruff check .
 	@echo "mypy --strict" && $(BIN)/mypy
 	@echo "lint-imports" && $(BIN)/lint-imports
+	@echo "changelog --check" && $(BIN)/python tools/changelog --check
 	@echo "pytest: doctests" && $(BIN)/pytest -q src README.md
 
 parity: $(STAMP) ## replay recorded kubelet behaviour: make parity VECTORS=DIR
