@@ -10,7 +10,7 @@ EVERY ?= 1
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test check bench e2e e2e-long parity parity-daemon proto format clean
+.PHONY: help run test coverage check bench e2e e2e-long parity parity-daemon proto format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +24,18 @@ run: $(STAMP) ## set up, then pin real processes on this host until Ctrl-C
 
 test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"
-	@$(BIN)/pytest -q -n auto -m "not slow"
+	@$(BIN)/pytest -q -n auto -m "not slow" $(if $(COVERAGE),--cov --cov-report=)
+	@$(if $(COVERAGE),$(BIN)/coverage json -q -o - | $(BIN)/python tools/coverage-table)
 
-check: $(STAMP) ## formatting, lint, types, import contracts, doctests
+coverage: ## run the tests and print how much of each package they cover; fails below a floor
+	@$(MAKE) --no-print-directory test COVERAGE=1
+
+check: $(STAMP) ## formatting, lint, types, import contracts, fragments, doctests
 	@echo "ruff format --check" && $(BIN)/ruff format --check .
 	@echo "ruff check" && $(BIN)/ruff check .
 	@echo "mypy --strict" && $(BIN)/mypy
 	@echo "lint-imports" && $(BIN)/lint-imports
+	@echo "changelog --check" && $(BIN)/python tools/changelog --check
 	@echo "pytest: doctests" && $(BIN)/pytest -q src README.md
 
 parity: $(STAMP) ## replay recorded kubelet behaviour: make parity VECTORS=DIR
@@ -57,5 +62,5 @@ e2e-long: $(STAMP) ## the longer versions of the slow tests
 	@$(BIN)/pytest -q -rs -m long tests
 
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

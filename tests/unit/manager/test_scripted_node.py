@@ -30,6 +30,7 @@ from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, p
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pinfold.core.entries import Entry
     from pinfold.runtimes.simulated.record import ContainerRecord
 
 
@@ -43,7 +44,7 @@ class NoDisk:
 class Pinfold:
     """What pinfold has on a node with 8 CPUs, of which CPU 0 is reserved."""
 
-    def __init__(self, node: Node, source: str) -> None:
+    def __init__(self, node: Node, source: str, *, read_only: bool = False) -> None:
         self.scripted = node
         self.bus = Bus(time.time)
         machine = from_shape("cores:8")
@@ -52,11 +53,15 @@ class Pinfold:
         applier = PodApplier(source, PodPlaces(PodGroups(node.groups), roster, asked_first=source == "nri"))
         rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
         self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
-        self.node = PinfoldNode(self.manager, roster, self.bus)
+        self.node = PinfoldNode(self.manager, roster, self.bus, read_only=read_only)
 
     def cpus(self, container: ContainerRecord) -> str:
         """Return the CPUs that the container can use."""
         return str(self.scripted.groups.effective(self.scripted.group(container), CPUS))
+
+    def told(self, what: str) -> list[Entry]:
+        """Return the events of one kind."""
+        return [entry for entry in self.bus.after(0) if entry.what == what]
 
 
 def test_owner_gets_its_cpus_over_nri_and_all_others_leave_them() -> None:

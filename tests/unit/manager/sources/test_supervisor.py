@@ -58,11 +58,11 @@ def limit_of(container: Container, period: int = 100_000, *, quota: bool = True)
 class Host:
     """A Supervisor with all that is around it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, launcher: type[TroubledLauncher] = TroubledLauncher) -> None:
         self.node = Stand()
         self.node.roster.limits = limit_of
         self.bus = self.node.bus
-        self.launcher = TroubledLauncher(self.node.applier)
+        self.launcher = launcher(self.node.applier)
         self.kept = KeptWorkloads(directory)
         self.here = Node(self.node.manager, self.node.roster, self.bus)
         workbook = Workbook(self.node.roster, self.launcher, self.kept, self.bus, directory)
@@ -83,11 +83,15 @@ class Host:
         return [entry.what for entry in self.bus.after(0)]
 
 
-def on_a_clock(directory: Path, scenario: Callable[[Host, Clock], Coroutine[None, None, None]]) -> None:
+def on_a_clock(
+    directory: Path,
+    scenario: Callable[[Host, Clock], Coroutine[None, None, None]],
+    launcher: type[TroubledLauncher] = TroubledLauncher,
+) -> None:
     clock = Clock()
 
     async def play() -> None:
-        host = Host(directory)
+        host = Host(directory, launcher)
         events = asyncio.create_task(host.loop.follow())
         await scenario(host, clock)
         events.cancel()
@@ -178,6 +182,63 @@ def test_of_a_pod_that_could_not_be_let_in_nothing_is_left(tmp_path: Path) -> No
         assert host.workloads == {}
         assert REF not in host.launcher.known
         host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_without_a_command_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        with pytest.raises(ApplyError, match="container app of pod one has no command to run"):
+            host.loop.submit(ONE)
+        assert host.workloads == {}
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_whose_predecessor_has_not_ended_is_refused_until_it_has(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.submit(APP)
+        await clock.leap(0)
+        host.node.applier.troubles["vacate", REF] = ApplyError("process 1 does not end")
+        await host.loop.delete(APP.name)
+        with pytest.raises(PodExists, match="an earlier pod one has not ended yet; try again in a moment"):
+            host.loop.submit(APP)
+        host.node.applier.troubles.clear()
+        host.loop.submit(APP)
+        await host.loop.delete(APP.name)
+        host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_that_is_not_there_cannot_be_deleted(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        with pytest.raises(UnknownPod, match="there is no pod web in namespace default"):
+            await host.loop.delete("web")
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_two_pods_cannot_have_the_same_uid(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.loop.submit(APP)
+        with pytest.raises(PodExists, match="pod one has the uid one already; delete it first"):
+            host.loop.submit(replace(APP, name="other"))
+        await host.loop.delete(APP.name)
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_list_of_workloads_that_cannot_be_written_is_told_and_the_pod_runs_on(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.submit(APP)
+        (tmp_path / FILE).unlink()
+        (tmp_path / FILE).mkdir()
+        await clock.leap(0)
+        assert "not-saved" in host.told()
+        assert REF in host.launcher.mains
+        (tmp_path / FILE).rmdir()
+        await host.loop.delete(APP.name)
 
     on_a_clock(tmp_path, scenario)
 
@@ -337,6 +398,21 @@ def test_a_reservation_is_not_given_up_for_an_earlier_one_of_its_name(tmp_path: 
         await clock.leap(10)
         assert len(host.shared) == 7
         assert "never-attached" not in host.told()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_reservation_has_one_process_and_a_process_one_reservation(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        first, _ = host.loop.reserve("x", 1)
+        second, _ = host.loop.reserve("y", 1)
+        host.loop.attach(first.uid, 12345)
+        with pytest.raises(PodExists, match="pod x has its process already"):
+            host.loop.attach(first.uid, 54321)
+        with pytest.raises(ApplyError, match="process 12345 is the main process of another container"):
+            host.loop.attach(second.uid, 12345)
+        assert host.workloads.keys() == {first.uid}
+        host.node.check()
 
     on_a_clock(tmp_path, scenario)
 

@@ -1,0 +1,176 @@
+"""CRISource against a scripted runtime: runtimes that go away, tell nothing, or refuse; containers that must wait."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pinfold.manager.sources.cri import CRISource
+from pinfold.manager.sources.nri import NRISource
+from pinfold.runtimes.cri.client import CRIClient
+from pinfold.runtimes.nri.answers import Answers
+from tests.unit.manager.sources.test_supervisor import Clock
+from tests.unit.manager.test_scripted_node import Pinfold
+from tests.unit.runtimes.simulated.scripts import PATIENT, Node, guaranteed, play
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+
+@asynccontextmanager
+async def following(pinfold: Pinfold, path: Path) -> AsyncIterator[CRISource]:
+    """Have pinfold follow the runtime at a socket."""
+    async with CRIClient(str(path)) as client:
+        source = CRISource(pinfold.node, client, pinfold.bus)
+        task = asyncio.create_task(source.follow())
+        try:
+            yield source
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what the source does by itself."""
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - it happens in the source, which tells no one
+            await asyncio.sleep(0.01)
+
+
+def test_a_runtime_that_goes_away_is_followed_again_when_it_is_back(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.link[0] == "closed" and bool(pinfold.node.link[1]))
+            for _ in range(2):
+                await node.runtime.cri.listen(str(path))
+                await until(lambda: pinfold.node.link == ("connected", "containerd 2.1.9"))
+                await node.runtime.cri.close()
+                await until(lambda: pinfold.node.link[0] == "closed")
+
+    play(script)
+
+
+def test_a_runtime_without_events_is_asked_again_and_again(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            sandbox = await node.runtime.pods.run(guaranteed())
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+            await node.runtime.remove_pod(sandbox.id)
+            await until(lambda: not pinfold.manager.state.exclusive)
+
+    play(script, replace(PATIENT, events=False))
+
+
+def test_an_owner_that_is_created_first_is_pinned_before_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            sandbox = await node.runtime.run_pod(guaranteed())
+            created = await node.runtime.create_container(sandbox.id, "app")
+            await node.runtime.cri.until("UpdateContainerResources")
+            await node.runtime.start_container(created.id)
+            await until(lambda: pinfold.node.roster.containers[created.id].phase == "running")
+            assert pinfold.cpus(created) == "1-2"
+            assert pinfold.told("ran-unpinned") == []
+
+    play(script, replace(PATIENT, early=True))
+
+
+def test_an_owner_without_room_runs_unpinned_until_enough_cpus_are_free(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            first = await node.runtime.pods.run(guaranteed("first", milli=5000))
+            await node.runtime.pods.run(guaranteed("second", milli=4000))
+            await until(lambda: len(pinfold.node.unpinned) == 1)
+            pinfold.node.settle()
+            assert len(pinfold.node.unpinned) == 1
+            await node.runtime.remove_pod(first.id)
+            await until(lambda: not pinfold.manager.state.exclusive)
+            pinfold.node.settle()
+            assert pinfold.cpus(node.runtime.record.find("second", "app")) == "1-4"
+            assert len(pinfold.node.unpinned) == 0
+            assert pinfold.told("ran-unpinned")[-1].fields["pod"] == "second"
+
+    play(script)
+
+
+def test_an_owner_that_ends_while_it_waits_for_cpus_is_told_and_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            await node.runtime.pods.run(guaranteed(milli=8000))
+            await until(lambda: len(pinfold.node.unpinned) == 1)
+            waiting = node.runtime.record.find("db", "app")
+            await node.runtime.stop_container(waiting.id)
+            await until(lambda: pinfold.node.roster.containers[waiting.id].phase == "stopped")
+            pinfold.node.settle()
+            assert len(pinfold.node.unpinned) == 0
+            assert [entry.fields["container"] for entry in pinfold.told("ran-unpinned")] == ["app"]
+
+    play(script)
+
+
+def test_a_runtime_that_does_not_record_cpus_is_told_of_after_some_tries(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with CRIClient(str(path)) as client:
+            source = CRISource(pinfold.node, client, pinfold.bus)
+            sandbox = await node.runtime.pods.run(guaranteed())
+            await source.look()
+            await node.runtime.remove_pod(sandbox.id)  # before the runtime is told
+            await until(lambda: bool(pinfold.told("not-recorded")))
+        assert node.runtime.cri.calls.count("UpdateContainerResources") == 5
+
+    play(script)
+
+
+def test_beside_nri_containers_that_it_did_not_tell_of_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node()
+        pinfold = Pinfold(node, "nri")
+        await node.runtime.cri.listen(str(path))
+        plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        await node.unplug(plugin)
+        pinfold.node.linked("synchronized", "containerd 2.1.9")
+        await node.runtime.pods.run(guaranteed())
+        async with CRIClient(str(path)) as client:
+            audit = asyncio.create_task(CRISource(pinfold.node, client, pinfold.bus).audit())
+            await clock.leap(0)
+            await clock.leap(6)
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+            audit.cancel()
+            await asyncio.gather(audit, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())

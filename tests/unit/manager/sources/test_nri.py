@@ -1,0 +1,117 @@
+"""NRISource against a scripted runtime: updates, pods that vanish, and runtimes that do not go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.manager.sources.nri import NRISource
+from pinfold.runtimes.nri.answers import Answers
+from pinfold.runtimes.simulated.record import Spec
+from tests.unit.manager.sources.test_supervisor import Clock, Host, on_a_clock
+from tests.unit.manager.test_scripted_node import Pinfold
+from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_update_cannot_move_an_owner() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        await node.runtime.pods.run(guaranteed())
+        db = node.runtime.record.find("db", "app")
+        await node.runtime.update_container(db.id, Spec(cpus="0-7", quota=50_000))
+        assert pinfold.cpus(db) == "1-2"
+        assert node.quota(node.group(db)) is None
+
+    play(script)
+
+
+@pytest.mark.parametrize("asked", [Spec(cpus="1-2"), Spec(shares=4096)], ids=["CPUs of an owner", "no CPUs"])
+def test_an_update_of_a_sharing_container_keeps_it_in_the_shared_pool(asked: Spec) -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        await node.runtime.pods.run(burstable())
+        await node.runtime.pods.run(guaranteed())
+        web = node.runtime.record.find("web", "app")
+        await node.runtime.update_container(web.id, asked)
+        assert pinfold.cpus(web) == "0,3-7"
+
+    play(script)
+
+
+def test_where_a_kubelet_manages_cpus_nothing_is_changed() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri", read_only=True)
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        sandbox = await node.runtime.pods.run(guaranteed())
+        db = node.runtime.record.find("db", "app")
+        await node.runtime.update_container(db.id, Spec(cpus="5"))
+        assert pinfold.cpus(db) == "5"
+        assert not pinfold.manager.state.exclusive
+        assert db.id in pinfold.node.roster.containers
+        await node.runtime.remove_pod(sandbox.id)
+        assert not pinfold.node.roster.pods
+
+    play(script)
+
+
+def test_memory_of_an_owner_that_asks_for_it_is_near_its_cpus() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        await node.runtime.pods.run(replace(guaranteed(), annotations={"pinfold.dev/local-memory": "true"}))
+        assert node.runtime.record.find("db", "app").spec.mems == "0"
+
+    play(script)
+
+
+def test_a_pod_that_ends_untold_gives_its_cpus_back_when_that_is_noticed() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        sandbox = await node.runtime.pods.run(guaranteed())
+        pinfold.node.settle()
+        await node.unplug(plugin)
+        await node.runtime.remove_pod(sandbox.id)
+        assert str(pinfold.manager.state.exclusive) == "1-2"
+        pinfold.node.settle()
+        assert not pinfold.manager.state.exclusive
+        assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
+
+    play(script)
+
+
+def test_cpus_of_a_pod_that_ended_untold_are_taken_back_when_another_needs_them() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        sandbox = await node.runtime.pods.run(guaranteed(milli=7000))
+        pinfold.node.settle()
+        for ended in (node.runtime.record.find("db", "app"), sandbox):
+            for pid in node.groups.members(node.group(ended)):
+                node.groups.end(pid)
+            node.groups.remove(node.group(ended))
+        await node.runtime.pods.run(guaranteed("next", milli=7000))
+        assert pinfold.cpus(node.runtime.record.find("next", "app")) == "1-7"
+        assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
+
+    play(script)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_runtime_that_registers_us_and_does_not_go_on_is_told(tmp_path: Path, *, goes_on: bool) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        source = NRISource(host.here, host.bus)
+        source.linked("registered", "containerd 1.7.0")
+        if goes_on:
+            source.linked("synchronized", "containerd 1.7.0")
+        await clock.leap(11)
+        assert ("runtime-hangs" in host.told()) is not goes_on
+
+    on_a_clock(tmp_path, scenario)
