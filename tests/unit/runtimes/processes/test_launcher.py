@@ -1,0 +1,97 @@
+"""ProcessLauncher by affinity, which needs no root: what cannot be started, whose a process is, what is found again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.reconcile import Limit, Wanted
+from pinfold.node.processgroups.groups import choose
+from pinfold.node.procfs import PROC
+from pinfold.runtimes.base import LaunchError, Main
+from pinfold.runtimes.processes.applier import ProcessApplier
+from pinfold.runtimes.processes.launcher import ProcessLauncher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+REF = ContainerRef(PodUID("u"), "app")
+
+
+def launching(directory: Path, scenario: Callable[[ProcessLauncher], Coroutine[None, None, None]]) -> None:
+    """Play a scenario with one container in the shared pool; what runs is ended."""
+
+    async def play() -> None:
+        cpus = PROC.allowed(os.getpid())
+        applier = ProcessApplier(choose("affinity", name=f"pinfold-test-{uuid.uuid4().hex[:12]}"), directory)
+        applier.prepare(cpus)
+        applier.apply(Wanted(cpus, {}, {REF: Limit()}))
+        try:
+            await scenario(ProcessLauncher(applier))
+        finally:
+            applier.vacate(REF)
+
+    asyncio.run(play())
+
+
+def spawn(launcher: ProcessLauncher, *command: str, directory: str = "") -> int:
+    with open(os.devnull, "wb") as out:  # noqa: PTH123 - not a path of ours
+        return launcher.spawn(REF, command, dict(os.environ), directory, out)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("/nowhere/to/be/found", 127), ("/", 126)], ids=["missing", "a directory"]
+)
+def test_a_command_that_cannot_be_run_is_named_and_has_the_code_of_a_shell(
+    tmp_path: Path, command: str, code: int
+) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        with pytest.raises(LaunchError, match=command) as refused:
+            spawn(launcher, command)
+        assert refused.value.code == code
+        assert REF not in launcher.mains
+
+    launching(tmp_path, scenario)
+
+
+def test_a_directory_that_is_missing_is_named_instead_of_the_command(tmp_path: Path) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        with pytest.raises(LaunchError, match="/nowhere: No such file"):
+            spawn(launcher, "true", directory="/nowhere")
+
+    launching(tmp_path, scenario)
+
+
+def test_a_process_belongs_to_the_container_that_it_was_started_for(tmp_path: Path) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        pid = spawn(launcher, "sleep", "60")
+        assert launcher.holder(pid) == "container app of pod u"
+        assert launcher.holder(os.getpid()) == "pinfold itself"
+        assert launcher.holder(1) is None
+
+    launching(tmp_path, scenario)
+
+
+def test_a_process_of_before_is_found_again_only_if_it_is_the_same(tmp_path: Path) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        pid = spawn(launcher, "sleep", "60")
+        main = launcher.mains[REF]
+        assert main.pid == pid
+        assert not launcher.find_again(REF, Main(pid, main.started - 1))
+        assert not launcher.find_again(REF, Main((1 << 22) - 1, 1))
+
+    launching(tmp_path, scenario)
+
+
+def test_waiting_for_a_process_that_does_not_end_is_given_up(tmp_path: Path) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        spawn(launcher, "sleep", "60")
+        assert not await launcher.gone([REF], within=0.01)
+
+    launching(tmp_path, scenario)

@@ -1,0 +1,81 @@
+"""Processes by PID: which are there, where they may run, and who gets a signal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.node.procfs import PROC
+from pinfold.runtimes.base import ApplyError, Main
+from pinfold.runtimes.processes.pids import check_threads, first, opened, send, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NO_PROCESS = (1 << 22) - 1
+
+
+@contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command, and end it."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_process_that_may_run_elsewhere_is_named_with_its_cpus() -> None:
+    with running("sleep", "60") as process:
+        main = Main(process.pid, started(process.pid))
+        check_threads(main, PROC.allowed(process.pid))
+        with pytest.raises(ApplyError, match=f"thread {process.pid} of process {process.pid} may run on CPUs"):
+            check_threads(main, EMPTY)
+
+
+def test_another_process_of_the_same_number_is_not_taken_for_the_first() -> None:
+    with running("sleep", "60") as process:
+        earlier = Main(process.pid, started(process.pid) - 1)
+        with pytest.raises(ApplyError, match=f"process {process.pid} ended meanwhile"):
+            check_threads(earlier, PROC.allowed(process.pid))
+
+
+def test_the_first_process_is_the_one_that_the_others_come_from() -> None:
+    with running("sh", "-c", "sleep 60 & echo $!; wait") as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            assert first([child, parent.pid]) == Main(parent.pid, started(parent.pid))
+            assert first([child, NO_PROCESS]) == Main(child, started(child))
+        finally:
+            send([child], signal.SIGKILL)
+    assert first([NO_PROCESS]) is None
+
+
+def test_a_process_that_is_not_there_cannot_be_opened() -> None:
+    with pytest.raises(ApplyError, match=f"process {NO_PROCESS} is not there"):
+        opened(NO_PROCESS)
+
+
+def test_a_thread_cannot_be_opened_and_its_process_is_named() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        with pytest.raises(ApplyError, match="is not a process, but a thread of process"):
+            opened(thread.native_id or 0)
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_signal_reaches_those_behind_one_that_has_ended() -> None:
+    with running("sleep", "60") as process:
+        send([NO_PROCESS, process.pid], signal.SIGTERM)
+        assert process.wait(timeout=30) == -signal.SIGTERM
