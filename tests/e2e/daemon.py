@@ -334,6 +334,10 @@ class Daemon:
         """Return what happened, all or of these kinds."""
         return [row for row in self.client.get("/v1/events") if not what or row["what"] in what]
 
+    def flush(self) -> None:
+        """Have the daemon write what happened so far to its journal: clients get their answers before it does."""
+        self.events()
+
     def written(self, pod: str, name: str = "app") -> list[str]:
         """Return the lines that a container of a pod has written."""
         return _text(self.state_dir / "logs" / f"default_{pod}_{name}.log").splitlines()

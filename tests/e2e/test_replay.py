@@ -68,6 +68,7 @@ def live(host: Daemon, rng: random.Random, start: int, steps: int) -> Fates:
         else:
             fates[name] = answer["cpus"]
             there.append(name)
+    host.flush()
     return fates
 
 
@@ -121,6 +122,7 @@ def test_a_journal_goes_on_after_a_crash(host: Daemon) -> None:
 @pytest.mark.parametrize("host", [SETTINGS["packed"]], indirect=True)
 def test_on_a_larger_machine_the_refused_get_in(host: Daemon) -> None:
     host.apply(pod("web", container(cpus=40)), pod("big", container(cpus=60)))
+    host.flush()
     answer = host.say("plan", "--journal", str(host.state_dir), "--preset", "epyc-9754", "-o", "json")
     data = json.loads(answer.stdout)
     assert (answer.returncode, answer.stderr) == (0, "")
