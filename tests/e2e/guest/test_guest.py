@@ -73,7 +73,7 @@ def boot(guest: Guest, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run the module in a guest to its end."""
     wrapper = directory / "guest.sh"
     wrapper.write_text(
-        f"export PINFOLD_REQUIRE=all\n"
+        f"export PINFOLD_REQUIRE=all PYTHONPATH={shlex.quote(str(MAIN / 'src'))}\n"
         f"cd {shlex.quote(str(MAIN))}\n"
         f"exec {shlex.quote(sys.executable)} -m tests.e2e.guest.{guest.command}\n"
     )
