@@ -60,6 +60,7 @@ e2e: $(STAMP) ## the slow tests: containerd, guests, a browser; on Debian as roo
 e2e-long: $(STAMP) ## the longer versions of the slow tests
 	@tools/packages
 	@$(BIN)/pytest -q -rs -m long tests
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -q -n auto tests/property
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,10 @@ from tests.needs import lacking
 if TYPE_CHECKING:
     import pytest
 
-# Nothing here is about time, so a busy machine does not make a test fail.
-settings.register_profile("pinfold", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("pinfold")
+# Nothing here is about time, so a busy machine does not make a test fail. `make e2e-long` tries more examples.
+settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # A shell starts background jobs with these signals ignored, and all their children inherit that.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from pinfold.core.admission import WHOLE, Admitter, Scope
@@ -120,7 +120,6 @@ def given_cpus(admission: Admission) -> dict[str, CPUSet]:
 
 
 @given(nodes(["single-numa-node"], scope=Scope.CONTAINER), pods("new"))
-@settings(max_examples=60, deadline=None)
 def test_single_numa_node_gives_every_container_cpus_of_one_node(node: Node, pod: Pod) -> None:
     admission = node.admitter.admit(node.state, pod)
     for name, cpus in given_cpus(admission).items():
@@ -130,7 +129,6 @@ def test_single_numa_node_gives_every_container_cpus_of_one_node(node: Node, pod
 
 
 @given(nodes(["single-numa-node"], scope=Scope.POD), pods("new"))
-@settings(max_examples=60, deadline=None)
 def test_single_numa_node_gives_a_whole_pod_cpus_of_one_node_in_pod_scope(node: Node, pod: Pod) -> None:
     admission = node.admitter.admit(node.state, pod)
     if admission.refusal is None and given_cpus(admission):
@@ -138,7 +136,6 @@ def test_single_numa_node_gives_a_whole_pod_cpus_of_one_node_in_pod_scope(node: 
 
 
 @given(nodes(["single-numa-node"], scope=Scope.CONTAINER), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
 def test_single_numa_node_refuses_exactly_what_no_single_node_has_free(node: Node, count: int) -> None:
     free = node.state.shared - node.policy.reserved
     if node.options.full_pcpus_only and not node.policy.machine.even:
@@ -150,7 +147,6 @@ def test_single_numa_node_refuses_exactly_what_no_single_node_has_free(node: Nod
 
 
 @given(nodes(["restricted"], scope=Scope.CONTAINER), pods("new"))
-@settings(max_examples=60, deadline=None)
 def test_restricted_uses_no_more_nodes_than_an_empty_machine_would_need(node: Node, pod: Pod) -> None:
     if node.options.align_by_socket:
         return
@@ -160,7 +156,6 @@ def test_restricted_uses_no_more_nodes_than_an_empty_machine_would_need(node: No
 
 
 @given(nodes(), pods("new"))
-@settings(max_examples=80, deadline=None)
 def test_a_preferred_hint_holds_all_cpus_given_by_it(node: Node, pod: Pod) -> None:
     admission = node.admitter.admit(node.state, pod)
     for name, cpus in given_cpus(admission).items():
@@ -173,7 +168,6 @@ def test_a_preferred_hint_holds_all_cpus_given_by_it(node: Node, pod: Pod) -> No
 
 
 @given(nodes(scope=Scope.POD, pod_level=True), whole_pods("new"))
-@settings(max_examples=60, deadline=None)
 def test_a_preferred_hint_holds_the_cpus_of_a_pod_with_pod_level_resources(node: Node, pod: Pod) -> None:
     admission = node.admitter.admit(node.state, pod)
     assert node.broken(admission.state) == []
@@ -187,7 +181,6 @@ def test_a_preferred_hint_holds_the_cpus_of_a_pod_with_pod_level_resources(node:
 
 
 @given(nodes(["single-numa-node"], scope=Scope.CONTAINER), st.integers(1, 4), st.data())
-@settings(max_examples=60, deadline=None)
 def test_cpus_follow_a_device_to_its_node(node: Node, count: int, data: st.DataObject) -> None:
     at = data.draw(st.sampled_from([numa.id for numa in node.topology.numa_nodes]))
     gpu = {"gpu": HintList([Hint.of(at)])}
@@ -197,7 +190,6 @@ def test_cpus_follow_a_device_to_its_node(node: Node, count: int, data: st.DataO
 
 
 @given(nodes(), pods("new"))
-@settings(max_examples=80, deadline=None)
 def test_refusal_and_admission_leave_what_others_have(node: Node, pod: Pod) -> None:
     before = node.state
     admission = node.admitter.admit(before, pod)
@@ -212,7 +204,6 @@ def test_refusal_and_admission_leave_what_others_have(node: Node, pod: Pod) -> N
 
 
 @given(nodes(), pods("new"))
-@settings(max_examples=60, deadline=None)
 def test_a_refusal_names_the_container_and_comes_with_a_trace(node: Node, pod: Pod) -> None:
     admission = node.admitter.admit(node.state, pod)
     names = [container.name for container in pod.all_containers]
@@ -234,7 +225,6 @@ def test_a_refusal_names_the_container_and_comes_with_a_trace(node: Node, pod: P
 
 
 @given(nodes(), st.data())
-@settings(max_examples=60, deadline=None)
 def test_collecting_removes_exactly_the_pods_that_are_not_active(node: Node, data: st.DataObject) -> None:
     known = sorted(node.state.assignments)
     active = set(data.draw(st.sets(st.sampled_from(known)))) if known else set()
@@ -249,7 +239,6 @@ def test_collecting_removes_exactly_the_pods_that_are_not_active(node: Node, dat
 
 
 @given(nodes(), pods("new"))
-@settings(max_examples=80, deadline=None)
 def test_after_a_restart_everyone_is_let_in_again_with_the_same_cpus(node: Node, pod: Pod) -> None:
     by_socket = node.options.align_by_socket and node.admitter.manager.policy is TopologyPolicy.RESTRICTED
     if by_socket:  # see the next test
@@ -281,7 +270,6 @@ def test_restricted_and_align_by_socket_may_refuse_a_running_pod_after_a_restart
 
 
 @given(nodes(), st.integers(1, 4), st.data())
-@settings(max_examples=60, deadline=None)
 def test_both_fidelities_let_in_the_same_until_the_reference_has_a_defect(
     node: Node, newcomers: int, data: st.DataObject
 ) -> None:
@@ -311,7 +299,6 @@ def verdict(node: Node, policy: str, count: int) -> type[Exception] | None:
 
 
 @given(nodes(["best-effort"]), st.integers(1, 8))
-@settings(max_examples=60, deadline=None)
 def test_best_effort_lets_in_and_refuses_as_no_topology_manager_does(node: Node, count: int) -> None:
     if node.options.full_pcpus_only and not node.policy.machine.even:
         return  # see the last test
@@ -319,7 +306,6 @@ def test_best_effort_lets_in_and_refuses_as_no_topology_manager_does(node: Node,
 
 
 @given(nodes(["single-numa-node"]), st.integers(1, 8))
-@settings(max_examples=60, deadline=None)
 def test_what_single_numa_node_lets_in_restricted_lets_in_and_what_that_lets_in_best_effort_does(
     node: Node, count: int
 ) -> None:
@@ -328,7 +314,6 @@ def test_what_single_numa_node_lets_in_restricted_lets_in_and_what_that_lets_in_
 
 
 @given(nodes(["single-numa-node", "restricted"]), pods("new"))
-@settings(max_examples=60, deadline=None)
 def test_a_pod_without_cpus_of_its_own_is_always_let_in(node: Node, pod: Pod) -> None:
     sharing = replace(pod, resources=guaranteed(1500))
     assert not any(exclusive_cpus(sharing, container) for container in sharing.all_containers)

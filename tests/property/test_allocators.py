@@ -353,7 +353,6 @@ def _rounded(value: float) -> float:
 
 
 @given(questions(topologies(), beyond=2))
-@settings(max_examples=150, deadline=None)
 def test_exactly_the_cpus_asked_for_are_taken_from_the_free_ones_or_none_if_there_are_not_so_many(
     question: Question,
 ) -> None:
@@ -400,7 +399,6 @@ def test_a_group_that_crosses_others_is_counted_once(name: str) -> None:
 
 @example(crossed("cache across NUMA nodes"))
 @given(questions(irregular_topologies(crossing=True) | torn_topologies()))
-@settings(max_examples=150, deadline=None)
 def test_where_groups_cross_each_other_the_cpus_asked_for_are_taken_too(question: Question) -> None:
     check_sound(question)
 
@@ -413,7 +411,6 @@ def test_nothing_is_taken_where_nothing_is_needed(arrangement: Arrangement, coun
 
 
 @given(questions(topologies()), st.integers(1, 1 << 40))
-@settings(max_examples=150, deadline=None)
 def test_cpus_that_the_machine_does_not_have_are_never_taken(question: Question, others: int) -> None:
     topology, free, count, arrangement = question
     machine = Machine(topology)
@@ -422,7 +419,6 @@ def test_cpus_that_the_machine_does_not_have_are_never_taken(question: Question,
 
 
 @given(questions(topologies(), beyond=2), ANY_FIDELITY)
-@settings(max_examples=150, deadline=None)
 def test_a_trace_tells_the_same_story_again_and_its_steps_add_up_to_the_answer(
     question: Question, fidelity: Fidelity
 ) -> None:
@@ -442,7 +438,6 @@ def test_a_trace_tells_the_same_story_again_and_its_steps_add_up_to_the_answer(
 
 
 @given(questions(topologies()))
-@settings(max_examples=150, deadline=None)
 def test_fidelity_pinfold_meets_no_defect(question: Question) -> None:
     topology, free, count, arrangement = question
     recorder = Recorder()
@@ -451,7 +446,6 @@ def test_fidelity_pinfold_meets_no_defect(question: Question) -> None:
 
 
 @given(questions(ANY_NESTING | node_topologies(), beyond=1))
-@settings(max_examples=150, deadline=None)
 def test_both_fidelities_agree_where_the_reference_has_no_defect(question: Question) -> None:
     topology, free, count, arrangement = question
     recorder = Recorder()
@@ -468,7 +462,6 @@ def test_both_fidelities_agree_where_the_reference_has_no_defect(question: Quest
 
 
 @given(questions(regular_topologies() | node_topologies(), beyond=1))
-@settings(max_examples=150, deadline=None)
 def test_on_regular_machines_the_reference_gives_only_free_cpus(question: Question) -> None:
     topology, free, count, arrangement = question
     recorder = Recorder()
@@ -485,7 +478,6 @@ def test_on_regular_machines_the_reference_gives_only_free_cpus(question: Questi
 
 
 @given(questions(ANY_NESTING, st.sampled_from([PACKED, UNCORE, SPREAD])), ANY_FIDELITY)
-@settings(max_examples=150, deadline=None)
 def test_packed_spread_and_uncore_follow_the_rules_on_every_machine(question: Question, fidelity: Fidelity) -> None:
     topology, free, count, arrangement = question
     expected = Plain(topology, fidelity).packed(set(cpus_of(free)), count, arrangement)
@@ -493,7 +485,6 @@ def test_packed_spread_and_uncore_follow_the_rules_on_every_machine(question: Qu
 
 
 @given(questions(node_topologies() | topologies(), distributed_arrangements(1, 2)))
-@settings(max_examples=150, deadline=None)
 def test_distributed_is_the_first_of_the_best_balanced_splits_over_the_fewest_nodes(question: Question) -> None:
     topology, free, count, arrangement = question
     expected = Plain(topology, Fidelity.PINFOLD).distributed(set(cpus_of(free)), count, arrangement)
@@ -502,7 +493,6 @@ def test_distributed_is_the_first_of_the_best_balanced_splits_over_the_fewest_no
 
 
 @given(questions(node_topologies(), distributed_arrangements(1, 2, by_socket=False)))
-@settings(max_examples=150, deadline=None)
 def test_fidelity_kubelet_finds_what_the_reference_left_in_its_arrays_or_says_that_it_never_returns(
     question: Question,
 ) -> None:
@@ -526,7 +516,6 @@ def test_fidelity_kubelet_finds_what_the_reference_left_in_its_arrays_or_says_th
 
 
 @given(questions(node_topologies(), distributed_arrangements(1, 2, by_socket=False)))
-@settings(max_examples=150, deadline=None)
 def test_an_even_split_cannot_be_balanced_better_by_as_many_other_nodes(question: Question) -> None:
     topology, free, count, arrangement = question
     group = arrangement.group
@@ -599,7 +588,6 @@ def test_on_machines_of_more_than_sixteen_nodes_the_cpus_asked_for_are_taken_too
     ANY_FIDELITY,
     st.data(),
 )
-@settings(max_examples=150, deadline=None)
 def test_bit_arithmetic_picks_the_same_cores_as_a_list_of_them(
     topology: Topology, fidelity: Fidelity, data: st.DataObject
 ) -> None:

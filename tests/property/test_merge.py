@@ -149,7 +149,6 @@ def cpu_families(draw: st.DrawFn, nodes: tuple[int, ...]) -> CPUHints:
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_merging_lists_gives_what_a_walk_through_all_choices_gives(data: st.DataObject) -> None:
     nodes = data.draw(node_ids())
     everything = sum(1 << node for node in nodes)
@@ -165,7 +164,6 @@ def test_merging_lists_gives_what_a_walk_through_all_choices_gives(data: st.Data
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_described_cpu_hints_merge_as_the_same_hints_listed(data: st.DataObject) -> None:
     nodes = data.draw(node_ids(most=6))
     cpus = data.draw(cpu_families(nodes))

@@ -333,7 +333,6 @@ class Node:
 
 
 @given(policies(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_both_fidelities_live_the_same_life_until_the_reference_has_a_defect(
     policy: StaticPolicy, data: st.DataObject
 ) -> None:
@@ -359,7 +358,6 @@ def test_both_fidelities_live_the_same_life_until_the_reference_has_a_defect(
 
 
 @given(policies(), st.data())
-@settings(max_examples=60, deadline=None)
 def test_the_same_inputs_give_the_same_decision(policy: StaticPolicy, data: st.DataObject) -> None:
     twin = StaticPolicy(Machine(policy.machine.topology), policy.reserved, policy.options, pod_level=policy.pod_level)
     node, other = Node(policy), Node(twin)
@@ -378,7 +376,6 @@ def test_the_same_inputs_give_the_same_decision(policy: StaticPolicy, data: st.D
     st.lists(st.integers(1, 6), min_size=1, max_size=5),
     st.data(),
 )
-@settings(max_examples=100, deadline=None)
 def test_full_pcpus_only_without_affinity_leaves_partly_reserved_cores_alone(
     topology: Topology, options: Options, requests: list[int], data: st.DataObject
 ) -> None:
@@ -406,7 +403,6 @@ def test_full_pcpus_only_near_an_affinity_gives_the_other_halves_of_reserved_cor
     st.integers(1, 8),
     st.data(),
 )
-@settings(max_examples=150, deadline=None)
 def test_on_unequal_cores_a_number_is_refused_exactly_where_no_free_whole_cores_make_it_up(
     topology: Topology, count: int, data: st.DataObject
 ) -> None:

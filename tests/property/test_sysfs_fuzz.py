@@ -115,7 +115,7 @@ damages = st.builds(Damage, st.sampled_from(PLACES), which, st.just("bytes"), co
     st.sampled_from(sorted(REPLACED.keys() | CHANGED.keys())),
     st.binary(max_size=3),
 )
-untimed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 damaged_machines = given(st.sampled_from(sorted(BUILT)), st.lists(damages, max_size=5))
 
 

@@ -6,7 +6,7 @@ import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.errors import ParseError
@@ -97,7 +97,6 @@ def test_message_comes_back_through_frames(message: Message, size: int, at: list
     assert found == [long]
 
 
-@settings(max_examples=300)
 @given(inputs, cuts)
 def test_any_bytes_give_the_same_however_they_are_cut(given_bytes: tuple[str, bytes], at: list[int]) -> None:
     name, data = given_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.errors import PinfoldError
@@ -69,7 +69,6 @@ def test_any_text_is_a_machine_or_an_error(parse: Parser, text: str) -> None:
 
 
 @parsers
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_damaged_document_is_a_machine_or_an_error(parse: Parser, data: st.DataObject) -> None:
     check(parse, data.draw(damaged(VALID[parse])))  # type: ignore[index]  # its keys are the parsers
