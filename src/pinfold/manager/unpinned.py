@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class _Waiting(NamedTuple):
-    ref: ContainerRef | None
+    pod: PodName | None
+    """None for a pod that pinfold does not manage; the roster may have forgotten the pod when the container ends."""
+    container: str
     since: float
 
 
@@ -43,15 +45,15 @@ class Unpinned:
     def wait(self, container: RuntimeContainer, why: PinfoldError, since: float) -> None:
         """Record that a container runs without the CPUs it should have; it gets them when enough are free."""
         ref = self._roster.ref(container.id)
-        self._waiting[container.id] = _Waiting(ref, since)
-        name = None if ref is None else self._name(ref.pod)
-        self._bus.tell(RunsUnpinned(pod=name, container=container.name, why=str(why)))
+        pod = None if ref is None else self._name(ref.pod)
+        self._waiting[container.id] = _Waiting(pod, container.name, since)
+        self._bus.tell(RunsUnpinned(pod=pod, container=container.name, why=str(why)))
 
     def has_ended(self, container_id: str) -> None:
         """Report a container that waited for its CPUs until it ended."""
         waiting = self._waiting.pop(container_id, None)
-        if waiting is not None and waiting.ref is not None:
-            self.ran(waiting.ref, time.time() - waiting.since)
+        if waiting is not None and waiting.pod is not None:
+            self._tell(waiting.pod, waiting.container, time.time() - waiting.since)
 
     def has_cpus(self, container_id: str) -> None:
         """Record that a container has got its CPUs."""
@@ -59,7 +61,10 @@ class Unpinned:
 
     def ran(self, ref: ContainerRef, seconds: float) -> None:
         """Report for how long a container ran before it had its CPUs."""
-        self._bus.tell(RanUnpinned(self._name(ref.pod), ref.name, round(seconds, 3)))
+        self._tell(self._name(ref.pod), ref.name, seconds)
+
+    def _tell(self, pod: PodName, container: str, seconds: float) -> None:
+        self._bus.tell(RanUnpinned(pod, container, round(seconds, 3)))
 
     def _name(self, uid: PodUID) -> PodName:
         pods = (self._roster.of(pod_id).pod for pod_id in self._roster.find_pods(uid))

@@ -1,7 +1,8 @@
 """The journal on disk: every entry appended with one write, in files of bounded size, number and age.
 
 Entries are written after the answer that they tell of, and not synced one by one: a killed daemon can lose those of the
-last milliseconds, a power failure those of the last seconds. A restart relies on the State's own file. No error here stops the daemon: errors are counted, and reported now and then.
+last milliseconds, a power failure those of the last seconds. A restart relies on the State's own file. No error here
+stops the daemon: errors are counted, and reported now and then.
 """
 
 from __future__ import annotations

@@ -134,6 +134,24 @@ def test_an_owner_that_ends_while_it_waits_for_cpus_is_told_and_forgotten(tmp_pa
     play(script)
 
 
+def test_an_owner_whose_pod_is_removed_while_it_waits_for_cpus_is_told_by_its_pods_name(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            sandbox = await node.runtime.pods.run(guaranteed(milli=8000))
+            await until(lambda: len(pinfold.node.unpinned) == 1)
+            await node.runtime.remove_pod(sandbox.id)
+            await until(lambda: not pinfold.node.roster.pods)
+            pinfold.node.settle()
+            assert [entry.fields["pod"] for entry in pinfold.told("ran-unpinned")] == ["db"]
+
+    play(script)
+
+
 def test_a_runtime_that_does_not_record_cpus_is_told_of_after_some_tries(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
 
