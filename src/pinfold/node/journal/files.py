@@ -156,11 +156,13 @@ class Archive:
     def entry_of_state(self, time: float) -> Entry | None:
         """Return the entry that holds the State at a time, None if there is none."""
         found = find_segments(self.directory)
+        earliest = inf  # of the later entries: if the clock was set back, an entry counts as no later than they
         for index in range(len(found) - 1, -1, -1):
-            if index and found[index].second - SLACK > time:
+            if index and min(earliest, found[index].second - SLACK) > time:
                 continue
             for entry in reversed(list(_with_base(self._read(found, index)))):
-                if entry.what == STATE and entry.time <= time:
+                earliest = min(earliest, entry.time)
+                if entry.what == STATE and earliest <= time:
                     return entry
         return None
 
