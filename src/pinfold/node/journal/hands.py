@@ -48,7 +48,7 @@ class _Search:
 
     def go_back(self) -> None:
         """Read earlier files until they contain the first owner's start and its reason."""
-        step = 1
+        step, skipped = 1, []
         while self._low and self._began_before(self._found[self._low]):
             if (
                 self.tenures
@@ -56,13 +56,23 @@ class _Search:
                 and self._keeps(self._found[self._low - 1], self.tenures[0])
             ):
                 self._low -= 1
+                skipped.append(self._found[self._low])
                 continue
             low = max(self._low - step, 0)
             self._chosen[:0] = self._found[low : self._low]
             self._low, step = low, step * 2
             self.tenures = self._look()
+        self._reread(skipped)
         if self._low and not self.tenures[0].why:  # it may be the last entry of the file before
             self._chosen[:0] = self._found[self._low - 1 : self._low]
+            self.tenures = self._look()
+
+    def _reread(self, skipped: Sequence[Segment]) -> None:
+        """Read those skipped files too that begin before the first owner does: the clock went back a little there."""
+        began = self.tenures[0].since if self.tenures else None
+        near = [segment for segment in skipped if began is not None and segment.second - SLACK <= began]
+        if near:
+            self._chosen = sorted([*self._chosen, *near])
             self.tenures = self._look()
 
     def _began_before(self, segment: Segment) -> bool:
@@ -82,6 +92,7 @@ class _Search:
             if (
                 self.tenures
                 and self.tenures[-1].until is None
+                and (self.tenures[-1].since or 0) < self._found[self._high].second - SLACK
                 and self._keeps(self._found[self._high], self.tenures[-1])
             ):
                 self._high += 1
