@@ -129,6 +129,8 @@ class _Watch:
         """The list of CPUs that had this CPU last, and its owner; while it is the same, nothing has moved."""
         self._around: list[Entry] = []
         """Entries since the previous State: the reason may come before or after its State."""
+        self._moved = False
+        """Whether the CPU has moved with the last State."""
 
     def see(self, entry: Entry) -> None:
         """Read the next entry."""
@@ -137,7 +139,9 @@ class _Watch:
             self._around.append(entry)
             self._explain(entry)
         else:
-            self._move(entry)
+            self._moved = self._moves(entry)
+            for happened in self._around if self._moved else ():
+                self._explain(happened)
             self._around.clear()
 
     def tenures(self) -> list[Tenure]:
@@ -151,16 +155,16 @@ class _Watch:
                 found.append(tenure._replace(until=until))
         return found
 
-    def _move(self, entry: Entry) -> None:
+    def _moves(self, entry: Entry) -> bool:
+        """Record the owner in a State; return whether it is another one than before."""
         if self._is_as_before(entry):
-            return
+            return False
         pool, owner = self._hands(entry)
         last = self._found[-1] if self._found else None
         if last is not None and (last.pool, last.owner) == (pool, owner):
-            return
+            return False
         self._found.append(Tenure(pool, owner, entry.time if last is not None else None))
-        for happened in self._around:
-            self._explain(happened)
+        return True
 
     def _is_as_before(self, entry: Entry) -> bool:
         owner, text = self._texts
@@ -187,11 +191,11 @@ class _Watch:
         return SHARED, None
 
     def _explain(self, entry: Entry) -> None:
-        """Use an entry as the reason of the last move, if it has none yet and the entry can be one."""
-        if self._found and not self._found[-1].why:
+        """Use an entry as the reason of the last move, if it can be one and there is none, or only a general one."""
+        if self._found and (not self._found[-1].why or (self._moved and self._found[-1].why in _ABOUT_ALL)):
             before = self._found[-2].owner if self._found[1:] else None
             why = _reason(entry, self._found[-1].owner, before, self._cpu)
-            if why:
+            if why and not (self._found[-1].why and why in _ABOUT_ALL):
                 self._found[-1] = self._found[-1]._replace(why=why)
 
     def _set_back(self, time: float) -> None:

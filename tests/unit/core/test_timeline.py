@@ -109,6 +109,21 @@ def test_another_configuration_is_a_reason_too() -> None:
     assert owners_of(entries, 1)[-1] == Tenure("nobody", None, 2.0, None, "reconfigured")
 
 
+@pytest.mark.parametrize("word", ["serving", "reconfigured", "hotplug"])
+def test_what_happened_before_is_not_the_reason_of_a_decision_that_has_its_own(word: str) -> None:
+    before, taken = [state(1, 1.0, "0-3"), Entry(2, 2.0, word, {})], state(3, 3.0, "0-1", {WEB: "2-3"})
+    admitted = [*before, taken, assigned(4, 3.1, WEB, "2-3", steps=STEPS)]
+    assert owners_of(admitted, 2)[-1].why == "took core 2 (2 CPUs were needed)"
+    ended = [state(0, 0.0, "0-3"), taken, Entry(4, 4.0, word, {}), state(5, 5.0, "0-3"), released(6, 5.1, WEB)]
+    assert owners_of(ended, 2)[-1].why == f"released by {WEB}"
+
+
+def test_a_reason_stays_when_the_former_owner_releases_other_cpus_later() -> None:
+    moved = [state(1, 1.0, "0", {WEB: "1-2"}), Entry(2, 2.0, "hotplug", {}), state(3, 2.1, "0-1", {WEB: "2"})]
+    later = [state(4, 9.0, "0-2"), released(5, 9.1, WEB)]
+    assert owners_of([*moved, *later], 1)[-1].why == "hotplug"
+
+
 def test_an_owner_that_gets_other_cpus_beside_keeps_this_one() -> None:
     entries = [state(1, 1.0, "0-1", {WEB: "2"}), state(2, 2.0, "0", {WEB: "1-2"}), state(3, 3.0, "0-1", {WEB: "2"})]
     assert owners_of(entries, 2) == [Tenure("exclusive", WEB)]
