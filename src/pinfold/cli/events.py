@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold events`."""
     add_socket(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="go on as more happens")
+    parser.add_argument("-w", "--watch", action="store_true", help="keep printing new events")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
 

@@ -24,13 +24,13 @@ OK, WRONG, INTERRUPTED, READER_GONE = 0, 2, 130, 141
 
 
 class VerbModule(Protocol):
-    """What the module of a verb offers."""
+    """The functions in the module of a verb."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of the verb."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it, and return the exit code."""
+        """Run the verb, and return the exit code."""
 
 
 class Verb(NamedTuple):
@@ -51,7 +51,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
     "events": Verb("pinfold.cli.events", "show what happened"),
-    "history": Verb("pinfold.cli.history", "who had which CPUs when: what happened, kept for weeks"),
+    "history": Verb("pinfold.cli.history", "which container had which CPUs when, and what happened; kept for weeks"),
     "explain": Verb("pinfold.cli.explain", "why a container has these CPUs, or was refused, and what would help"),
     "hand-back": Verb("pinfold.cli.handback", "write the State for a kubelet that is to go on with it"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),

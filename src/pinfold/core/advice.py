@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MOST_TRIES: Final = 512
 _NAMED: Final = 2
 _MILLI: Final = 1000
-_SOMEONE: Final = PodUID("\0moved")
+_MOVED: Final = PodUID("\0moved")
 
 
 class Advice(NamedTuple):
@@ -194,7 +194,7 @@ class _Trial(NamedTuple):
             admission = self.admit(admitter.policy.release(before, ref).state, self.outcome.pod)
             if admission.refusal is not None:
                 continue
-            if admitter.admit(admission.state, _someone(len(cpus))).refusal is None:
+            if admitter.admit(admission.state, _moved(len(cpus))).refusal is None:
                 return ref, ended or ref
             ended = ended or ref
         return None, ended
@@ -220,7 +220,7 @@ def _with_cpus(container: Container, cpus: int) -> Container:
     return replace(container, resources=Resources(requests._replace(cpu=milli), limits._replace(cpu=milli)))
 
 
-def _someone(cpus: int) -> Pod:
+def _moved(cpus: int) -> Pod:
     """Return a pod that asks for as many CPUs as a container that must move."""
     amounts = Amounts(cpus * _MILLI, 1)
-    return Pod(_SOMEONE, "", containers=(Container("", Resources(amounts, amounts)),))
+    return Pod(_MOVED, "", containers=(Container("", Resources(amounts, amounts)),))

@@ -101,8 +101,8 @@ class State(NamedTuple):
         yield from self._uncovered(online, kept_apart)
 
     def _uncovered(self, online: CPUSet, kept_apart: CPUSet) -> Iterator[str]:
-        everyone = self.shared | self.exclusive | kept_apart
-        if everyone - online:
-            yield f"CPUs {everyone - online} are in use, but not online"
-        if online - everyone:
-            yield f"CPUs {online - everyone} belong to no pool or container"
+        in_use = self.shared | self.exclusive | kept_apart
+        if in_use - online:
+            yield f"CPUs {in_use - online} are in use, but not online"
+        if online - in_use:
+            yield f"CPUs {online - in_use} belong to no pool or container"

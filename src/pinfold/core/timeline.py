@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
-NOBODY: Final = "nobody"
+NO_OWNER: Final = "nobody"
 """In no pool and no container's: offline, or strictly reserved."""
 UNKNOWN: Final = "unknown"
 _ABOUT_ALL: Final = ("serving", "stopped", "hotplug", "reconfigured", "not-kept", "state-not-usable", "undone")
@@ -184,7 +184,7 @@ class _Watch:
                     self._texts = (owner, text)
                     return EXCLUSIVE, str(owner)
             if self._cpu not in _cpus(shared):
-                return NOBODY, None
+                return NO_OWNER, None
         except ParseError:
             return UNKNOWN, None
         self._texts = (None, shared)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PATIENCE: Final = 1.0
-_NOBODY: Final = {errno.ECONNREFUSED, errno.ENOENT}
+_NOT_LISTENING: Final = {errno.ECONNREFUSED, errno.ENOENT}
 
 
 class SocketTaken(PinfoldError):  # noqa: N818 - the fact
@@ -65,7 +65,7 @@ def _make_room(path: Path, flag: str) -> None:
         try:
             probe.connect(str(path))
         except OSError as error:
-            if error.errno in _NOBODY:
+            if error.errno in _NOT_LISTENING:
                 path.unlink(missing_ok=True)
                 return
             if not isinstance(error, TimeoutError | BlockingIOError):  # these: a busy process listens

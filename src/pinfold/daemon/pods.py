@@ -97,7 +97,7 @@ def _kubepods(cgroup_root: str | None) -> str | None:
 
 
 def _over_nri(basis: Basis, node: Node) -> list[Source]:
-    from pinfold.manager.sources.nri import NRISource  # noqa: PLC0415 - protobuf is not for everyone
+    from pinfold.manager.sources.nri import NRISource  # noqa: PLC0415 - only NRI needs protobuf
     from pinfold.runtimes.nri import plugin as nriplugin  # noqa: PLC0415
     from pinfold.runtimes.nri.answers import Answers  # noqa: PLC0415
 
@@ -137,7 +137,7 @@ def _over_cri(basis: Basis, node: Node) -> list[Source]:
 
 
 def _cri(basis: Basis, node: Node, path: str, *, is_told_all: bool = True) -> CRISource:
-    from pinfold.manager.sources.cri import CRISource  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.manager.sources.cri import CRISource  # noqa: PLC0415 - only gRPC needs h2 and protobuf
     from pinfold.runtimes.cri.client import CRIClient  # noqa: PLC0415
 
     return CRISource(node, CRIClient(path), basis.bus, is_told_all=is_told_all)

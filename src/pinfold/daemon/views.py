@@ -157,7 +157,7 @@ def links(chosen: Settings) -> frozenset[str]:
 
 
 async def _open_pod_resources(basis: Basis, views: Views, report: Report) -> Callable[[], Awaitable[None]]:
-    from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - h2 and protobuf are not for everyone
+    from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - only gRPC needs h2 and protobuf
     from pinfold.serve.podresources import PodResources, limited  # noqa: PLC0415
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")

@@ -200,7 +200,7 @@ _PATHS: Final[Schema] = {
         _parameter("container", _WHO, _SUBJECT),
     ),
     "/api/v1/at": _get(
-        "who had which CPUs at a time",
+        "which container had which CPUs at a time",
         _MOMENT,
         _parameter("time", "seconds since the epoch", _SECONDS),
     ),

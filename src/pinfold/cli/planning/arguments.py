@@ -77,7 +77,7 @@ def _add_settings(parser: argparse.ArgumentParser, title: str, rows: Iterable[Se
 def _add_start(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what runs already", "nothing, unless one of these is given")
     source = group.add_mutually_exclusive_group()
-    source.add_argument("--state", metavar="FILE", help="a cpu_manager_state file: who has which CPUs")
+    source.add_argument("--state", metavar="FILE", help="a cpu_manager_state file: the CPUs that containers have")
     source.add_argument("--live", action="store_true", help="the node of the running daemon, with its pods")
     group.add_argument("--socket", metavar="PATH", help="the daemon's control socket (also PINFOLD_SOCKET)")
 

@@ -46,8 +46,8 @@ def _joined(without: Sequence[str], there: Scenario, filed: Sequence[Filed]) -> 
         try:
             there = there.without(name)
         except UnknownPodName:
-            everyone = _followed(there, filed)
-            left = _what_if("--without", everyone, name, Scenario.without).arriving[len(there.arriving) :]
+            joined = _followed(there, filed)
+            left = _what_if("--without", joined, name, Scenario.without).arriving[len(there.arriving) :]
             kept = {pod.uid for pod in left}
             filed = [one for one in filed if one.pod.uid in kept]
     _check_new(there, filed)

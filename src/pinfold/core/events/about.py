@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Audience(IntEnum):
-    """Who reads events; each audience gets all that the one before it gets, and more."""
+    """The readers of events; each gets all fields that the one before it gets, and more."""
 
     LOG = 1
     STREAM = 2

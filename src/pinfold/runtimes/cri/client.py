@@ -35,7 +35,7 @@ _Answer = TypeVar("_Answer", bound="Message")
 
 
 class Version(NamedTuple):
-    """Who answers."""
+    """The name and version of a container runtime."""
 
     name: str
     version: str

@@ -36,7 +36,7 @@ export class Card {
     const pool = poolOf(view, cpu);
     const isolated = view.isolated.has(cpu) ? " · isolated from the kernel's scheduler" : "";
     const head = make("p", { class: "head" }, make("strong", {}, `CPU ${cpu}`), make("span", { class: "soft" }, `${POOLS[pool]}${isolated}`));
-    const rows = owner ? this.#owner(owner, now) : this.#nobody(pool, view);
+    const rows = owner ? this.#owner(owner, now) : this.#unowned(pool, view);
     this.element.replaceChildren(head, ...rows, make("p", { class: "soft place" }, place));
     this.element.hidden = false;
     this.#described?.removeAttribute("aria-describedby");
@@ -58,7 +58,7 @@ export class Card {
     return [name, list];
   }
 
-  #nobody(pool, view) {
+  #unowned(pool, view) {
     const text = {
       reserved: "Kept for the system: never given to one container alone. The shared pool may run here.",
       offline: "Switched off; nothing runs here.",
