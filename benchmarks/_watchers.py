@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 class _Stream:
-    """One who watches."""
+    """A client of the event stream."""
 
     def __init__(self, host: str, port: int, source: str) -> None:
         self.socket = socket.create_connection((host, port), WITHIN, (source, 0))
@@ -81,7 +81,7 @@ class _Stream:
 
 
 class _Scraper:
-    """One who asks for /metrics again and again."""
+    """A client that requests /metrics again and again."""
 
     def __init__(self, host: str, port: int, load: Load) -> None:
         self.socket = socket.create_connection((host, port), WITHIN)

@@ -28,7 +28,7 @@ from pinfold.node.procfs import Procfs
 
 PROC = Procfs(Path("/proc"))
 _SCANS = 3
-# They begin together, when somebody opens the pipe: else the first would keep the last from being started.
+# They begin together, when the pipe is opened: else the first would keep the last from being started.
 _BUSY = "i=0; while [ $i -lt {count} ]; do (read x < {gate}; while :; do :; done) & i=$((i+1)); done; wait"
 
 
@@ -40,7 +40,7 @@ class Round(NamedTuple):
 
 
 class Daemon:
-    """A daemon of our own, in a directory and a cgroup subtree that nobody else has."""
+    """A daemon of our own, in its own directory and cgroup subtree."""
 
     def __init__(self, directory: Path, groups: str) -> None:
         self.socket = directory / "s.sock"
@@ -80,7 +80,7 @@ def start_busy(client: Client, count: int) -> None:
 
 
 def foreign(client: Client) -> list[int]:
-    """Return the processes of everyone in the shared pool: the pods' main processes and their descendants."""
+    """Return the processes of all pods in the shared pool: the pods' main processes and their descendants."""
     tree = PROC.processes()
     mains = {row["pid"] for row in client.get("/v1/containers") if not row["exclusive"]}
     found = set(mains)

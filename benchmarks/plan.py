@@ -4,7 +4,7 @@
 
 `fill`: a plan of pods that fill an empty machine and a tenth more, which are refused. `churn`: a trace in which pods of
 2 to 8 CPUs come and go on a machine that stays four fifths full. `orders`: random orders of coming and going, four
-fifths full too, and how everyone lies in the end. The figure is the best of repetitions, in CPU time so that other
+fifths full too, and where all pods are in the end. The figure is the best of repetitions, in CPU time so that other
 programs disturb it less, with all that a plan does (building the node included) but without any Trace, which costs
 nothing until it is read. The target is 10,000 a second. `fleet`: one plan of the fleet that `benchmarks fleet` has, on
 all cores, with the time it takes from start to end and the memory of its largest process.

@@ -5,12 +5,12 @@
 
 A real daemon runs, by default on a simulated machine, so that every decision is taken, saved and told, and no process
 is started; with --runtime processes they are real. A round is two pods with a CPU of their own that come and go, each
-under a name of its own, and in between a question that takes nothing to answer. First nobody watches. Then, in each
+under a name of its own, and in between a question that takes nothing to answer. First no client watches. Then, in each
 load, another process watches all events on as many streams, and scrapes /metrics at a rate (the daemon lets an address
 have 200 requests a second for long), until it has done so as often as it should and all rounds are over.
 
-Who watches runs on the same CPUs. So the daemon's own CPU time is told too, and how long its event loop, ready to run,
-waited for a CPU: that part is the machine's. Before the first figure come some pods more, after which the daemon
+The clients run on the same CPUs. So the daemon's own CPU time is printed too, and how long its event loop, ready to
+run, waited for a CPU: that part is the machine's. Before the first figure come some pods more, after which the daemon
 remembers as many events as it ever does. Its checkpoint's entries and their checksums it remembers of 8,192 pods: with
 --warm 9000 memory stays where it is.
 """
@@ -116,7 +116,7 @@ class Round(NamedTuple):
 
 
 class Daemon:
-    """A daemon of our own, in a directory that nobody else has."""
+    """A daemon of our own, in its own directory."""
 
     def __init__(self, directory: Path, runtime: str) -> None:
         command = [sys.executable, "-m", "pinfold", "serve", "--state-dir", str(directory / "state")]
@@ -194,10 +194,10 @@ class Daemon:
 
 
 def quiet(daemon: Daemon, rounds: int) -> Figure:
-    """Measure with nobody watching."""
+    """Measure without clients."""
     before = daemon.used()
     took = [daemon.round() for _ in range(rounds)]
-    return _figure("nobody watches", daemon, before, took)
+    return _figure("no clients", daemon, before, took)
 
 
 def loaded(daemon: Daemon, phase: str, wanted: argparse.Namespace) -> Figure:
@@ -288,7 +288,7 @@ def main(arguments: list[str]) -> int:
                 daemon.round()
             figures = [quiet(daemon, wanted.rounds)]
             figures += [loaded(daemon, f"load {number + 1}", wanted) for number in range(wanted.loads)]
-            figures.append(quiet(daemon, wanted.rounds)._replace(phase="nobody watches any more"))
+            figures.append(quiet(daemon, wanted.rounds)._replace(phase="no clients again"))
         finally:
             daemon.stop()
     if wanted.json:
