@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
 from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
-from pinfold.daemon.parts import Basis, Parts, loaded_manager
+from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pinfold.manager.loop import Source
     from pinfold.manager.sources.cri import CRISource
     from pinfold.manager.telling.bus import Bus
+    from pinfold.node.podgroups.groups import PodGroups
     from pinfold.node.podsource import PodSource, Reading
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
@@ -42,7 +43,7 @@ def kube_parts(basis: Basis) -> Parts:
     known = _Known(chosen.kubernetes.pods_from, basis.bus)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
-    groups = podgroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
+    groups = pod_groups(chosen.kubernetes.cgroup_root)
     nri = chosen.runtime == "nri"
     roster = Roster(known.find)
     places = PodPlaces(groups, roster, asked_first=nri)
@@ -50,6 +51,7 @@ def kube_parts(basis: Basis) -> Parts:
     manager = loaded_manager(basis, applier, roster, {})
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
+        claim(basis)
         manager.start()
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
@@ -84,6 +86,11 @@ def _meet_kubelet(basis: Basis) -> bool:
         write_atomically(own, kubelet.path.read_bytes())
         basis.bus.tell(TakenOver(str(kubelet.path), kubelet.state.exclusive))
     return False
+
+
+def pod_groups(cgroup_root: str | None) -> PodGroups:
+    """Return the groups of the pods below the kubelet's cgroup root; None: of the only kubelet on this host."""
+    return podgroups.discover(kubepods=_kubepods(cgroup_root))
 
 
 def _kubepods(cgroup_root: str | None) -> str | None:

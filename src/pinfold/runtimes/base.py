@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.errors import PinfoldError
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from signal import Signals
     from typing import IO
 
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.processgroups.origin import Origin
@@ -88,6 +90,13 @@ class Applier(Protocol):
 
     def is_gone(self, pod_id: str) -> bool:
         """Return whether a pod has vanished without a report from its source."""
+        ...
+
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Give every group *cpus* again, except owners on *kept* CPUs, and remove empty groups of our own; or raise.
+
+        Call it when nothing else changes groups any more, and after owners that do not stay were made to share.
+        """
         ...
 
 

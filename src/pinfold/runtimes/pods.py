@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pinfold.runtimes.roster import Roster
 
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
+_ROUNDS: Final = 5
 _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
 
 
@@ -243,6 +244,21 @@ class PodApplier:
         self._alive &= self._roster.pods.keys()
         return not alive and pod_id in self._alive
 
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Give every group of pods these CPUs again, and systemd too, until there is nothing left to change.
+
+        While systemd is told of one unit, it can write its old values into another.
+        """
+        if self.read_only:
+            return
+        settings: tuple[GroupSetting, ...] = ()
+        for turn in range(_ROUNDS):
+            told = await self._systemd.tell(settings) if self._systemd is not None else ()
+            settings = self._groups.widen_all(cpus, kept)
+            if turn and not told and not any(setting.changed for setting in settings):
+                return
+        raise ApplyError(f"another program keeps groups of pods from CPUs {cpus}; stop it, then try again")
+
     def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[GroupSetting, ...]:
         guaranteed, singles = self._places.pooled(want)
         closely = self._pool is None or self._astray
@@ -288,6 +304,12 @@ class SystemdRecord:
         self._untold.update(((setting.group, setting.file), setting) for setting in settings if setting.properties)
         if self._untold and (self._telling is None or self._telling.done()):
             self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def tell(self, settings: Iterable[GroupSetting]) -> tuple[str, ...]:
+        """Tell systemd these settings after all earlier ones, and return the units it did not have so; or raise."""
+        if self._telling is not None:
+            await asyncio.wait({self._telling})
+        return await self._systemd.keep(setting for setting in settings if setting.properties)
 
     async def _tell(self) -> None:
         """Tell one batch after the other: an older setting must not come after a newer one."""

@@ -40,6 +40,13 @@ class Groups(StrEnum):
     AFFINITY = "affinity"
 
 
+class OnExit(StrEnum):
+    """What becomes of CPUs when the daemon stops."""
+
+    KEEP = "keep"
+    WIDEN = "widen"
+
+
 class LogFormat(StrEnum):
     """How the daemon writes its log."""
 
@@ -199,6 +206,14 @@ DAEMON: Final = (
         "false",
         "--end-workloads",
         form="BOOL",
+    ),
+    Setting(
+        "on_exit",
+        "what becomes of CPUs when the daemon stops: keep leaves every group as it is, for the next daemon; "
+        "widen gives every group all CPUs back, as `pinfold leave` does",
+        "keep",
+        "--on-exit",
+        form=_one_of(OnExit),
     ),
     Setting(
         "state_dir",

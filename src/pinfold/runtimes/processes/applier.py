@@ -178,6 +178,14 @@ class ProcessApplier:
         """Return no: the launcher reports every end."""
         return False
 
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:  # noqa: ARG002 - no kubelet goes on here
+        """Remove what is empty; processes that go on are in the shared pool, which has these CPUs by now."""
+        for ref in self.known:
+            with suppress(NoGroupError):
+                if not self.groups.group(ref).members():
+                    self.groups.remove(ref)
+        self.groups.remove_empty()
+
     def _end_members(self, ref: ContainerRef) -> None:
         for _ in range(_TRIES):
             members = self.groups.group(ref).members()

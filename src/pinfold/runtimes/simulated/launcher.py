@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import IO, TYPE_CHECKING, Final
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Observed
 from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, ProcessEnded
@@ -79,6 +80,9 @@ class SimulatedApplier:
     def is_gone(self, pod_id: str) -> bool:  # noqa: ARG002 - the protocol
         """Return no: every end is reported."""
         return False
+
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Do nothing: what was applied is all there is."""
 
 
 class SimulatedLauncher:
