@@ -512,6 +512,34 @@ def test_taking_over_keeps_the_cpus_that_the_kubelet_has_given(containerd: Conta
     assert node.events("ran-unpinned", "assigned") == []
 
 
+@pytest.mark.parametrize(
+    ("verb", "kept"), [("leave", ONLINE), ("hand-back", OWN)], ids=["uninstalled", "handed back to a kubelet"]
+)
+def test_leaving_gives_every_group_its_cpus_back(
+    containerd: Containerd, node: KubeDaemon, verb: str, kept: CPUSet
+) -> None:
+    other = shared_pod(containerd)
+    owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+    assert (allowed(owner), allowed(other)) == (OWN, RESERVED)
+    options = ["--kubelet-dir", str(node.kubelet_dir)] if verb == "hand-back" else []
+    said = node.verb(verb, *options)
+    assert said.returncode == 0, said.stderr
+    wait_for(lambda: not node.is_alive, "it ends")
+    node.kill()
+    assert (allowed(owner), allowed(other)) == (kept, ONLINE)
+    assert [allowed(shared_pod(containerd, qos, qos)) for qos in ("besteffort", "guaranteed")] == [ONLINE] * 2
+
+
+def test_after_a_crash_leave_gives_every_group_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:
+    other = shared_pod(containerd)
+    owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+    node.kill()
+    assert (allowed(owner), allowed(other)) == (OWN, RESERVED)
+    assert node.verb("leave", "--state-dir", str(node.state_dir)).returncode == 0
+    assert (allowed(owner), allowed(other)) == (ONLINE, ONLINE)
+    assert allowed(shared_pod(containerd, "new", "besteffort")) == ONLINE
+
+
 def test_a_new_configuration_moves_whoever_must_move(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
     highest = CPUSet.of(max(ONLINE))
