@@ -182,7 +182,18 @@ class Node:
             told = self.roster.pods[pod_id]
             self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
             self.gone(pod_id)
-        return bool(gone)
+        left = self._left_unseen()
+        if left:
+            self.leave(left)
+        return bool(gone or left)
+
+    def _left_unseen(self) -> list[ContainerRef]:
+        """Return the owners of pods that ended before the daemon started, where no source reports what runs."""
+        if self.roster.is_complete or self.read_only:
+            return []
+        unseen = [uid for uid in self.manager.state.assignments if not self.roster.find_pods(uid)]
+        left = filter(self.manager.applier.has_left, unseen)
+        return [ref for uid in left for ref, _ in self.manager.state.of_pod(uid)]
 
     def _would_fit(self, pod_id: str, ref: ContainerRef) -> bool:
         """Return whether a container would be admitted now; called often, so it makes no event."""
@@ -202,8 +213,9 @@ class Node:
         now = time.time()
         for container in self.roster.containers.values():
             self.since.setdefault(container.id, now - age(container))
-        for pod_id in self.roster.pods:
-            self.manager.applier.is_gone(pod_id)  # so that it knows which have groups: later ends may not be told
+        # Runtimes list dead pods too, and never report their end.
+        for pod_id in [found for found in self.roster.pods if self.manager.applier.is_gone(found, listed=True)]:
+            self.roster.forget_pod(pod_id)
         if self.read_only:
             return []
         self.manager.know(self.roster.known_pods().values())

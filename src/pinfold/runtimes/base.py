@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.processgroups.origin import Origin
 
@@ -88,8 +88,15 @@ class Applier(Protocol):
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
         ...
 
-    def is_gone(self, pod_id: str) -> bool:
-        """Return whether a pod has vanished without a report from its source."""
+    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
+        """Return whether a pod has vanished without a report from its source.
+
+        *listed*: its source has just listed it among all pods; some list dead ones too.
+        """
+        ...
+
+    def has_left(self, pod: PodUID) -> bool:
+        """Return whether a pod is certainly not on the node, though no source has said so since the daemon started."""
         ...
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:

@@ -38,7 +38,9 @@ class NRISource:
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection; report a runtime that has registered us and does not go on."""
         self._node.linked(link, detail)
-        if link == "registered" and self._is_told_all:
+        if link == "registered" and not self._is_told_all:
+            self._node.settle()  # nothing reports the pods that ended while we were away
+        elif link == "registered":
             asyncio.get_running_loop().call_later(_STUCK_AFTER, self._tell_if_stuck, self._node.link)
 
     def _tell_if_stuck(self, link: tuple[str, str]) -> None:
