@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -119,9 +120,9 @@ def _over_nri(basis: Basis, node: Node) -> list[Source]:
     is_told_all = launch is None
     source = NRISource(node, bus, is_told_all=is_told_all)
     plugin = nriplugin.Plugin(Answers(source), identity, source.linked, failed)
-    sources: list[Source] = []
-    if settings.cri_socket is not None:
-        sources.append(_cri(basis, node, settings.cri_socket, is_told_all=is_told_all).audit)
+    sockets = _CRI_SOCKETS if settings.cri_socket is None else (settings.cri_socket,)
+    audits = [_cri(basis, node, path, is_told_all=is_told_all).audit for path in sockets]
+    sources: list[Source] = [partial(audit, found=settings.cri_socket is None) for audit in audits]
     if launch is not None:
         return [lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin)), *sources]
     return [lambda: nriplugin.serve(settings.nri_socket, plugin), *sources]

@@ -53,9 +53,10 @@ class Node:
         """Containers that are gone and still have CPUs, and why the last attempt to release these failed."""
 
     def linked(self, link: str, detail: str) -> None:
-        """Record the state of the connection to the source."""
-        self.link = (str(link), detail)
-        self._bus.tell(RuntimeLinked(str(link), detail))
+        """Record the state of the connection to the source; report it if it has changed."""
+        if self.link != (link, detail):
+            self.link = (str(link), detail)
+            self._bus.tell(RuntimeLinked(str(link), detail))
 
     def due_pods(self) -> dict[PodUID, Pod]:
         """Return the pods that are here, each with the containers that run or will: init containers may be done."""

@@ -262,8 +262,8 @@ CONTAINERS: Final = (
     Setting("nri_index", "two digits: the runtime calls plugins in this order", "10", "--nri-index", form="NN"),
     Setting(
         "cri_socket",
-        "where the container runtime listens for CRI; with --runtime nri it is optional, and used to list containers",
-        "with --runtime cri: /run/containerd/containerd.sock or /run/crio/crio.sock, the first that is there",
+        "where the container runtime listens for CRI; with --runtime nri it is used to list what NRI did not report",
+        "/run/containerd/containerd.sock or /run/crio/crio.sock; with --runtime nri only if the same runtime answers",
         "--cri-socket",
         form="PATH",
     ),

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pinfold.manager.sources.cri import CRISource
 from pinfold.manager.sources.nri import NRISource
 from pinfold.runtimes.cri.client import CRIClient
@@ -170,6 +172,39 @@ def test_beside_nri_containers_that_it_did_not_tell_of_are_found(tmp_path: Path)
             await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
             audit.cancel()
             await asyncio.gather(audit, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())
+
+
+@pytest.mark.parametrize(
+    ("runtime", "is_used"), [("containerd 2.1.9", True), ("cri-o 1.30.1", False)], ids=["the same", "another runtime"]
+)
+def test_a_cri_socket_that_was_found_is_used_if_the_same_runtime_answers(
+    tmp_path: Path, runtime: str, *, is_used: bool
+) -> None:
+    path = tmp_path / "cri.sock"
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node()
+        pinfold = Pinfold(node, "nri")
+        await node.runtime.cri.listen(str(path))
+        await node.runtime.pods.run(guaranteed())
+        pinfold.node.resync([], [])
+        async with CRIClient(str(path)) as client:
+            audit = asyncio.create_task(CRISource(pinfold.node, client, pinfold.bus).audit(found=True))
+            await clock.leap(0)
+            pinfold.node.linked("synchronized", runtime)
+            for count in (1, 2):
+                await clock.leap(0.6)
+                await node.runtime.cri.until("Version", count)
+            if is_used:
+                await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+            audit.cancel()
+            await asyncio.gather(audit, return_exceptions=True)
+        assert bool(pinfold.manager.state.exclusive) is is_used
         await node.close()
 
     with asyncio.Runner(loop_factory=lambda: clock) as runner:
