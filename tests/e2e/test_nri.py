@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,8 @@ OWN = ONLINE - RESERVED
 """What one container gets that asks for all that can be had."""
 ALL = Ask(milli=SPARE * 1000)
 SOME = Ask(milli=500)
+SOON = PATIENCE / 20
+"""Seconds; an idle machine needs less than one."""
 
 
 @pytest.fixture(scope="module", params=["trixie", "sid"])
@@ -271,6 +274,29 @@ def test_containerd_can_restart(containerd: Containerd, node: KubeDaemon) -> Non
     assert allowed(containerd.run_container(containerd.run_pod("next"), ALL)[1]) == OWN
     node.check()
     assert node.events("ran-unpinned", "drift") == []
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["while pinfold was away too", "while containerd restarted"])
+def test_cpus_of_a_pod_that_ended_unreported_return_when_containerd_is_back(
+    containerd: Containerd, node: KubeDaemon, *, is_killed: bool
+) -> None:
+    other = shared_pod(containerd)
+    pod = containerd.run_pod("db")
+    containerd.run_container(pod, ALL)
+    links = node.links()
+    if is_killed:
+        node.kill()
+        containerd.stop_pod(pod)  # its sandbox stays in containerd's record
+        containerd.restart()
+        node.start()
+    else:
+        containerd.restart()
+        containerd.stop_pod(pod)  # before or after pinfold has connected again
+    back = time.monotonic()
+    wait_for(lambda: node.links() > links and allowed(other) == ONLINE, "its CPUs are shared again")
+    assert time.monotonic() - back < SOON
+    assert allowed(containerd.run_container(containerd.run_pod("next"), ALL)[1]) == OWN
+    node.check()
 
 
 def test_it_waits_for_a_runtime_that_is_not_there_yet(containerd: Containerd) -> None:

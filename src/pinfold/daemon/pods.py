@@ -123,6 +123,7 @@ def _over_nri(basis: Basis, node: Node) -> list[Source]:
     sockets = _CRI_SOCKETS if settings.cri_socket is None else (settings.cri_socket,)
     audits = [_cri(basis, node, path, is_told_all=is_told_all).audit for path in sockets]
     sources: list[Source] = [partial(audit, found=settings.cri_socket is None) for audit in audits]
+    sources.append(source.look_for_ends)
     if launch is not None:
         return [lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin)), *sources]
     return [lambda: nriplugin.serve(settings.nri_socket, plugin), *sources]

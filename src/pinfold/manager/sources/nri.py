@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pinfold.manager.telling.bus import Bus
 
 _STUCK_AFTER: Final = 10.0
+_LOOK: Final = 0.5
 
 
 class NRISource:
@@ -47,6 +48,12 @@ class NRISource:
         if self._node.link is link:
             why = "it has registered pinfold and does not go on (as containerd#10085); restart the runtime"
             self._bus.tell(RuntimeHangs(link[1], why))
+
+    async def look_for_ends(self) -> None:
+        """Look often whether owners have vanished, for ever: after its restart containerd 1.7 reports no end."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            self._node.sweep_owners()
 
     def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> dict[str, Pinning]:
         """Record all that runs; return the containers that get CPUs only now."""
