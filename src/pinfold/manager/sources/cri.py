@@ -190,7 +190,7 @@ class CRISource:
             return
         known = container.id in self._node.roster.containers
         if known and container.id in self._node.unpinned:
-            self._node.roster.know(container)
+            self._share(container)
             return
         try:
             before = self._was_right(container) if known else False
@@ -198,10 +198,16 @@ class CRISource:
             self._node.verify(container)
         except PinfoldError as error:
             self._node.unpinned.wait(container, error, self._node.since[container.id])
+            self._share(container)
             return
         if cpus is not None and not before:
             self._measure(container)
             self._update(container)
+
+    def _share(self, container: RuntimeContainer) -> None:
+        """Put a container that has no CPUs of its own into the shared pool, off the CPUs of owners."""
+        with suppress(PinfoldError):  # the next reconcile tries again
+            self._node.verify(container)
 
     def _was_right(self, container: RuntimeContainer) -> bool:
         """Whether a started container still has the CPUs it got when it was created."""

@@ -116,6 +116,27 @@ def test_an_owner_without_room_runs_unpinned_until_enough_cpus_are_free(tmp_path
     play(script)
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["seen when it runs", "seen when it is created"])
+def test_a_refused_container_is_in_the_shared_pool_at_once(tmp_path: Path, *, early: bool) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            await node.runtime.pods.run(guaranteed("first", milli=5000))
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-5")
+            sandbox = await node.runtime.run_pod(guaranteed("second", milli=4000))
+            second = await node.runtime.create_container(sandbox.id, "app")
+            await until(lambda: second.id in pinfold.node.unpinned)
+            await node.runtime.start_container(second.id)
+            await until(lambda: pinfold.cpus(second) == "0,6-7")
+            assert pinfold.told("drift") == []  # it did not wait for the periodic check
+
+    play(script, replace(PATIENT, early=early))
+
+
 def test_an_owner_that_ends_while_it_waits_for_cpus_is_told_and_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
 
