@@ -224,6 +224,8 @@ class PodStand:
         self.driver = Simulated(machine.online)
         self.runtime = ScriptedRuntime(self.driver, settings=settings)
         self.known: dict[str, Pod] = {}
+        self.synchronize = True
+        """Whether the runtime reports what runs when a plugin connects; containerd 1.7 does not if it launches it."""
         self._nri = nri
         self._whole = whole
         self._sandboxes: dict[str, str] = {}
@@ -238,9 +240,9 @@ class PodStand:
         await (self._connect_nri() if self._nri else self._connect_cri())
 
     async def _connect_nri(self) -> None:
-        source = NRISource(self.daemon.node, self.daemon.bus)
+        source = NRISource(self.daemon.node, self.daemon.bus, is_told_all=self.synchronize)
         plugin = nriplugin.Plugin(Answers(source), changed=source.linked)
-        ours = await self.runtime.nri.attach()
+        ours = await self.runtime.nri.attach(synchronize=self.synchronize)
         self._task = asyncio.create_task(plugin.run(*await asyncio.open_unix_connection(sock=ours)))
         await self.runtime.nri.until(1)
 

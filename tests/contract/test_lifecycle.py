@@ -189,6 +189,42 @@ def test_a_pod_whose_end_the_runtime_never_tells_makes_room_for_the_next() -> No
     play(stand_of("nri"), scenario)
 
 
+def test_a_dead_pod_that_a_runtime_lists_when_it_connects_gives_its_cpus_back() -> None:
+    """containerd lists stopped sandboxes with their containers in Synchronize, and no Stop or Remove follows."""
+
+    async def scenario(stand: Stand) -> None:
+        assert isinstance(stand, PodStand)
+        mine, other = owner("mine", 3), owner("other", 2)
+        await stand.run(mine)
+        await stand.run(other)
+        await stand.kill_daemon()
+        await stand.runtime.stop_pod(stand._sandboxes[mine.uid])  # noqa: SLF001 - past the daemon
+        assert stand._sandboxes[mine.uid] in stand.runtime.record.sandboxes  # noqa: SLF001 - it is listed
+        await stand.open()
+        assert [*stand.daemon.state.assignments] == [other.uid]
+        assert "mine" not in [pod.name for pod in stand.daemon.node.roster.pods.values()]
+        check(stand)
+
+    play(stand_of("nri"), scenario)
+
+
+def test_a_plugin_that_is_never_synchronized_frees_the_cpus_of_pods_without_cgroups() -> None:
+    """As after every restart of containerd 1.7, when it launches the plugin itself."""
+
+    async def scenario(stand: Stand) -> None:
+        assert isinstance(stand, PodStand)
+        mine, other = owner("mine", 3), owner("other", 2)
+        await stand.run(mine)
+        await stand.run(other)
+        await stand.kill_daemon()
+        await stand.runtime.remove_pod(stand._sandboxes[mine.uid])  # noqa: SLF001 - past the daemon
+        stand.synchronize = False
+        await stand.open()
+        await until(lambda: [*stand.daemon.state.assignments] == [other.uid], "its CPUs are shared again")
+
+    play(stand_of("nri"), scenario)
+
+
 @pytest.mark.parametrize("kind", ["nri", "cri"])
 def test_a_pod_that_came_while_the_daemon_was_away_is_pinned_when_it_is_back(kind: str) -> None:
     async def scenario(stand: Stand) -> None:

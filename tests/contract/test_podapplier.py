@@ -61,9 +61,12 @@ class Tried:
     def whats(self) -> list[str]:
         return [entry.what for entry in self.bus.after(0)]
 
-    def pod(self, qos: str, uid: str) -> RuntimePod:
-        """Make a pod's group, and return what a runtime says of it."""
-        return RuntimePod(f"s-{uid}", uid, uid, "default", self._path(self.groups.pod(qos, uid)))
+    def pod(self, qos: str, uid: str, *, sandbox: bool = True) -> RuntimePod:
+        """Make a pod's group with its sandbox, and return what a runtime says of it."""
+        group = self.groups.pod(qos, uid)
+        if sandbox:
+            self.groups.container(group, "sandbox")
+        return RuntimePod(f"s-{uid}", uid, uid, "default", self._path(group))
 
     def container(self, pod: RuntimePod, milli: int, phase: Phase = Phase.RUNNING) -> RuntimeContainer:
         """Return what a runtime says of a container, whether or not it is there."""
@@ -186,7 +189,7 @@ def test_systemd_is_told_the_newest_last(groups: Node) -> None:
     tried = Tried(groups, cast("Systemd", systemd))
 
     async def change() -> None:
-        pod = tried.pod(GUARANTEED, "db")
+        pod = tried.pod(GUARANTEED, "db", sandbox=False)
         tried.roster.know_pod(pod)
         for _ in range(3):
             tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))

@@ -367,7 +367,7 @@ def test_widening_all_gives_every_group_down_to_the_pods_all_cpus_again_and_leav
     node.groups.set_container(owner[0], LAST)
     assert {*map(node.groups.cpus, node.groups.tree.down_to_pods())} >= {REST}
     with node.host.counted_writes() as writes:
-        settings = node.groups.widen_all(ALL, [group for group, _ in (*sharers, helper)])
+        settings = node.groups.widen_all(ALL, LAST)
     assert {*map(node.groups.cpus, node.groups.tree.down_to_pods())} == {ALL}
     assert [node.host.allowed(pid) for _, pid in (*sharers, helper)] == [{str(ALL)}] * 4
     assert node.host.allowed(owner[1]) == {str(LAST)}
@@ -375,21 +375,15 @@ def test_widening_all_gives_every_group_down_to_the_pods_all_cpus_again_and_leav
     written = [Path(path).parent for path in writes]
     assert not any(above in written[place:] for place, group in enumerate(written) for above in group.parents)
     assert set(changed(settings)) == set(writes)
-    assert not changed(node.groups.widen_all(ALL))
+    assert not changed(node.groups.widen_all(ALL, LAST))
 
 
-def test_widening_all_widens_no_container_that_is_not_named(node: Node) -> None:
-    group, pid = node.container(node.pod(BURSTABLE, "b"), "app", own=FIRST)
+def test_widening_all_gives_owners_all_cpus_too_if_none_are_kept(node: Node) -> None:
+    owner, pid = node.container(node.pod(GUARANTEED, "g"), "app")
     node.groups.set_pool(REST)
+    node.groups.set_container(owner, LAST)
     node.groups.widen_all(ALL)
-    assert (node.own(group), node.host.allowed(pid)) == (REST, {str(REST)})
-
-
-def test_widening_all_skips_containers_that_are_gone(node: Node) -> None:
-    pod = node.pod(BURSTABLE, "b")
-    node.groups.set_pool(REST)
-    node.groups.widen_all(ALL, [pod / "gone"])
-    assert node.groups.cpus(pod) == ALL
+    assert node.host.allowed(pid) == {str(ALL)}
 
 
 def test_widening_all_says_if_a_group_did_not_get_its_cpus(node: Node) -> None:

@@ -262,13 +262,17 @@ class Containerd:
         request = cri.RemoveContainerRequest(container_id=container)
         await self.call("RemoveContainer", request, cri.RemoveContainerResponse)
 
+    async def stop_pod_async(self, pod: PodOnNode) -> None:
+        """Stop a pod's containers and its sandbox."""
+        await self.call("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=pod.id), cri.StopPodSandboxResponse)
+
     async def remove_pod_async(self, pod: PodOnNode) -> None:
         """Stop and remove a pod, its containers before it as a kubelet does, and its cgroups.
 
         RemovePodSandbox would remove containers too, but containerd 2.1 then takes a lock twice: a plugin that connects
         in between hangs it for good.
         """
-        await self.call("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=pod.id), cri.StopPodSandboxResponse)
+        await self.stop_pod_async(pod)
         wanted = cri.ContainerFilter(pod_sandbox_id=pod.id)
         listed = await self.call("ListContainers", cri.ListContainersRequest(filter=wanted), cri.ListContainersResponse)
         for one in listed.containers:
@@ -320,6 +324,10 @@ class Containerd:
     def remove_pod(self, pod: PodOnNode) -> None:
         """Stop and remove a pod."""
         self.wait(self.remove_pod_async(pod))
+
+    def stop_pod(self, pod: PodOnNode) -> None:
+        """Stop a pod's containers and its sandbox; both stay in containerd's record."""
+        self.wait(self.stop_pod_async(pod))
 
     def remove_all(self) -> None:
         """Stop and remove every pod."""

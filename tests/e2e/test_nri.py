@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,8 @@ OWN = ONLINE - RESERVED
 """What one container gets that asks for all that can be had."""
 ALL = Ask(milli=SPARE * 1000)
 SOME = Ask(milli=500)
+SOON = PATIENCE / 20
+"""Seconds; an idle machine needs less than one."""
 
 
 @pytest.fixture(scope="module", params=["trixie", "sid"])
@@ -273,6 +276,29 @@ def test_containerd_can_restart(containerd: Containerd, node: KubeDaemon) -> Non
     assert node.events("ran-unpinned", "drift") == []
 
 
+@pytest.mark.parametrize("is_killed", [True, False], ids=["while pinfold was away too", "while containerd restarted"])
+def test_cpus_of_a_pod_that_ended_unreported_return_when_containerd_is_back(
+    containerd: Containerd, node: KubeDaemon, *, is_killed: bool
+) -> None:
+    other = shared_pod(containerd)
+    pod = containerd.run_pod("db")
+    containerd.run_container(pod, ALL)
+    links = node.links()
+    if is_killed:
+        node.kill()
+        containerd.stop_pod(pod)  # its sandbox stays in containerd's record
+        containerd.restart()
+        node.start()
+    else:
+        containerd.restart()
+        containerd.stop_pod(pod)  # before or after pinfold has connected again
+    back = time.monotonic()
+    wait_for(lambda: node.links() > links and allowed(other) == ONLINE, "its CPUs are shared again")
+    assert time.monotonic() - back < SOON
+    assert allowed(containerd.run_container(containerd.run_pod("next"), ALL)[1]) == OWN
+    node.check()
+
+
 def test_it_waits_for_a_runtime_that_is_not_there_yet(containerd: Containerd) -> None:
     moved = containerd.nri_socket.with_suffix(".moved")
     containerd.nri_socket.rename(moved)
@@ -510,6 +536,34 @@ def test_taking_over_keeps_the_cpus_that_the_kubelet_has_given(containerd: Conta
     assert (allowed(pid), allowed(other)) == (OWN, RESERVED)
     node.check()
     assert node.events("ran-unpinned", "assigned") == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "kept"), [("leave", ONLINE), ("hand-back", OWN)], ids=["uninstalled", "handed back to a kubelet"]
+)
+def test_leaving_gives_every_group_its_cpus_back(
+    containerd: Containerd, node: KubeDaemon, verb: str, kept: CPUSet
+) -> None:
+    other = shared_pod(containerd)
+    owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+    assert (allowed(owner), allowed(other)) == (OWN, RESERVED)
+    options = ["--kubelet-dir", str(node.kubelet_dir)] if verb == "hand-back" else []
+    said = node.verb(verb, *options)
+    assert said.returncode == 0, said.stderr
+    wait_for(lambda: not node.is_alive, "it ends")
+    node.kill()
+    assert (allowed(owner), allowed(other)) == (kept, ONLINE)
+    assert [allowed(shared_pod(containerd, qos, qos)) for qos in ("besteffort", "guaranteed")] == [ONLINE] * 2
+
+
+def test_after_a_crash_leave_gives_every_group_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:
+    other = shared_pod(containerd)
+    owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+    node.kill()
+    assert (allowed(owner), allowed(other)) == (OWN, RESERVED)
+    assert node.verb("leave", "--state-dir", str(node.state_dir)).returncode == 0
+    assert (allowed(owner), allowed(other)) == (ONLINE, ONLINE)
+    assert allowed(shared_pod(containerd, "new", "besteffort")) == ONLINE
 
 
 def test_a_new_configuration_moves_whoever_must_move(containerd: Containerd, node: KubeDaemon) -> None:

@@ -1,4 +1,4 @@
-"""`pinfold hand-back`: write the daemon's State for a kubelet, so that its own static policy goes on with it."""
+"""`pinfold hand-back`: write the State for a kubelet, whose own static policy goes on with it, and end the daemon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file; the kubelet must not run, and be started with the same policy, options and reserved CPUs."""
+    """Write the file and end the daemon; the kubelet must not run, and be started with the same configuration."""
     client = Client.of(args)
     node, text = client.get("/v1/node"), client.get("/v1/state")["checkpoint"]
     if node["policy"] != "static":
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     write_atomically(path, text.encode())
     pods = len(state.assignments)
     print(f"{path}: {pods} pods with CPUs {state.exclusive or 'none'} of their own, shared pool {state.shared}")
-    print(
-        "next: stop pinfold, then start the kubelet with cpuManagerPolicy static and the same options and reserved CPUs"
-    )
+    client.post("/v1/leave", {"keep_owners": True})
+    print("pinfold has ended: pods with CPUs of their own keep them, all other groups have all CPUs again")
+    print("next: start the kubelet with cpuManagerPolicy static and the same options and reserved CPUs")
     return 0

@@ -53,7 +53,10 @@ VERBS: Final[Mapping[str, Verb]] = {
     "events": Verb("pinfold.cli.events", "show what happened"),
     "history": Verb("pinfold.cli.history", "which container had which CPUs when, and what happened; kept for weeks"),
     "explain": Verb("pinfold.cli.explain", "why a container has these CPUs, or was refused, and what would help"),
-    "hand-back": Verb("pinfold.cli.handback", "write the State for a kubelet that is to go on with it"),
+    "hand-back": Verb(
+        "pinfold.cli.handback", "write the State for a kubelet that is to go on with it, and end the daemon"
+    ),
+    "leave": Verb("pinfold.cli.leave", "give every group its CPUs back, and end the daemon; before an uninstall"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
 }
 

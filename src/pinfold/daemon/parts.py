@@ -6,8 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import PodName
-from pinfold.core.events.daemon import NotKept, StateNotUsable
+from pinfold.core.events.daemon import NotKept, NotSaved, StateNotUsable
 from pinfold.core.reconcile import Limit
+from pinfold.daemon.claim import Claim
+from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
 from pinfold.manager.sources.kept import KeptWorkloads
@@ -79,6 +81,14 @@ def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict
     return Manager(rules, loaded.state, applier, roster, Telling(basis.bus))
 
 
+def claim(basis: Basis) -> None:
+    """Record which groups are about to be changed, for `pinfold leave` after a crash; a full disk is only reported."""
+    try:
+        Claim.of(basis.chosen).keep(basis.chosen.state_dir)
+    except PinfoldError as error:
+        basis.bus.tell(NotSaved(str(error)))
+
+
 def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
@@ -89,6 +99,7 @@ def host_parts(basis: Basis) -> Parts:
     roster = Roster()
     roster.limits = partial(limit_of, chosen)
     manager = loaded_manager(basis, applier, roster, running)
+    claim(basis)
     applier.prepare(manager.wanted.shared)
     manager.start()
     node = Node(manager, roster, basis.bus)

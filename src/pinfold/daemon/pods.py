@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
 from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
-from pinfold.daemon.parts import Basis, Parts, loaded_manager
+from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pinfold.manager.loop import Source
     from pinfold.manager.sources.cri import CRISource
     from pinfold.manager.telling.bus import Bus
+    from pinfold.node.podgroups.groups import PodGroups
     from pinfold.node.podsource import PodSource, Reading
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
@@ -42,7 +44,7 @@ def kube_parts(basis: Basis) -> Parts:
     known = _Known(chosen.kubernetes.pods_from, basis.bus)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
-    groups = podgroups.discover(kubepods=_kubepods(chosen.kubernetes.cgroup_root))
+    groups = pod_groups(chosen.kubernetes.cgroup_root)
     nri = chosen.runtime == "nri"
     roster = Roster(known.find)
     places = PodPlaces(groups, roster, asked_first=nri)
@@ -50,6 +52,7 @@ def kube_parts(basis: Basis) -> Parts:
     manager = loaded_manager(basis, applier, roster, {})
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
+        claim(basis)
         manager.start()
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
@@ -86,6 +89,11 @@ def _meet_kubelet(basis: Basis) -> bool:
     return False
 
 
+def pod_groups(cgroup_root: str | None) -> PodGroups:
+    """Return the groups of the pods below the kubelet's cgroup root; None: of the only kubelet on this host."""
+    return podgroups.discover(kubepods=_kubepods(cgroup_root))
+
+
 def _kubepods(cgroup_root: str | None) -> str | None:
     """Return the group of all pods below the kubelet's cgroup root, as either cgroup driver names it."""
     if cgroup_root is None:
@@ -112,9 +120,10 @@ def _over_nri(basis: Basis, node: Node) -> list[Source]:
     is_told_all = launch is None
     source = NRISource(node, bus, is_told_all=is_told_all)
     plugin = nriplugin.Plugin(Answers(source), identity, source.linked, failed)
-    sources: list[Source] = []
-    if settings.cri_socket is not None:
-        sources.append(_cri(basis, node, settings.cri_socket, is_told_all=is_told_all).audit)
+    sockets = _CRI_SOCKETS if settings.cri_socket is None else (settings.cri_socket,)
+    audits = [_cri(basis, node, path, is_told_all=is_told_all).audit for path in sockets]
+    sources: list[Source] = [partial(audit, found=settings.cri_socket is None) for audit in audits]
+    sources.append(source.look_for_ends)
     if launch is not None:
         return [lambda: _until_it_ends(nriplugin.serve_launched(launch, plugin)), *sources]
     return [lambda: nriplugin.serve(settings.nri_socket, plugin), *sources]

@@ -14,6 +14,7 @@ import pinfold
 from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
 from pinfold.core.events.running import NotEnded
+from pinfold.daemon.leaving import Leaving
 from pinfold.daemon.listeners import bind_unix
 from pinfold.daemon.parts import Basis, Parts, host_parts
 from pinfold.daemon.reload import Reloader, rules
@@ -26,7 +27,7 @@ from pinfold.manager.views import Viewer
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http.server import HTTPServer
-from pinfold.settings.table import RuntimeName
+from pinfold.settings.table import OnExit, RuntimeName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,8 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         if parts.supervisor is not None:  # otherwise after the runtime has reported what runs
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
-        control = Control(parts.supervisor, views)
+        leaving = Leaving(loop, parts, bus, chosen.state_dir)
+        control = Control(parts.supervisor, views, leaving.leave)
         server = HTTPServer(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(bound.listener)
     except BaseException:
@@ -69,7 +71,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
         await opened.close()
-        await _leave(basis, parts)
+        await _leave(basis, parts, leaving)
         bound.remove()
         bus.tell(Stopped(len(parts.node.roster.known_pods())))
         bus.flush()
@@ -90,17 +92,18 @@ def _views(basis: Basis, parts: Parts, about: dict[str, object], record: EventRe
     return views
 
 
-async def _leave(basis: Basis, parts: Parts) -> None:
-    """Let processes go on without us; or end them and leave nothing behind, if the user wants that."""
-    if parts.supervisor is None:
-        return
-    await parts.supervisor.leave()
-    if basis.chosen.end_workloads:
+async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
+    """Let workloads go on without us; end them, or give all CPUs back, if the user wants that."""
+    if parts.supervisor is not None:
+        await parts.supervisor.leave()
+    if parts.supervisor is not None and basis.chosen.end_workloads:
         await parts.supervisor.end_all()
         try:
             parts.clean_up()
         except PinfoldError as error:
             basis.bus.tell(NotEnded(why=str(error)))
+    if basis.chosen.on_exit is OnExit.WIDEN:
+        await leaving.at_exit()
 
 
 def _reporter(bus: Bus) -> Callable[[str, Exception], None]:

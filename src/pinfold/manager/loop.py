@@ -48,18 +48,19 @@ class Loop:
         self._bus = bus
         self._trouble = ""
         self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self, basis: Changeable, ready: Callable[[], None]) -> None:
         """Serve until SIGTERM or SIGINT; workloads go on without us. *ready* is called when signals are handled."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, basis.reload)
         hotplug = Hotplug()
         if (listening := hotplug.fileno()) is not None:
             loop.add_reader(listening, _look_if, hotplug, basis)
         works = (*self._sources, lambda: self._reconcile_periodically(basis))
-        tasks = [asyncio.create_task(self._keep_at(work)) for work in works]
+        self._tasks = [asyncio.create_task(self._keep_at(work)) for work in works]
         try:
             ready()
             await self._stop.wait()
@@ -67,9 +68,17 @@ class Loop:
             if listening is not None:
                 loop.remove_reader(listening)
             hotplug.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.rest()
+
+    async def rest(self) -> None:
+        """Stop the sources and the periodic check; nothing changes the node from then on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End the loop, as SIGTERM does."""
+        self._stop.set()
 
     async def _keep_at(self, work: Source) -> None:
         """Run something for ever; report an unexpected error, and start it again."""

@@ -53,9 +53,10 @@ class Node:
         """Containers that are gone and still have CPUs, and why the last attempt to release these failed."""
 
     def linked(self, link: str, detail: str) -> None:
-        """Record the state of the connection to the source."""
-        self.link = (str(link), detail)
-        self._bus.tell(RuntimeLinked(str(link), detail))
+        """Record the state of the connection to the source; report it if it has changed."""
+        if self.link != (link, detail):
+            self.link = (str(link), detail)
+            self._bus.tell(RuntimeLinked(str(link), detail))
 
     def due_pods(self) -> dict[PodUID, Pod]:
         """Return the pods that are here, each with the containers that run or will: init containers may be done."""
@@ -175,14 +176,30 @@ class Node:
             elif self._would_fit(container.pod, ref):
                 self._take_in(ref, container)
 
-    def _sweep(self) -> bool:
-        """Release the CPUs of pods that have vanished; return whether there were any."""
-        gone = [pod_id for pod_id in self.roster.pods if self.manager.applier.is_gone(pod_id)]
+    def sweep_owners(self) -> None:
+        """Release the CPUs of owners that have vanished; quick, so that it can be called often."""
+        self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
+
+    def _sweep(self, pods: Collection[str] | None = None) -> bool:
+        """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""
+        looked_at = self.roster.pods if pods is None else pods
+        gone = [pod_id for pod_id in looked_at if self.manager.applier.is_gone(pod_id)]
         for pod_id in gone:
             told = self.roster.pods[pod_id]
             self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
             self.gone(pod_id)
-        return bool(gone)
+        left = self._left_unseen()
+        if left:
+            self.leave(left)
+        return bool(gone or left)
+
+    def _left_unseen(self) -> list[ContainerRef]:
+        """Return the owners of pods that ended before the daemon started, where no source reports what runs."""
+        if self.roster.is_complete or self.read_only:
+            return []
+        unseen = [uid for uid in self.manager.state.assignments if not self.roster.find_pods(uid)]
+        left = filter(self.manager.applier.has_left, unseen)
+        return [ref for uid in left for ref, _ in self.manager.state.of_pod(uid)]
 
     def _would_fit(self, pod_id: str, ref: ContainerRef) -> bool:
         """Return whether a container would be admitted now; called often, so it makes no event."""
@@ -202,8 +219,9 @@ class Node:
         now = time.time()
         for container in self.roster.containers.values():
             self.since.setdefault(container.id, now - age(container))
-        for pod_id in self.roster.pods:
-            self.manager.applier.is_gone(pod_id)  # so that it knows which have groups: later ends may not be told
+        # Runtimes list dead pods too, and never report their end.
+        for pod_id in [found for found in self.roster.pods if self.manager.applier.is_gone(found, listed=True)]:
+            self.roster.forget_pod(pod_id)
         if self.read_only:
             return []
         self.manager.know(self.roster.known_pods().values())

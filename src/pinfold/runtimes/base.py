@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.errors import PinfoldError
 
 if TYPE_CHECKING:
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
     from signal import Signals
     from typing import IO
 
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.processgroups.origin import Origin
 
@@ -86,8 +88,22 @@ class Applier(Protocol):
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
         ...
 
-    def is_gone(self, pod_id: str) -> bool:
-        """Return whether a pod has vanished without a report from its source."""
+    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
+        """Return whether a pod has vanished without a report from its source.
+
+        *listed*: its source has just listed it among all pods; some list dead ones too.
+        """
+        ...
+
+    def has_left(self, pod: PodUID) -> bool:
+        """Return whether a pod is certainly not on the node, though no source has said so since the daemon started."""
+        ...
+
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Give every group *cpus* again, except owners on *kept* CPUs, and remove empty groups of our own; or raise.
+
+        Call it when nothing else changes groups any more, and after owners that do not stay were made to share.
+        """
         ...
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.node.podgroups.groups import PodGroups
     from pinfold.node.podgroups.settings import GroupSetting
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pinfold.runtimes.roster import Roster
 
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
+_ROUNDS: Final = 5
 _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
 
 
@@ -116,9 +117,13 @@ class PodPlaces:
         if self.roster.is_complete or not self.roster.pods:
             return []
         known = {*map(told_uid, self.roster.pods.values()), *(ref.pod for ref in want.exclusive)}
-        root = self.groups.tree.root
-        places = {group: parse_parent(f"/{group.relative_to(root)}") for group in self.groups.tree.guaranteed()}
-        return [group for group, place in places.items() if place is not None and place.uid not in known]
+        return [group for group, uid in self.guaranteed().items() if uid not in known]
+
+    def guaranteed(self) -> dict[Path, str]:
+        """Return the groups of all Guaranteed pods, on the Roster or not, and the pods' UIDs."""
+        tree = self.groups.tree
+        places = {group: parse_parent(f"/{group.relative_to(tree.root)}") for group in tree.guaranteed()}
+        return {group: place.uid for group, place in places.items() if place is not None}
 
 
 class PodApplier:
@@ -234,14 +239,35 @@ class PodApplier:
         container = self._roster.find(ref)
         return str(self._places.cpus(container)) if container is not None else ""
 
-    def is_gone(self, pod_id: str) -> bool:
-        """Return whether a pod had groups, of its sandbox at least, and has none any more."""
+    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
+        """Return whether a pod has no groups, not even its sandbox's, but had some, or must have some if *listed*."""
         group = self._places.pod_group(pod_id)
         alive = group is not None and bool(self._groups.tree.containers(group))
         if alive:
             self._alive.add(pod_id)
         self._alive &= self._roster.pods.keys()
-        return not alive and pod_id in self._alive
+        had_some = pod_id in self._alive or (listed and bool(self._roster.pods[pod_id].cgroup_parent))
+        return not alive and had_some
+
+    def has_left(self, pod: PodUID) -> bool:
+        """Return whether there are Guaranteed pods' groups on this node, or could be, and none is this pod's."""
+        tree = self._groups.tree
+        return tree.kubepods() is not None and pod not in self._places.guaranteed().values()
+
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Give every group of pods these CPUs again, and systemd too, until there is nothing left to change.
+
+        While systemd is told of one unit, it can write its old values into another.
+        """
+        if self.read_only:
+            return
+        settings: tuple[GroupSetting, ...] = ()
+        for turn in range(_ROUNDS):
+            told = await self._systemd.tell(settings) if self._systemd is not None else ()
+            settings = self._groups.widen_all(cpus, kept)
+            if turn and not told and not any(setting.changed for setting in settings):
+                return
+        raise ApplyError(f"another program keeps groups of pods from CPUs {cpus}; stop it, then try again")
 
     def _set_pool(self, cpus: CPUSet, want: Wanted) -> tuple[GroupSetting, ...]:
         guaranteed, singles = self._places.pooled(want)
@@ -288,6 +314,12 @@ class SystemdRecord:
         self._untold.update(((setting.group, setting.file), setting) for setting in settings if setting.properties)
         if self._untold and (self._telling is None or self._telling.done()):
             self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def tell(self, settings: Iterable[GroupSetting]) -> tuple[str, ...]:
+        """Tell systemd these settings after all earlier ones, and return the units it did not have so; or raise."""
+        if self._telling is not None:
+            await asyncio.wait({self._telling})
+        return await self._systemd.keep(setting for setting in settings if setting.properties)
 
     async def _tell(self) -> None:
         """Tell one batch after the other: an older setting must not come after a newer one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
@@ -32,11 +32,21 @@ _MOST: Final = 65_536_000
 _LONGEST: Final = 63
 
 
+class Leave(Protocol):
+    """Gives every group its CPUs back, and ends the daemon."""
+
+    async def __call__(self, *, keep_owners: bool) -> None:
+        """Leave the node, or raise why that is not possible; *keep_owners*: a kubelet goes on with the State."""
+        ...
+
+
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, supervisor: Supervisor | None, views: Views) -> None:
+    def __init__(self, supervisor: Supervisor | None, views: Views, leave: Leave) -> None:
+        """*leave* gives all CPUs back and ends the daemon."""
         self._views = views
+        self._leave = leave
         self._look = views.look
         self._there_is = supervisor
 
@@ -47,6 +57,9 @@ class Control:
                 return Response(200, await self._views.read(what, request.query))
             case "GET", ["v1", what]:
                 return self._show(what, request)
+            case "POST", ["v1", "leave"]:
+                await self._leave(keep_owners=_body(request).get("keep_owners") is True)
+                return Response(200, {"cpus": str(self._look().topology.online)})
             case "POST", ["v1", *what]:
                 return self._change(what, request)
             case "DELETE", ["v1", "pods", namespace, name]:

@@ -35,7 +35,7 @@ from pinfold.formats.kubelet.flags import (
 from pinfold.settings.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_hosts, parse_prefix, whole_number
 from pinfold.settings.flags import add_arguments
 from pinfold.settings.places import DEFAULT, SourcedPath, bindable, check_path, find_socket, find_state, socket_path
-from pinfold.settings.table import SETTINGS, Groups, LogFormat, RuntimeName
+from pinfold.settings.table import SETTINGS, Groups, LogFormat, OnExit, RuntimeName
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ _KUBELET_DEFAULT: Final = "kubelet's default"
 _LAPTOP: Final = Config("static")
 _ADDRESS: Final[Address | None] = DEFAULT_ADDRESS
 _Value = TypeVar("_Value")
-_Name = TypeVar("_Name", Fidelity, Groups, LogFormat, RuntimeName)
+_Name = TypeVar("_Name", Fidelity, Groups, LogFormat, OnExit, RuntimeName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ class Settings:
     groups: Groups
     group_name: str
     end_workloads: bool
+    on_exit: OnExit
     kubernetes: Kubernetes
     views: ViewSettings
     state_dir: Path
@@ -126,6 +127,7 @@ def read_settings(
         groups=reader.choose("groups", Groups.AUTO),
         group_name=reader.take("group_name", str, "pinfold"),
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
+        on_exit=reader.choose("on_exit", OnExit.KEEP),
         kubernetes=_read_kubernetes(reader),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),

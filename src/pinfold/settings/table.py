@@ -40,6 +40,13 @@ class Groups(StrEnum):
     AFFINITY = "affinity"
 
 
+class OnExit(StrEnum):
+    """What becomes of CPUs when the daemon stops."""
+
+    KEEP = "keep"
+    WIDEN = "widen"
+
+
 class LogFormat(StrEnum):
     """How the daemon writes its log."""
 
@@ -201,6 +208,14 @@ DAEMON: Final = (
         form="BOOL",
     ),
     Setting(
+        "on_exit",
+        "what becomes of CPUs when the daemon stops: keep leaves every group as it is, for the next daemon; "
+        "widen gives every group all CPUs back, as `pinfold leave` does",
+        "keep",
+        "--on-exit",
+        form=_one_of(OnExit),
+    ),
+    Setting(
         "state_dir",
         "where the checkpoint and the journal are kept",
         "/var/lib/pinfold as root, else $XDG_STATE_HOME/pinfold or ~/.local/state/pinfold",
@@ -247,8 +262,8 @@ CONTAINERS: Final = (
     Setting("nri_index", "two digits: the runtime calls plugins in this order", "10", "--nri-index", form="NN"),
     Setting(
         "cri_socket",
-        "where the container runtime listens for CRI; with --runtime nri it is optional, and used to list containers",
-        "with --runtime cri: /run/containerd/containerd.sock or /run/crio/crio.sock, the first that is there",
+        "where the container runtime listens for CRI; with --runtime nri it is used to list what NRI did not report",
+        "/run/containerd/containerd.sock or /run/crio/crio.sock; with --runtime nri only if the same runtime answers",
         "--cri-socket",
         form="PATH",
     ),

@@ -30,6 +30,23 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class Widened:
+    """The daemon leaves the node: every group has these CPUs again, except owners on `kept` CPUs."""
+
+    what: ClassVar = "widened"
+    cpus: CPUSet
+    kept: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class NotWidened:
+    """The daemon could not give all groups their CPUs back; `pinfold leave` tries again."""
+
+    what: ClassVar = "not-widened"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reconfigured:
     """The daemon has a new configuration, or other CPUs."""
 
@@ -188,6 +205,8 @@ class Failed:
 DaemonEvent = (
     Serving
     | Stopped
+    | Widened
+    | NotWidened
     | Reconfigured
     | ReloadRefused
     | NotKept

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NotRecorded
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, RuntimeUnavailable
 from pinfold.formats.pods.runtime import Phase, is_workload
 from pinfold.grpc.errors import Unimplemented
 from pinfold.manager.node import age
@@ -30,8 +30,11 @@ _POLL: Final = 0.2
 _POLL_BESIDE_EVENTS: Final = 5.0
 _AUDIT: Final = 5.0
 _SOON: Final = 0.5
+_SOON_LOOKS: Final = 3
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 5.0
+_AWAY: Final = 0.25
+"""How long to wait for a runtime that does not answer at all."""
 _TRIES: Final = 5
 _AT_ONCE: Final = 16
 _NO_QUOTA: Final = -1
@@ -67,23 +70,34 @@ class CRISource:
                 await self._look_again_and_again()
             except PinfoldError as error:
                 self._node.linked("closed", str(error))
+                longest = _AWAY if isinstance(error, RuntimeUnavailable) else _LONGEST_DELAY
             finally:
                 events.cancel()
                 await asyncio.gather(events, return_exceptions=True)
             self._first = True
+            delay = min(2 * delay, longest)
             await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
 
-    async def audit(self) -> None:
-        """Beside NRI: poll now and then for containers that NRI did not report; runtimes may miss some."""
+    async def audit(self, *, found: bool = False) -> None:
+        """Beside NRI: poll now and then, and soon after it has connected, for what NRI did not report.
+
+        *found*: this socket was not configured, so it is used only if the same runtime answers.
+        """
+        link, looks = self._node.link, 0
         while True:
-            await asyncio.sleep(_AUDIT)
+            await asyncio.sleep(_SOON if looks < _SOON_LOOKS else _AUDIT)
+            link, looks = self._node.link, looks + 1 if self._node.link is link else 0
             # A runtime that has started us may never report what runs already.
             begin = not self._is_told_all and not self._node.roster.is_complete
             self._first = begin
             with suppress(PinfoldError):
-                if self._node.link[0] == ("registered" if begin else "synchronized"):
+                if link[0] == ("registered" if begin else "synchronized") and (not found or await self._is_at(link[1])):
                     await self.look(patiently=True)
+
+    async def _is_at(self, detail: str) -> bool:
+        """Return whether the runtime that answers is the one that NRI is connected to."""
+        version = await self._client.version()
+        return f"{version.name} {version.version}" == detail
 
     async def _listen(self) -> None:
         """Poll at once when the runtime sends an event; poll at intervals where it sends none."""
@@ -176,7 +190,7 @@ class CRISource:
             return
         known = container.id in self._node.roster.containers
         if known and container.id in self._node.unpinned:
-            self._node.roster.know(container)
+            self._share(container)
             return
         try:
             before = self._was_right(container) if known else False
@@ -184,10 +198,16 @@ class CRISource:
             self._node.verify(container)
         except PinfoldError as error:
             self._node.unpinned.wait(container, error, self._node.since[container.id])
+            self._share(container)
             return
         if cpus is not None and not before:
             self._measure(container)
             self._update(container)
+
+    def _share(self, container: RuntimeContainer) -> None:
+        """Put a container that has no CPUs of its own into the shared pool, off the CPUs of owners."""
+        with suppress(PinfoldError):  # the next reconcile tries again
+            self._node.verify(container)
 
     def _was_right(self, container: RuntimeContainer) -> bool:
         """Whether a started container still has the CPUs it got when it was created."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pinfold.manager.telling.bus import Bus
 
 _STUCK_AFTER: Final = 10.0
+_LOOK: Final = 0.5
 
 
 class NRISource:
@@ -38,13 +39,21 @@ class NRISource:
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection; report a runtime that has registered us and does not go on."""
         self._node.linked(link, detail)
-        if link == "registered" and self._is_told_all:
+        if link == "registered" and not self._is_told_all:
+            self._node.settle()  # nothing reports the pods that ended while we were away
+        elif link == "registered":
             asyncio.get_running_loop().call_later(_STUCK_AFTER, self._tell_if_stuck, self._node.link)
 
     def _tell_if_stuck(self, link: tuple[str, str]) -> None:
         if self._node.link is link:
             why = "it has registered pinfold and does not go on (as containerd#10085); restart the runtime"
             self._bus.tell(RuntimeHangs(link[1], why))
+
+    async def look_for_ends(self) -> None:
+        """Look often whether owners have vanished, for ever: after its restart containerd 1.7 reports no end."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            self._node.sweep_owners()
 
     def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> dict[str, Pinning]:
         """Record all that runs; return the containers that get CPUs only now."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
 from pinfold.node.podgroups import v1, v2
@@ -156,23 +157,23 @@ class PodGroups:
         changes.set_quota(self.tree.paths.checked(group), quota)
         return changes.settings()
 
-    def widen_all(self, cpus: CPUSet, containers: Collection[Path] = ()) -> tuple[GroupSetting, ...]:
-        """Let every group from kubepods down to the pods have *cpus* again: for leaving the node.
+    def widen_all(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> tuple[GroupSetting, ...]:
+        """Let every group from kubepods down to the containers have *cpus* again: for leaving the node.
 
         Groups are widened from the top down, and read back when all are done. Groups that follow the one above need
-        no write. Of containers, only the given ones are widened: name those that share, so that owners keep theirs.
+        no write. A container on CPUs of *kept* alone is an owner, and stays there.
         """
         if not cpus:
             raise NoCPUsError("groups of all pods")
-        sharing = [self.tree.paths.checked_container(container) for container in containers]
         changes, order = self._start()
         for group in self.tree.down_to_pods():
             with changes.unless_gone(group):
                 if own := self._driver.own(group, CPUS):
                     changes.set_own(group, CPUS, own | cpus, own)
-        for container in sharing:
+        for container in self.tree.all_containers():
             with changes.unless_gone(container):
-                if self._driver.own(container, CPUS):
+                own = self._driver.own(container, CPUS)
+                if not own <= kept:
                     order.give(container, CPUS, cpus)
         for setting in changes.settings():
             with changes.unless_gone(setting.group):

@@ -83,9 +83,13 @@ class PodTree:
 
     def down_to_pods(self) -> list[Path]:
         """Return kubepods, the groups of the classes and those of all pods, each before the groups below it."""
-        top = self.kubepods()
-        above = [] if top is None else [top, *self.pooled()]
+        above = self._above_pods()
         return [*above, *(pod for group in above for pod in self._pods(group))]
+
+    def all_containers(self) -> list[Path]:
+        """Return the groups of the containers of all pods, those of their sandboxes included."""
+        pods = (pod for group in self._above_pods() for pod in self._pods(group))
+        return [container for pod in pods for container in self._hierarchy.below(pod)]
 
     def pods_and_containers(self, above: Path) -> list[Path]:
         """Return the pods below the group of their class, each before its containers; of a pod, its containers."""
@@ -124,6 +128,10 @@ class PodTree:
             raise PooledError(group)
         if not self.exists(group):
             raise CgroupError(group, f"CPUs {cpus}", "ENOENT", "there is no such group; has it ended?")
+
+    def _above_pods(self) -> list[Path]:
+        top = self.kubepods()
+        return [] if top is None else [top, *self.pooled()]
 
     def _pods(self, above: Path) -> list[Path]:
         return [group for group in self._hierarchy.below(above) if paths.is_pod(above.name, group.name)]

@@ -126,6 +126,9 @@ class AffinityGroups:
             raise GroupInUseError(f"container {show(ref)}", pids)
         self._confinement.forget(ref)
 
+    def remove_empty(self) -> None:
+        """Do nothing: there are no groups, and marks end with their processes."""
+
     def remove_all(self) -> None:
         """Forget all containers, which must have no processes."""
         pids = [pid for pids in self._confinement.members().values() for pid in pids]

@@ -99,11 +99,12 @@ class Subtree:
         if pids:
             raise GroupInUseError(str(self.top), pids)
 
-    def remove_all(self) -> None:
-        """Remove the whole subtree, which must be empty."""
+    def remove_empty(self) -> None:
+        """Remove every group without processes, in it and below it."""
         for group in self._all():
-            files.remove_group(group)
-        if self._held is not None:
+            if not files.groups_below(group) and not files.read_pids(group):
+                files.remove_group(group)
+        if self._held is not None and not self.top.is_dir():
             os.close(self._held)
             self._held = None
 

@@ -140,8 +140,12 @@ class ProcessGroupsV1:
         """Remove the subtree of both hierarchies, which must have no processes."""
         for tree in (self._cpusets.tree, self._cpu):
             tree.check_empty()
+        self.remove_empty()
+
+    def remove_empty(self) -> None:
+        """Remove every group without processes, in both hierarchies."""
         for tree in (self._cpusets.tree, self._cpu):
-            tree.remove_all()
+            tree.remove_empty()
 
     def _group(self, ref: ContainerRef, *, exclusive: bool) -> ProcessGroupV1:
         return ProcessGroupV1(self._cpusets, self._cpu, ref, exclusive=exclusive)

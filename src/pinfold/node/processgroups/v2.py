@@ -138,7 +138,11 @@ class ProcessGroupsV2:
     def remove_all(self) -> None:
         """Remove the subtree, which must have no processes."""
         self._tree.check_empty()
-        self._tree.remove_all()
+        self.remove_empty()
+
+    def remove_empty(self) -> None:
+        """Remove every group without processes."""
+        self._tree.remove_empty()
 
     def _remove_shared(self, ref: ContainerRef) -> None:
         self._tree.remove(ref, exclusive=False)

@@ -30,6 +30,8 @@ _SERVICE: Final = "nri.pkg.api.v1alpha1.Runtime"
 _REGISTER: Final = 1  # the stream of our one call; a client's streams are odd
 _CHUNK: Final = 1 << 16
 _SLOWEST: Final = 10.0
+_AWAY: Final = 0.25
+"""How long to wait for a runtime that does not listen; it may report that pods have ended when it is back."""
 
 
 class NRILink(StrEnum):
@@ -95,7 +97,7 @@ def launched(environ: Mapping[str, str]) -> Launch | None:
 
 
 class BackOff:
-    """How long to wait before connecting again: twice as long each time, and short again after success."""
+    """How long to wait after a connection ended: twice as long each time, and short again after success."""
 
     FIRST: Final = 0.1
     MOST: Final = 5.0
@@ -222,14 +224,14 @@ async def serve(path: str, plugin: Plugin) -> NoReturn:
     """Keep *plugin* connected to the runtime's socket at *path*, for ever."""
     back_off = BackOff()
     while True:
-        plugin.lived = 0.0
         try:
             streams = await asyncio.open_unix_connection(path)
         except OSError as error:
             plugin.tell(NRILink.CLOSED, f"{path}: {error.strerror or error}")
+            await asyncio.sleep(_AWAY)
         else:
             await plugin.run(*streams)
-        await asyncio.sleep(back_off.after(plugin.lived))
+            await asyncio.sleep(back_off.after(plugin.lived))
 
 
 async def serve_launched(launch: Launch, plugin: Plugin) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import IO, TYPE_CHECKING, Final
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Observed
 from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, ProcessEnded
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from signal import Signals
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.reconcile import Drift, Wanted
 
 _REMEMBERED: Final = 100
@@ -76,9 +77,16 @@ class SimulatedApplier:
         """Return the CPUs that were applied."""
         return str(self.containers.get(ref, ""))
 
-    def is_gone(self, pod_id: str) -> bool:  # noqa: ARG002 - the protocol
+    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:  # noqa: ARG002 - the protocol
         """Return no: every end is reported."""
         return False
+
+    def has_left(self, pod: PodUID) -> bool:  # noqa: ARG002 - the protocol
+        """Return no: its source knows all pods."""
+        return False
+
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Do nothing: what was applied is all there is."""
 
 
 class SimulatedLauncher:

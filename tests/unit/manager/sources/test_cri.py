@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pinfold.manager.sources.cri import CRISource
 from pinfold.manager.sources.nri import NRISource
 from pinfold.runtimes.cri.client import CRIClient
@@ -114,6 +116,27 @@ def test_an_owner_without_room_runs_unpinned_until_enough_cpus_are_free(tmp_path
     play(script)
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["seen when it runs", "seen when it is created"])
+def test_a_refused_container_is_in_the_shared_pool_at_once(tmp_path: Path, *, early: bool) -> None:
+    path = tmp_path / "cri.sock"
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            await node.runtime.pods.run(guaranteed("first", milli=5000))
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-5")
+            sandbox = await node.runtime.run_pod(guaranteed("second", milli=4000))
+            second = await node.runtime.create_container(sandbox.id, "app")
+            await until(lambda: second.id in pinfold.node.unpinned)
+            await node.runtime.start_container(second.id)
+            await until(lambda: pinfold.cpus(second) == "0,6-7")
+            assert pinfold.told("drift") == []  # it did not wait for the periodic check
+
+    play(script, replace(PATIENT, early=early))
+
+
 def test_an_owner_that_ends_while_it_waits_for_cpus_is_told_and_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
 
@@ -188,6 +211,39 @@ def test_beside_nri_containers_that_it_did_not_tell_of_are_found(tmp_path: Path)
             await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
             audit.cancel()
             await asyncio.gather(audit, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())
+
+
+@pytest.mark.parametrize(
+    ("runtime", "is_used"), [("containerd 2.1.9", True), ("cri-o 1.30.1", False)], ids=["the same", "another runtime"]
+)
+def test_a_cri_socket_that_was_found_is_used_if_the_same_runtime_answers(
+    tmp_path: Path, runtime: str, *, is_used: bool
+) -> None:
+    path = tmp_path / "cri.sock"
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node()
+        pinfold = Pinfold(node, "nri")
+        await node.runtime.cri.listen(str(path))
+        await node.runtime.pods.run(guaranteed())
+        pinfold.node.resync([], [])
+        async with CRIClient(str(path)) as client:
+            audit = asyncio.create_task(CRISource(pinfold.node, client, pinfold.bus).audit(found=True))
+            await clock.leap(0)
+            pinfold.node.linked("synchronized", runtime)
+            for count in (1, 2):
+                await clock.leap(0.6)
+                await node.runtime.cri.until("Version", count)
+            if is_used:
+                await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+            audit.cancel()
+            await asyncio.gather(audit, return_exceptions=True)
+        assert bool(pinfold.manager.state.exclusive) is is_used
         await node.close()
 
     with asyncio.Runner(loop_factory=lambda: clock) as runner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -115,3 +116,27 @@ def test_a_runtime_that_registers_us_and_does_not_go_on_is_told(tmp_path: Path, 
         assert ("runtime-hangs" in host.told()) is not goes_on
 
     on_a_clock(tmp_path, scenario)
+
+
+def test_cpus_of_an_owner_whose_end_is_not_reported_are_shared_again_within_a_second() -> None:
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node()
+        pinfold = Pinfold(node, "nri")
+        source = NRISource(pinfold.node, pinfold.bus)
+        plugin = await node.plug(Answers(source))
+        looking = asyncio.create_task(source.look_for_ends())
+        sandbox = await node.runtime.pods.run(guaranteed())
+        await clock.leap(0.5)
+        await node.unplug(plugin)
+        await node.runtime.remove_pod(sandbox.id)
+        await clock.leap(0.5)
+        assert not pinfold.manager.state.exclusive
+        assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())

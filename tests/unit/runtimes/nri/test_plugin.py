@@ -22,6 +22,7 @@ from pinfold.runtimes.nri.requests import SERVICE
 from pinfold.runtimes.simulated.nri import ScriptedNRI
 from pinfold.runtimes.simulated.nripeer import PluginPeer
 from pinfold.runtimes.simulated.settings import RuntimeSettings
+from tests.unit.manager.sources.test_supervisor import Clock
 from tests.unit.runtimes.nrirecorder import WITHIN, Recorder, Told, update
 
 if TYPE_CHECKING:
@@ -373,6 +374,26 @@ def test_plugin_connects_again_after_the_runtime_has_restarted(tmp_path: Path) -
             await serving
 
     run(check())
+
+
+def test_plugin_connects_within_half_a_second_to_a_runtime_that_was_away_for_long(tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def check() -> None:
+        path = str(tmp_path / "nri.sock")
+        runtime = runtime_without_pods()
+        serving = asyncio.create_task(serve(path, Told().plugin(Recorder())))
+        for _ in range(10):
+            await clock.leap(10)
+        await runtime.listen(path)
+        await clock.leap(0.5)
+        await runtime.until(1, within=3)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await runtime.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(check())
 
 
 def test_closed_is_told_once_while_nothing_changes(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""How a running daemon leaves its node: sources stop, adopted processes go back, every group gets its CPUs back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.daemon import NotWidened, Widened
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.daemon.claim import drop_claim
+from pinfold.errors import PinfoldError
+from pinfold.manager import leaving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.daemon.parts import Parts
+    from pinfold.manager.loop import Loop
+    from pinfold.manager.telling.bus import Bus
+
+
+class Leaving:
+    """Leaves the node at most once, by request or at the end."""
+
+    def __init__(self, loop: Loop, parts: Parts, bus: Bus, directory: Path) -> None:
+        self._loop = loop
+        self._parts = parts
+        self._bus = bus
+        self._directory = directory
+        self._begun = False
+
+    async def leave(self, *, keep_owners: bool = False) -> None:
+        """Give all CPUs back, and let the loop end; or raise what could not be given back. The daemon ends anyhow.
+
+        *keep_owners*: a kubelet with the static policy goes on with the State, and with the owners that run.
+        """
+        self._begun = True
+        try:
+            await self._loop.rest()
+            await self._widen(keep_owners=keep_owners)
+        except PinfoldError as error:
+            self._bus.tell(NotWidened(str(error)))
+            raise
+        finally:
+            self._loop.stop()
+
+    async def at_exit(self) -> None:
+        """Leave, if that has not been tried yet; a failure is only reported."""
+        if not self._begun:
+            try:
+                await self.leave()
+            except PinfoldError:
+                return
+
+    async def _widen(self, *, keep_owners: bool) -> None:
+        node = self._parts.node
+        if node.read_only:  # a kubelet manages CPUs here, and nothing was changed
+            return
+        if self._parts.supervisor is not None:
+            await self._parts.supervisor.leave()
+            await self._parts.supervisor.give_back()
+        online, kept = node.manager.rules.topology.online, node.manager.state.exclusive if keep_owners else EMPTY
+        await leaving.leave(node.manager.applier, node.roster, online, kept)
+        drop_claim(self._directory)
+        self._bus.tell(Widened(online, kept))

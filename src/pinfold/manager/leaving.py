@@ -1,0 +1,31 @@
+"""Leaving a node: every group that was narrowed gets all CPUs back, and that is read back.
+
+For a daemon whose sources have stopped, and for `pinfold leave` after a daemon has ended. The State stays as it is: a
+daemon that starts later gives the owners that still run the same CPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.reconcile import Wanted, drift
+from pinfold.runtimes.base import ApplyError
+
+if TYPE_CHECKING:
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.runtimes.base import Applier
+    from pinfold.runtimes.roster import Roster
+
+
+async def leave(applier: Applier, roster: Roster, online: CPUSet, kept: CPUSet = EMPTY) -> None:
+    """Give all groups the *online* CPUs; or raise, and leave the rest as it is.
+
+    Owners share again, with their CPU limits; but a kubelet goes on with those that have *kept* CPUs.
+    """
+    if not kept:
+        free = Wanted(online, {}, roster.sharing())
+        applier.apply(free)
+        if wrong := [*map(str, drift(free, applier.observe(closely=True)))]:
+            raise ApplyError("; ".join(wrong))
+    await applier.leave(online, kept)
