@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pinfold.errors import PinfoldError
-from tests.e2e.daemon import needs_two_cpus
+from tests.e2e.daemon import ONLINE, container, is_alive, needs_two_cpus, pod, wait_for
+from tests.needs import needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.e2e.daemon import Daemon
 
@@ -49,3 +55,94 @@ def test_a_file_that_is_hard_to_parse_does_not_keep_others_waiting(host: Daemon,
             host.apply(text)
 
     assert slowest_while(host, apply) < AT_ONCE
+
+
+# -- processes that cannot be killed
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+needs_freezer = needs("the freezer of cgroup v1, and root", met=os.access(FREEZER / "cgroup.procs", os.W_OK))
+LEAVES_A_CHILD = "sleep 1000 & echo $!; exec sleep 1000"
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Freeze a process, so that not even SIGKILL ends it; it goes on when the block ends."""
+    group = FREEZER / f"pinfold-test-{uuid.uuid4().hex[:12]}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        wait_for(lambda: (group / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        wait_for(lambda: _emptied(group), "it is thawed")
+        group.rmdir()
+
+
+def _emptied(group: Path) -> bool:
+    for pid in (group / "cgroup.procs").read_text().split():
+        with suppress(OSError):
+            (FREEZER / "cgroup.procs").write_text(pid)
+    return not (group / "cgroup.procs").read_text()
+
+
+@needs_freezer
+def test_a_frozen_process_that_is_deleted_keeps_its_cpus_and_no_one_waiting(host: Daemon) -> None:
+    host.apply(pod("stuck", container(cpus=1)))
+    with frozen(host.running("stuck")):
+
+        def delete() -> None:
+            with pytest.raises(PinfoldError, match="killed, but not ended yet"):
+                host.delete("stuck")
+
+        assert slowest_while(host, delete) < AT_ONCE
+        start = time.monotonic()
+        for _ in range(10):
+            host.apply(pod("other"))
+            host.running("other")
+            host.delete("other")
+        assert time.monotonic() - start < 10 * AT_ONCE
+        assert len(host.pools()["shared"]) == len(ONLINE) - 1
+        assert len(host.events("not-ended")) == 1
+    host.idle()
+
+
+@needs_freezer
+def test_a_daemon_starts_although_a_process_that_it_has_to_end_is_frozen(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("stuck", container(LEAVES_A_CHILD, cpus=1)))
+    main = daemon.running("stuck")
+    child = int(wait_for(lambda: daemon.written("stuck"), "the child runs")[0])
+    daemon.kill()
+    with frozen(child):
+        os.kill(main, signal.SIGKILL)
+        wait_for(lambda: not is_alive(main), "the main process has ended")
+        daemon.start()
+        cannot = wait_for(lambda: daemon.events("cannot-start"), "it reports the process")[0]
+        assert f"not ended yet: {child}" in cannot["why"]
+    daemon.running("stuck")
+    assert not is_alive(child)
+    daemon.check()
+
+
+@needs_freezer
+def test_a_daemon_goes_on_with_a_main_process_that_is_frozen(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("stuck", container(cpus=1)))
+    main = daemon.running("stuck")
+    with frozen(main):
+        daemon.restart()
+        assert daemon.running("stuck") == main
+        daemon.check()
+
+
+# -- requests that name the wrong process
+
+
+def test_the_daemon_is_not_attached_to_a_container_and_so_not_ended_with_it(host: Daemon) -> None:
+    reserved = host.client.post("/v1/run", {"name": "x", "milli": 1000})
+    with pytest.raises(PinfoldError, match=f"process {host.pid} is pinfold itself"):
+        host.client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": host.pid})
+    host.idle()
+    assert host.is_alive

@@ -6,6 +6,7 @@ Every client request comes in here, one after the other. The Node decides on adm
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -92,6 +93,8 @@ class Supervisor:
         self.workbook.save()
 
     def _check_free(self, pid: int) -> None:
+        if pid == os.getpid():
+            raise ApplyError(f"process {pid} is pinfold itself")
         if any(main.pid == pid for main in self.launcher.mains.values()):
             raise ApplyError(f"process {pid} is the main process of another container")
 
@@ -117,8 +120,12 @@ class Supervisor:
     async def follow(self) -> None:
         """Record the processes that end by themselves, for ever."""
         async for ended in self.launcher.events():
+            if ended.container is None:
+                self._node.settle()
+                continue
             workload = self.workbook.workloads.get(ended.container.pod)
             if workload is None:
+                self._node.settle()
                 continue
             workload.ended(ended.container, ended.code)
             if workload.kind is not WorkloadKind.POD and not self._runs(workload):

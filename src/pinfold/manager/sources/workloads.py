@@ -148,7 +148,7 @@ class Workload:
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._ends[container.name] = future
         try:
-            pid = self._spawn_unless_running(container, tell)
+            pid = await self._spawn_unless_running(container, tell)
         except PinfoldError as error:
             code = error.code if isinstance(error, LaunchError) else _NOT_STARTED
             self.now(container.name, Phase.CANNOT_START, code=code)
@@ -159,11 +159,12 @@ class Workload:
         self.now(container.name, Phase.RUNNING, pid)
         return Ended(PodName.of(self.pod), container.name, await future)
 
-    def _spawn_unless_running(self, container: Container, tell: Callable[[Event], None]) -> int:
+    async def _spawn_unless_running(self, container: Container, tell: Callable[[Event], None]) -> int:
         ref = self.pod.ref(container)
         main = self._launcher.mains.get(ref)
         if main is not None:  # since before we started
             return main.pid
+        await self._launcher.clear([ref], _GRACE)  # what the last main process has left behind
         log = self._logs / _log_name(self.pod, container)
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
@@ -177,14 +178,15 @@ class Workload:
         return pid
 
     async def end(self) -> None:
-        """End all processes: first with SIGTERM, then with SIGKILL."""
+        """End all processes: the main ones with SIGTERM, then what is left with SIGKILL; raise if one does not end."""
         running = [ref for ref in self.refs() if ref in self._launcher.mains]
         for ref in running:
             self._launcher.signal(ref, signal.SIGTERM)
-        for grace, number in ((_GRACE, signal.SIGKILL), (_GRACE, None)):
-            if not await self._launcher.gone(running, grace) and number is not None:
-                for ref in running:
-                    self._launcher.signal(ref, number)
+        if not await self._launcher.gone(running, _GRACE):
+            for ref in running:
+                self._launcher.signal(ref, signal.SIGKILL)
+        await self._launcher.clear(self.refs(), _GRACE)
+        await self._launcher.gone(running, _GRACE)
 
 
 def _log_name(pod: Pod, container: Container) -> str:
