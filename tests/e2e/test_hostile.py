@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,3 +147,28 @@ def test_the_daemon_is_not_attached_to_a_container_and_so_not_ended_with_it(host
         host.client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": host.pid})
     host.idle()
     assert host.is_alive
+
+
+# -- too many clients
+
+
+def test_more_clients_than_files_fill_no_log_and_are_served_when_there_is_room_again(daemon: Daemon) -> None:
+    daemon.command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *daemon.command]
+    daemon.start()
+    with ExitStack() as clients:
+        for _ in range(100):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            with suppress(OSError):
+                client.connect(str(daemon.socket))
+        wait_for(lambda: "Too many open files" in daemon.said(), "there are too many clients")
+        time.sleep(3)
+    assert daemon.said().count("\n") < 100
+    wait_for(lambda: _answers(daemon), "it serves again")
+
+
+def _answers(daemon: Daemon) -> bool:
+    try:
+        return bool(daemon.pools())
+    except PinfoldError:
+        return False
