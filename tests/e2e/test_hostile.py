@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 import uuid
@@ -16,7 +17,7 @@ import pytest
 
 from pinfold.errors import PinfoldError
 from tests.e2e.daemon import ONLINE, container, is_alive, needs_two_cpus, pod, wait_for
-from tests.needs import needs
+from tests.needs import needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,7 +159,7 @@ def test_more_clients_than_files_fill_no_log_and_are_served_when_there_is_room_a
     with ExitStack() as clients:
         for _ in range(100):
             client = clients.enter_context(socket.socket(socket.AF_UNIX))
-            client.setblocking(False)
+            client.settimeout(0)
             with suppress(OSError):
                 client.connect(str(daemon.socket))
         wait_for(lambda: "Too many open files" in daemon.said(), "there are too many clients")
@@ -172,3 +173,51 @@ def _answers(daemon: Daemon) -> bool:
         return bool(daemon.pools())
     except PinfoldError:
         return False
+
+
+# -- containers that print without end
+
+
+def test_what_a_container_prints_is_bounded_and_removed_with_its_pod(daemon: Daemon) -> None:
+    daemon.options += ["--log-dir", str(daemon.place.directory / "out"), "--log-size", "1"]
+    daemon.start()
+    files = daemon.place.directory / "out" / daemon.place.name
+    daemon.apply(pod("loud", container("yes")), pod("quiet", container("echo once; exec sleep 1000")))
+    last, largest = files / "default_loud_app.log.1", 0
+    wait_for(last.exists, "its output was cut")
+    for _ in range(30):
+        largest = max(largest, sum(file.stat().st_blocks * 512 for file in files.iterdir() if file.exists()))
+        time.sleep(0.1)
+    assert largest < 512 << 20  # it writes 600 MB a second
+    assert 0 < last.stat().st_size <= 512 << 10
+    pid = daemon.running("loud")
+    daemon.restart()
+    assert daemon.running("loud") == pid
+    daemon.delete("loud")
+    wait_for(lambda: [file.name for file in files.iterdir()] == ["default_quiet_app.log"], "its output is removed")
+    assert (files / "default_quiet_app.log").read_text() == "once\n"
+
+
+@needs_root
+def test_output_leaves_room_for_the_state_on_a_full_disk(daemon: Daemon) -> None:
+    daemon.state_dir.mkdir()
+    with mounted(daemon.state_dir, "256m"):
+        daemon.start()
+        daemon.apply(pod("loud", container("while :; do yes 2> /dev/null; done")))
+        daemon.running("loud")
+        for number in range(20):
+            assert daemon.apply(pod(f"other{number}", container(cpus=1)))[0].get("cpus")
+            daemon.delete(f"other{number}")
+        daemon.check()
+        daemon.delete("loud")
+        daemon.kill()
+
+
+@contextmanager
+def mounted(directory: Path, size: str) -> Iterator[None]:
+    """Mount a small file system in memory."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", directory], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)

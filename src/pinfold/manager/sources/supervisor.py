@@ -99,8 +99,11 @@ class Supervisor:
             raise ApplyError(f"process {pid} is the main process of another container")
 
     async def delete(self, name: str, namespace: str = "default") -> list[int]:
-        """End a pod and give its CPUs back; return the processes that go on, because they were only lent."""
-        return await self._end(self.workbook.find(name, namespace))
+        """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent."""
+        workload = self.workbook.find(name, namespace)
+        lent = await self._end(workload)
+        workload.remove_outputs()
+        return lent
 
     async def end_all(self) -> None:
         """End all workloads, side by side."""

@@ -20,6 +20,7 @@ from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import PodExists, UnknownPod, Workbook
 from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.outputs import Outputs
 from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, StillRunning
 from tests.property.strategies import pinned, pod_of
@@ -66,7 +67,7 @@ class Host:
         self.launcher = launcher(self.node.applier)
         self.kept = KeptWorkloads(directory)
         self.here = Node(self.node.manager, self.node.roster, self.bus)
-        workbook = Workbook(self.node.roster, self.launcher, self.kept, self.bus, directory)
+        workbook = Workbook(self.node.roster, self.launcher, self.kept, self.bus, Outputs(directory))
         self.loop = Supervisor(self.here, self.launcher, workbook, self.bus)
 
     @property
