@@ -31,6 +31,7 @@ from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.outputs import Outputs
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.node.processgroups.groups import choose
@@ -157,7 +158,7 @@ class HostStand:
         roster.limits = limit_of
         self.daemon = Daemon(self.config, self.machine, self.directory, applier, roster)
         kept = KeptWorkloads(self.directory)
-        workbook = Workbook(roster, launcher, kept, self.daemon.bus, self.directory / "logs")
+        workbook = Workbook(roster, launcher, kept, self.daemon.bus, Outputs(self.directory / "logs"))
         self.supervisor = Supervisor(self.daemon.node, launcher, workbook, self.daemon.bus)
         Resumption(self.supervisor, self.daemon.node, self.daemon.bus).resume(*kept.load())
         self._tasks = [asyncio.create_task(self.supervisor.follow())]

@@ -23,7 +23,7 @@ from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroup, ProcessGroups, choose
-from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded
+from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
@@ -417,6 +417,7 @@ def test_to_forget_a_container_ends_it(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
         stand.spawn(APP, *SLEEP)
+        await stand.runtime.clear([APP], WITHIN)
         stand.runtime.vacate(APP)
         stand.runtime.vacate(APP)
         stand.runtime.vacate(NOBODY)
@@ -722,6 +723,9 @@ def test_to_forget_a_container_ends_all_it_has_started(real: Stand) -> None:
         real.see(EXCLUSIVE)
         real.spawn(APP, sys.executable, "-ISc", script)
         wait_until(lambda: len(started()) == 61)
+        with pytest.raises(StillRunning):
+            real.runtime.vacate(APP)
+        await real.runtime.clear([APP], WITHIN)
         real.runtime.vacate(APP)
         assert started() == []
         real.see(SHARED_ONLY)

@@ -13,11 +13,13 @@ from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
 from pinfold.manager.sources.kept import KeptWorkloads
+from pinfold.manager.sources.outputs import bound_outputs
 from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
@@ -93,6 +95,8 @@ def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
     applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
+    outputs = Outputs(chosen.outputs.directory, OutputLimits(chosen.outputs.each, chosen.outputs.total))
+    outputs.look(())  # containers may have filled the disk while no daemon was there
     running: dict[PodUID, dict[str, CPUSet]] = {}
     for ref, cpus in applier.find().items():
         running.setdefault(ref.pod, {})[ref.name] = cpus
@@ -105,11 +109,10 @@ def host_parts(basis: Basis) -> Parts:
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
     kept = KeptWorkloads(chosen.state_dir)
-    supervisor = Supervisor(
-        node, launcher, Workbook(roster, launcher, kept, basis.bus, chosen.state_dir / "logs"), basis.bus
-    )
+    workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
+    supervisor = Supervisor(node, launcher, workbook, basis.bus)
     Resumption(supervisor, node, basis.bus).resume(*kept.load())
-    return Parts(node, [supervisor.follow], supervisor, clean_up)
+    return Parts(node, [supervisor.follow, partial(bound_outputs, outputs, workbook)], supervisor, clean_up)
 
 
 def limit_of(chosen: Settings, container: Container) -> Limit:

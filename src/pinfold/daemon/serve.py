@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pinfold
 from pinfold.core.events.about import Audience
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from pinfold.settings.settings import Settings
 
 
+_TOLD_EVERY: Final = 60.0
+
+
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
     bus = _logging_bus(chosen)
@@ -48,6 +52,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         bus.tell(Warned(warning))
     basis = Basis(chosen, topology, admitter, bus)
     report = _reporter(bus)
+    asyncio.get_running_loop().set_exception_handler(_seldom(report))
     try:
         parts = _parts(basis)
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
@@ -108,6 +113,21 @@ async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
 
 def _reporter(bus: Bus) -> Callable[[str, Exception], None]:
     return lambda where, error: bus.tell(Failed(where=where, why=f"{type(error).__name__}: {error}"))
+
+
+def _seldom(report: Callable[[str, Exception], None]) -> Callable[[object, dict[str, Any]], None]:
+    """Return what reports the errors of asyncio: each kind once a minute, as out of files it has thousands a second."""
+    told: dict[str, float] = {}
+
+    def handle(_loop: object, context: dict[str, Any]) -> None:
+        where = str(context.get("message", "asyncio"))
+        error = context.get("exception") or RuntimeError("unexpected")
+        kind = f"{where}: {type(error).__name__}"
+        if time.monotonic() - told.get(kind, -math.inf) > _TOLD_EVERY:
+            told[kind] = time.monotonic()
+            report(where, error)
+
+    return handle
 
 
 def _parts(basis: Basis) -> Parts:

@@ -31,9 +31,10 @@ _CONSTANTS: Final = {
     **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"), False),
 }
-# What the YAML of Kubernetes reads as a number if it is not in quotes.
+# What the YAML of Kubernetes reads as a number if it is not in quotes. Every text matches in one way only, so that
+# text which is no number is refused in linear time.
 _NUMBER: Final = re.compile(
-    r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0b[01_]+|(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+    r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0b[01_]+|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
     r"|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
 )
 _NUMBER_STARTS: Final = frozenset("0123456789+-.")
@@ -46,8 +47,8 @@ class Document(NamedTuple):
     value: object
 
 
-def parse_documents(text: str, *, source: str = "") -> list[Document]:
-    r"""Return the documents of *text*; *source* names the file in errors.
+def parse_documents(text: str, *, source: str = "", most: int = MAX_VALUES) -> list[Document]:
+    r"""Return the documents of *text*, with *most* values in all; *source* names the file in errors.
 
     >>> [document.value for document in parse_documents("a: [x, 2.50]\n---\nb: yes")]
     [{'a': ['x', Number(text='2.50')]}, {'b': True}]
@@ -56,23 +57,24 @@ def parse_documents(text: str, *, source: str = "") -> list[Document]:
     pinfold.errors.ParseError: pods.yaml: document 1: line 2: duplicate key "a"
     """
     try:
-        return [Document(number, value) for number, value in enumerate(_parse(text), start=1)]
+        return [Document(number, value) for number, value in enumerate(_parse(text, most), start=1)]
     except ParseError as error:
         raise (error.within(source) if source else error) from error.__cause__
 
 
-def _parse(text: str) -> list[object]:
+def _parse(text: str, most: int) -> list[object]:
     if len(text) > MAX_TEXT:
         raise ParseError(f"text of {len(text):,} characters; {MAX_TEXT:,} are allowed")
     text = text.removeprefix("\ufeff")
-    if text.lstrip()[:1] in {"{", "["}:
+    # There is a comma before every value but the first; where there are too many, the YAML parser counts the values.
+    if text.lstrip()[:1] in {"{", "["} and text.count(",") < most:
         try:
             return [_parse_json(text)]
         except RecursionError as error:
             raise ParseError("nested too deeply", where="document 1") from error
         except ValueError:
             pass  # it may be YAML; if not, the YAML parser reports the line
-    return _parse_yaml(text)
+    return _parse_yaml(text, most)
 
 
 def _parse_json(text: str) -> object:
@@ -89,8 +91,8 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return mapping
 
 
-def _parse_yaml(text: str) -> list[object]:
-    builder = _Builder()
+def _parse_yaml(text: str, most: int) -> list[object]:
+    builder = _Builder(most)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             if handle := _HANDLERS.get(type(event)):
@@ -131,10 +133,11 @@ class _Open:
 class _Builder:
     """Builds the documents, event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.documents: list[object] = []
         self.number = 0
         self.values = 0
+        self.most = most
         self.open: list[_Open] = []
         self.anchors: dict[str, tuple[object, int]] = {}
 
@@ -217,8 +220,8 @@ class _Builder:
 
     def count(self, values: int, event: yaml.Event) -> None:
         self.values += values
-        if self.values > MAX_VALUES:
-            self.refuse(f"more than {MAX_VALUES:,} values, with aliases written out", event)
+        if self.values > self.most:
+            self.refuse(f"more than {self.most:,} values, with aliases written out", event)
 
     def refuse(self, problem: str, event: yaml.Event) -> NoReturn:
         raise self.fault(problem, event.start_mark.line if event.start_mark else None)

@@ -141,11 +141,6 @@ class Manager:
         self._telling.released(gone, before, self.state)
         return stuck
 
-    def renew(self, ref: ContainerRef) -> None:
-        """End the remaining processes of a container's group, and make the group anew; or raise."""
-        self.applier.vacate(ref)
-        self.enforce()
-
     def _vacate(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
         stuck: dict[ContainerRef, PinfoldError] = {}
         for ref in containers:

@@ -8,7 +8,7 @@ pod until the pod is gone.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
@@ -20,11 +20,11 @@ from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
 from pinfold.manager.unpinned import Unpinned
 from pinfold.node.procfs import PROC
-from pinfold.runtimes.base import ApplyError
+from pinfold.runtimes.base import ApplyError, StillRunning
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pinfold.core.admission import Admission
     from pinfold.core.machine.cpuset import CPUSet
@@ -33,6 +33,17 @@ if TYPE_CHECKING:
     from pinfold.manager.manager import Manager
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.roster import Roster
+
+
+_MOMENT: Final = 1.0
+
+
+class _Leaving(NamedTuple):
+    """A container that is gone and still has CPUs."""
+
+    since: float
+    told: str = ""
+    """The last reported reason why these could not be released."""
 
 
 class Node:
@@ -48,9 +59,12 @@ class Node:
         self.unpinned = Unpinned(roster, bus)
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
+        self.clock: Callable[[], float] = time.monotonic
+        """Tells for how many seconds killed processes have been ending."""
         self._bus = bus
-        self._leaving: dict[ContainerRef, str] = {}
-        """Containers that are gone and still have CPUs, and why the last attempt to release these failed."""
+        self._leaving: dict[ContainerRef, _Leaving] = {}
+        self._not_released = ""
+        """Why the last release failed."""
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection to the source; report it if it has changed."""
@@ -141,7 +155,9 @@ class Node:
 
     def leave(self, refs: Iterable[ContainerRef]) -> None:
         """Release CPUs; what fails now is tried again later."""
-        self._leaving.update(dict.fromkeys(refs, ""))
+        now = self.clock()
+        for ref in refs:
+            self._leaving.setdefault(ref, _Leaving(now))
         self._release()
 
     def _release(self) -> None:
@@ -149,14 +165,25 @@ class Node:
         try:
             stuck = self.manager.release(gone)
         except PinfoldError as error:
-            self._bus.tell(NotReleased(str(error)))
+            if str(error) != self._not_released:  # the same problem is reported once
+                self._not_released = str(error)
+                self._bus.tell(NotReleased(self._not_released))
             return
+        self._not_released = ""
         for ref in gone:
-            if ref not in stuck:
+            if ref in stuck:
+                self._tell_stuck(ref, stuck[ref])
+            else:
                 del self._leaving[ref]
-            elif self._leaving[ref] != str(stuck[ref]):  # the same problem is reported once
-                self._leaving[ref] = str(stuck[ref])
-                self._bus.tell(NotEnded(pod=self.manager.name(ref.pod), container=ref.name, why=str(stuck[ref])))
+
+    def _tell_stuck(self, ref: ContainerRef, error: PinfoldError) -> None:
+        """Report once why a container keeps its CPUs; processes that were killed get a moment to end."""
+        leaving, is_ending = self._leaving[ref], isinstance(error, StillRunning)
+        reason = type(error).__name__ if is_ending else str(error)
+        if reason == leaving.told or (is_ending and self.clock() - leaving.since < _MOMENT):
+            return
+        self._leaving[ref] = leaving._replace(told=reason)
+        self._bus.tell(NotEnded(pod=self.manager.name(ref.pod), container=ref.name, why=str(error)))
 
     def is_leaving(self, pod: PodUID) -> bool:
         """Return whether a pod that is gone still has CPUs."""

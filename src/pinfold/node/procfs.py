@@ -16,6 +16,7 @@ _ALLOWED: Final = b"Cpus_allowed_list:"
 _LEADER: Final = b"Tgid:"
 _DEAD: Final = (b"Z", b"X")
 _STOPPED: Final = b"T"
+_RUNNING: Final = b"R"
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
 _STATE, _PARENT, _START = 0, 1, 19
 
@@ -67,6 +68,13 @@ class Procfs:
     def is_stopped(self, pid: int) -> bool:
         """Whether the process was stopped by a signal."""
         return self._read(f"{pid}/stat").rpartition(b")")[2].split()[:1] == [_STOPPED]
+
+    def is_running(self, pid: int) -> bool:
+        """Whether a thread of the process has a CPU, or waits for one."""
+        states = (
+            self._read(f"{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] for thread in self.threads(pid)
+        )
+        return [_RUNNING] in states
 
     def threads(self, pid: int) -> list[int]:
         """Return the threads of the process now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.errors import PinfoldError
@@ -18,15 +18,29 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.origin import Origin
 
 
+_SHOWN_PIDS: Final = 10
+
+
 class ApplyError(PinfoldError):
     """CPUs could not be set as decided; no container may start on them."""
+
+
+class StillRunning(ApplyError):  # noqa: N818 - the fact
+    """Processes were killed and have not ended yet: it takes a moment, or until a frozen process goes on."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        shown = ", ".join(map(str, pids[:_SHOWN_PIDS]))
+        more = f" and {len(pids) - _SHOWN_PIDS} more" if len(pids) > _SHOWN_PIDS else ""
+        super().__init__(f"killed, but not ended yet: {shown}{more}; is it frozen, or does it wait for a disk?")
+        self.pids = tuple(pids)
 
 
 class ProcessEnded(NamedTuple):
     """A container that no longer runs; *code* is its exit code, negative for a signal, None if it is not known."""
 
-    container: ContainerRef
-    code: int | None
+    container: ContainerRef | None
+    """None: a process ended that a container had left behind."""
+    code: int | None = None
 
 
 class LaunchError(PinfoldError):
@@ -161,6 +175,10 @@ class Launcher(Protocol):
         """Wait for the main processes of these containers to end, *within* seconds; return whether all have."""
         ...
 
+    async def clear(self, refs: Collection[ContainerRef], within: float) -> None:
+        """Kill all processes of these containers, and wait *within* seconds for their end; or raise."""
+        ...
+
     def events(self) -> AsyncIterator[ProcessEnded]:
-        """Yield the containers whose main process has ended."""
+        """Yield the containers whose main process has ended, and None for a process that was left behind."""
         ...

@@ -82,6 +82,16 @@ class ViewSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputSettings:
+    """The settings for the output of containers."""
+
+    directory: Path
+    each: int
+    """In bytes, as the next."""
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of `pinfold serve`, checked."""
 
@@ -98,6 +108,7 @@ class Settings:
     on_exit: OnExit
     kubernetes: Kubernetes
     views: ViewSettings
+    outputs: OutputSettings
     state_dir: Path
     socket: Path
     sysroot: Path
@@ -132,6 +143,7 @@ def read_settings(
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
         views=_read_views(reader, environment, uid),
+        outputs=_read_outputs(reader, environment, uid),
         sysroot=reader.take("sysroot", Path, Path("/")),
         preset=reader.take("preset", str, None),
         log_format=reader.choose("log_format", LogFormat.TEXT),
@@ -170,6 +182,22 @@ def _read_pod_resources(reader: _Reader, environment: Mapping[str, str], uid: in
         return bindable(SourcedPath(beside.path.with_name("pod-resources.sock"), beside.source))
 
     return reader.place("pod_resources_socket", find)
+
+
+def _read_outputs(reader: _Reader, environment: Mapping[str, str], uid: int) -> OutputSettings:
+    def find(flag: str | None) -> SourcedPath:
+        if flag is not None:
+            # Files there are cut and removed, so they are apart from those of other programs and daemons.
+            own = reader.arguments.group_name or "pinfold"
+            return SourcedPath(check_path(flag, "--log-dir") / own, "--log-dir")
+        state = find_state(environment, uid, reader.arguments.state_dir)
+        return SourcedPath(state.path / "logs", state.source)
+
+    return OutputSettings(
+        reader.place("log_dir", find),
+        reader.take("log_size", whole_number(1, 1 << 20), 20) << 20,
+        reader.take("log_total", whole_number(1, 1 << 30), 1024) << 20,
+    )
 
 
 def _read_kubernetes(reader: _Reader) -> Kubernetes:

@@ -223,6 +223,17 @@ DAEMON: Final = (
         form="DIR",
     ),
     Setting(
+        "log_dir",
+        "where the output of containers that pinfold starts is kept, in a directory called like the cgroup",
+        "logs in the state directory",
+        "--log-dir",
+        form="DIR",
+    ),
+    Setting("log_size", "how much output of one container is kept, in MiB", "20", "--log-size", form="MIB"),
+    Setting(
+        "log_total", "how much output of all containers together is kept, in MiB", "1024", "--log-total", form="MIB"
+    ),
+    Setting(
         "socket",
         "the control socket, at most 107 bytes; $PINFOLD_SOCKET sets it too, here and for the other commands",
         "/run/pinfold/pinfold.sock as root, else $XDG_RUNTIME_DIR/pinfold/pinfold.sock, "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from pinfold.errors import ParseError
 from pinfold.formats.documents import MAX_TEXT, parse_documents
 from pinfold.formats.number import Number
+
+PARSED = 2.0
+"""Seconds for a megabyte on a busy machine; quadratic time would be hours."""
 
 
 def values(text: str) -> list[object]:
@@ -119,3 +123,28 @@ def test_hostile_text_is_refused_where_it_is_wrong(text: str, problem: str) -> N
 def test_a_hundred_levels_are_fine() -> None:
     text = "[" * 99 + "x" + "]" * 99
     assert values(f"a: {text}") == [{"a": json.loads(text.replace("x", '"x"'))}]
+
+
+@pytest.mark.parametrize("text", ["0" * 1_000_000 + "x", "0_" * 500_000 + "x", "0." + "0" * 1_000_000 + "x"])
+def test_a_long_text_that_is_no_number_is_read_in_linear_time(text: str) -> None:
+    start = time.process_time()
+    assert values(f"a: {text}") == [{"a": text}]
+    assert time.process_time() - start < PARSED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("\n".join(f"k{number}: 1" for number in range(1000)), id="keys"),
+        pytest.param(f"[{', '.join('1' * 1000)}]", id="JSON"),
+        pytest.param("\n---\n".join("1" * 1000), id="documents"),
+    ],
+)
+def test_values_over_the_limit_are_refused_before_the_rest_is_read(text: str) -> None:
+    with pytest.raises(ParseError, match="more than 500 values, with aliases written out"):
+        parse_documents(text, most=500)
+    parse_documents(text, most=1001)
+
+
+def test_commas_inside_text_are_not_counted_as_values() -> None:
+    assert parse_documents(json.dumps({"a": "," * 1000}), most=10)[0].value == {"a": "," * 1000}

@@ -37,6 +37,7 @@ from pinfold.manager.telling.telling import Telling
 from pinfold.manager.views import Viewer
 from pinfold.node.journal.files import DIRECTORY
 from pinfold.node.journal.journal import Journal
+from pinfold.node.outputs import Outputs
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.serve.api import API, Views
@@ -98,7 +99,13 @@ class Stand:
         self.manager.start()
         self.node = Node(self.manager, roster, self.bus)
         self.node.link = ("connected", "")
-        workbook = Workbook(roster, launcher, KeptWorkloads(directory), self.bus, directory / "logs")
+        workbook = Workbook(
+            roster,
+            launcher,
+            KeptWorkloads(directory),
+            self.bus,
+            Outputs(directory / "logs"),
+        )
         self.host = Supervisor(self.node, launcher, workbook, self.bus)
         self.views = Views(Viewer(self.node, ABOUT, {"connected"}, Figures), self.bus, self.journal)
         self.bus.keep(self.views.take, Audience.JOURNAL)

@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import excerpt
+from pinfold.formats.documents import MAX_VALUES
 from pinfold.formats.fields import Field
 from pinfold.formats.pods.objects import POD, PodKind, PodObject, PodObjects, read_template
 from pinfold.formats.pods.spec import read_pod
@@ -30,8 +31,8 @@ class PodDocuments(NamedTuple):
     ignored: tuple[str, ...]
 
 
-def parse_pods(text: str, *, source: str = "") -> PodDocuments:
-    """Return the pods written in *text*; *source* names the file in errors.
+def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES) -> PodDocuments:
+    """Return the pods written in *text*, which has *most* values; *source* names the file in errors.
 
     A workload gives as many pods as it has replicas, named NAME-0, NAME-1 and so on.
 
@@ -43,7 +44,7 @@ def parse_pods(text: str, *, source: str = "") -> PodDocuments:
     pinfold.formats.fields.DocumentError: pods.yaml: document 1: spec.containers[0].resources.limits.cpu: "-1" is neg...
     """
     reader = _Reader()
-    for found in reader.objects.read(text, source):
+    for found in reader.objects.read(text, source, most):
         reader.read(found)
     reader.objects.problems.check()
     return PodDocuments(tuple(reader.pods), tuple(reader.objects.ignored))

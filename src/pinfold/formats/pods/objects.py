@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import excerpt
-from pinfold.formats.documents import parse_documents
+from pinfold.formats.documents import MAX_VALUES, parse_documents
 from pinfold.formats.fields import Field, Problems, bare
 from pinfold.formats.pods.spec import read_label, read_pod, read_subdomain
 
@@ -89,9 +89,9 @@ class PodObjects:
         self.ignored: list[str] = []
         self._seen: set[tuple[str, str, str]] = set()
 
-    def read(self, text: str, source: str) -> Iterator[PodObject]:
+    def read(self, text: str, source: str, most: int = MAX_VALUES) -> Iterator[PodObject]:
         """Yield the objects in order, those of lists one by one; *source* names the file in errors."""
-        for number, value in parse_documents(text, source=source):
+        for number, value in parse_documents(text, source=source, most=most):
             if value is not None:
                 yield from _opened(Field(value, self.problems, ": ".join(filter(None, (source, f"document {number}")))))
 

@@ -72,8 +72,6 @@ class Resumption:
         found = self._launcher.find_again(ref, kept.mains.get(name), origin)
         if found:
             workload.now(name, Phase.RUNNING, self._launcher.mains[ref].pid)
-        elif name in kept.mains and workload.kind is WorkloadKind.POD:
-            self._node.manager.renew(ref)  # what the main process has left behind ends before the next one starts
         return found
 
     def _take_in_strangers(self, left: Iterable[ContainerRef]) -> list[ContainerRef]:

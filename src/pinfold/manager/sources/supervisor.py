@@ -6,6 +6,7 @@ Every client request comes in here, one after the other. The Node decides on adm
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -92,12 +93,17 @@ class Supervisor:
         self.workbook.save()
 
     def _check_free(self, pid: int) -> None:
+        if pid == os.getpid():
+            raise ApplyError(f"process {pid} is pinfold itself")
         if any(main.pid == pid for main in self.launcher.mains.values()):
             raise ApplyError(f"process {pid} is the main process of another container")
 
     async def delete(self, name: str, namespace: str = "default") -> list[int]:
-        """End a pod and give its CPUs back; return the processes that go on, because they were only lent."""
-        return await self._end(self.workbook.find(name, namespace))
+        """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent."""
+        workload = self.workbook.find(name, namespace)
+        lent = await self._end(workload)
+        workload.remove_outputs()
+        return lent
 
     async def end_all(self) -> None:
         """End all workloads, side by side."""
@@ -123,8 +129,12 @@ class Supervisor:
     async def follow(self) -> None:
         """Record the processes that end by themselves, for ever."""
         async for ended in self.launcher.events():
+            if ended.container is None:
+                self._node.settle()
+                continue
             workload = self.workbook.workloads.get(ended.container.pod)
             if workload is None:
+                self._node.settle()
                 continue
             workload.ended(ended.container, ended.code)
             if workload.kind is not WorkloadKind.POD and not self._runs(workload):

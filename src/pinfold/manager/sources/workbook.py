@@ -10,11 +10,10 @@ from pinfold.manager.sources.kept import KeptWorkload
 from pinfold.manager.sources.workloads import Workload, WorkloadKind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pinfold.core.pods.pod import Pod, PodUID
     from pinfold.manager.sources.kept import KeptWorkloads
     from pinfold.manager.telling.bus import Bus
+    from pinfold.node.outputs import Outputs
     from pinfold.runtimes.base import Launcher
     from pinfold.runtimes.roster import Roster
 
@@ -30,18 +29,18 @@ class PodExists(PinfoldError):  # noqa: N818 - the fact
 class Workbook:
     """All workloads; their changes go to the Roster, and to disk for the next daemon."""
 
-    def __init__(self, roster: Roster, launcher: Launcher, kept: KeptWorkloads, bus: Bus, logs: Path) -> None:
-        """Keep what containers print in the directory *logs*."""
+    def __init__(self, roster: Roster, launcher: Launcher, kept: KeptWorkloads, bus: Bus, outputs: Outputs) -> None:
+        """Keep what containers print in *outputs*."""
         self.workloads: dict[PodUID, Workload] = {}
         self._roster = roster
         self._launcher = launcher
         self._kept = kept
         self._bus = bus
-        self._logs = logs
+        self._outputs = outputs
 
     def new(self, pod: Pod, kind: WorkloadKind) -> Workload:
         """Return a workload that is not here yet."""
-        return Workload(pod, kind, self._launcher, self._logs)
+        return Workload(pod, kind, self._launcher, self._outputs)
 
     def take(self, workload: Workload) -> None:
         """Add a workload, and its containers to the Roster."""
@@ -54,6 +53,10 @@ class Workbook:
         """Forget a workload of which nothing runs."""
         del self.workloads[workload.pod.uid]
         self._roster.forget_pod(workload.pod.uid)
+
+    def outputs(self) -> set[str]:
+        """Return the names of the files that containers may write to now."""
+        return {name for workload in self.workloads.values() for name in workload.outputs()}
 
     def find(self, name: str, namespace: str) -> Workload:
         """Return the workload of that name, or raise."""

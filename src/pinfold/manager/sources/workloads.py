@@ -18,10 +18,10 @@ from pinfold.runtimes.base import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pinfold.core.events import Event
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
+    from pinfold.node.outputs import Outputs
     from pinfold.runtimes.base import Launcher
 
 _GRACE: Final = 5.0
@@ -46,13 +46,13 @@ class WorkloadKind(StrEnum):
 class Workload:
     """One pod and its processes; *changed* is called with each change of a container, as values."""
 
-    def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, logs: Path) -> None:
+    def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, outputs: Outputs) -> None:
         self.pod = pod
         self.kind = kind
         self.done: dict[str, int | None] = {}
         """The exit codes of the containers that will not be started again."""
         self.changed: Callable[[RuntimeContainer], None] = lambda _container: None
-        self._logs = logs
+        self._outputs = outputs
         self._launcher = launcher
         self._containers = {
             container.name: RuntimeContainer(
@@ -69,6 +69,15 @@ class Workload:
     def refs(self) -> list[ContainerRef]:
         """Return the identities of all containers."""
         return [self.pod.ref(container) for container in self.pod.all_containers]
+
+    def outputs(self) -> list[str]:
+        """Return the names of the files with the output of its containers."""
+        return [_output_name(self.pod, container) for container in self.pod.all_containers]
+
+    def remove_outputs(self) -> None:
+        """Remove what its containers have printed."""
+        for name in self.outputs():
+            self._outputs.remove(name)
 
     def tell_all(self) -> None:
         """Report the state of every container."""
@@ -148,7 +157,7 @@ class Workload:
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._ends[container.name] = future
         try:
-            pid = self._spawn_unless_running(container, tell)
+            pid = await self._spawn_unless_running(container, tell)
         except PinfoldError as error:
             code = error.code if isinstance(error, LaunchError) else _NOT_STARTED
             self.now(container.name, Phase.CANNOT_START, code=code)
@@ -159,35 +168,36 @@ class Workload:
         self.now(container.name, Phase.RUNNING, pid)
         return Ended(PodName.of(self.pod), container.name, await future)
 
-    def _spawn_unless_running(self, container: Container, tell: Callable[[Event], None]) -> int:
+    async def _spawn_unless_running(self, container: Container, tell: Callable[[Event], None]) -> int:
         ref = self.pod.ref(container)
         main = self._launcher.mains.get(ref)
         if main is not None:  # since before we started
             return main.pid
-        log = self._logs / _log_name(self.pod, container)
+        await self._launcher.clear([ref], _GRACE)  # what the last main process has left behind
+        name = _output_name(self.pod, container)
         try:
-            self._logs.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as out:
+            with self._outputs.open(name) as out:
                 command = [*container.command, *container.args]
                 environment = {**os.environ, **dict(container.env)}
                 pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
         except OSError as error:
-            raise LaunchError(str(log), error) from error
+            raise LaunchError(str(error.filename or name), error) from error
         tell(Started(PodName.of(self.pod), container.name, pid))
         return pid
 
     async def end(self) -> None:
-        """End all processes: first with SIGTERM, then with SIGKILL."""
+        """End all processes: the main ones with SIGTERM, then what is left with SIGKILL; raise if one does not end."""
         running = [ref for ref in self.refs() if ref in self._launcher.mains]
         for ref in running:
             self._launcher.signal(ref, signal.SIGTERM)
-        for grace, number in ((_GRACE, signal.SIGKILL), (_GRACE, None)):
-            if not await self._launcher.gone(running, grace) and number is not None:
-                for ref in running:
-                    self._launcher.signal(ref, number)
+        if not await self._launcher.gone(running, _GRACE):
+            for ref in running:
+                self._launcher.signal(ref, signal.SIGKILL)
+        await self._launcher.clear(self.refs(), _GRACE)
+        await self._launcher.gone(running, _GRACE)
 
 
-def _log_name(pod: Pod, container: Container) -> str:
+def _output_name(pod: Pod, container: Container) -> str:
     """Return a file name for what a container prints; a long one ends in a number that no other has."""
     name = f"{pod.namespace}_{pod.name}_{container.name}"
     if len(name) > _LONGEST_NAME:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +10,9 @@ from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.procfs import PROC
+from pinfold.runtimes.processes.ending import Ending
 from pinfold.runtimes.processes.halting import Halting
-from pinfold.runtimes.processes.pids import check_threads, send
+from pinfold.runtimes.processes.pids import check_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.base import Main
-
-_TRIES: Final = 200
-_PAUSE: Final = 0.002
 
 
 class ProcessApplier:
@@ -44,6 +40,7 @@ class ProcessApplier:
         """The containers whose processes are only lent, and where these come from."""
         self.given_back: Callable[[ContainerRef], None] = lambda _ref: None
         """Called with a container whose lent processes go on without it."""
+        self.ending = Ending(groups)
         self._halting = Halting(groups, directory)
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
@@ -153,14 +150,17 @@ class ProcessApplier:
         return self._pool() <= want.shared
 
     def vacate(self, ref: ContainerRef) -> list[int]:
-        """End the remaining processes of the container's group and remove it; give back and return the lent ones."""
+        """Kill the remaining processes of the container's group, and remove it; give back and return the lent ones.
+
+        Raise StillRunning if processes have not ended yet: call it again when the launcher has reported their end.
+        """
         given: list[int] = []
         if ref in self.known:
-            with suppress(NoGroupError):  # another program has removed it
-                if ref in self.lent:
+            if ref not in self.lent:
+                self.ending.end(ref)
+            else:
+                with suppress(NoGroupError):  # another program has removed it
                     given = self.groups.group(ref).give_back(self.lent[ref])
-                else:
-                    self._end_members(ref)
             self.groups.remove(ref)
         if self.lent.pop(ref, None) is not None:
             self.given_back(ref)
@@ -189,14 +189,6 @@ class ProcessApplier:
                 if not self.groups.group(ref).members():
                     self.groups.remove(ref)
         self.groups.remove_empty()
-
-    def _end_members(self, ref: ContainerRef) -> None:
-        for _ in range(_TRIES):
-            members = self.groups.group(ref).members()
-            if not members:
-                return
-            send(members, signal.SIGKILL)
-            time.sleep(_PAUSE)  # the kernel takes a moment to let them go
 
     def _pool(self) -> CPUSet:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node.processgroups.halted import Halted
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.processes.pids import send
+from pinfold.runtimes.processes.pids import held, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.node.procfs import Process
 
-_TRIES: Final = 200
-_PAUSE: Final = 0.002
+_TRIES: Final = 20
+_PAUSE: Final = 0.001
 
 
 class Halting:
@@ -45,17 +45,17 @@ class Halting:
         halted = [*self._left, *self._going_on(refs)]
         if len(halted) > len(self._left):
             self._halted.write(halted)
-        pids = [process.pid for process in halted]
-        try:
-            send(pids, signal.SIGSTOP)
-            _wait_until(lambda: all(PROC.is_stopped(pid) or PROC.process(pid) is None for pid in pids))
-            yield
-        finally:
-            with suppress(ApplyError):  # a process that we may not let go on we could not stop either
-                send(pids, signal.SIGCONT)
-            if halted:
-                self._halted.clear()
-            self._left = []
+        with held(halted) as pidfds:
+            try:
+                send(pidfds, signal.SIGSTOP)
+                _wait_until(lambda: not any(map(PROC.is_running, pidfds)))
+                yield
+            finally:
+                with suppress(ApplyError):  # a process that we may not let go on we could not stop either
+                    send(pidfds, signal.SIGCONT)
+                if halted:
+                    self._halted.clear()
+                self._left = []
 
     def _going_on(self, refs: Collection[ContainerRef]) -> Iterator[Process]:
         """Yield the processes of these containers that are not stopped."""
@@ -66,7 +66,7 @@ class Halting:
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait a moment for the kernel, but not for ever: a process that waits for a disk does not run either."""
+    """Wait a moment for the kernel to interrupt those that have a CPU. The others take the signal before they run."""
     for _ in range(_TRIES):
         if is_so():
             return

@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.procfs import PROC
-from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded
-from pinfold.runtimes.processes.pids import check_threads, first, of_another, opened, send, started
+from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
+from pinfold.runtimes.processes.pids import check_threads, first, of_another, opened, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -35,6 +35,7 @@ class ProcessLauncher:
         self._ends: asyncio.Queue[ProcessEnded] = asyncio.Queue()
         self._one_ended = asyncio.Event()
         applier.given_back = self._unwatch
+        applier.ending.ended = self._leftover_ended
 
     @property
     def mains(self) -> Mapping[ContainerRef, Main]:
@@ -148,8 +149,30 @@ class ProcessLauncher:
             return False
         return True
 
+    async def clear(self, refs: Collection[ContainerRef], within: float) -> None:
+        """Kill all processes of these containers, and wait *within* seconds for their end; or raise."""
+        left: StillRunning | None = None
+        try:
+            async with asyncio.timeout(within):
+                while (left := self._first_left(refs)) is not None:
+                    self._one_ended.clear()
+                    await self._one_ended.wait()
+        except TimeoutError:
+            if left is not None:
+                raise left from None
+
+    def _first_left(self, refs: Collection[ContainerRef]) -> StillRunning | None:
+        """Kill the processes of all these containers; return the error of the first that still has some."""
+        errors = []
+        for ref in refs:
+            try:
+                self._applier.ending.end(ref)
+            except StillRunning as error:
+                errors.append(error)
+        return errors[0] if errors else None
+
     async def events(self) -> AsyncIterator[ProcessEnded]:
-        """Yield the containers whose main process has ended."""
+        """Yield the containers whose main process has ended, and None for a process that was left behind."""
         while True:
             yield await self._ends.get()
 
@@ -171,11 +194,15 @@ class ProcessLauncher:
         if ref in self._ours:
             self._ours.discard(ref)
             with suppress(ChildProcessError):
-                result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+                result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
                 if result is not None:
                     code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
         self._close(ref, pidfd)
         self._ends.put_nowait(ProcessEnded(ref, code))
+        self._one_ended.set()
+
+    def _leftover_ended(self) -> None:
+        self._ends.put_nowait(ProcessEnded(None))
         self._one_ended.set()
 
     def _close(self, ref: ContainerRef, pidfd: int) -> None:
@@ -189,6 +216,6 @@ def _opened_child(pid: int) -> int:
     try:
         return opened(pid)
     except ApplyError:
-        send([pid], signal.SIGKILL)
-        os.waitpid(pid, 0)
+        os.kill(pid, signal.SIGKILL)  # its number is not given to another before it is waited for
+        asyncio.get_running_loop().run_in_executor(None, os.waitpid, pid, 0)
         raise

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError, Main
 
 if TYPE_CHECKING:
-    import signal
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.node.procfs import Process
 
 
 def started(pid: int) -> int:
@@ -54,12 +56,31 @@ def opened(pid: int) -> int:
         raise ApplyError(f"process {pid}: {error.strerror}") from error
 
 
-def send(pids: Iterable[int], number: signal.Signals) -> None:
+@contextmanager
+def held(processes: Iterable[Process]) -> Iterator[dict[int, int]]:
+    """Yield a file for each of the processes that still run, by PID: no later process can be taken for one of them."""
+    with ExitStack() as files:
+        pidfds: dict[int, int] = {}
+        for process in processes:
+            try:
+                pidfd = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                raise ApplyError(f"process {process.pid}: {error.strerror}") from error
+            files.callback(os.close, pidfd)
+            found = PROC.process(process.pid)
+            if found is not None and found[0] == process:
+                pidfds[process.pid] = pidfd
+        yield pidfds
+
+
+def send(pidfds: Mapping[int, int], number: signal.Signals) -> None:
     """Send a signal to each; skip those that have ended; an error for one does not stop the others."""
     refused = None
-    for pid in pids:
+    for pid, pidfd in pidfds.items():
         try:
-            os.kill(pid, number)
+            signal.pidfd_send_signal(pidfd, number)
         except ProcessLookupError:
             continue
         except PermissionError as error:

@@ -156,6 +156,9 @@ class SimulatedLauncher:
         """Return whether none of these is pretended to run."""
         return not any(ref in self.mains for ref in refs)
 
+    async def clear(self, refs: Collection[ContainerRef], within: float) -> None:
+        """Do nothing: no process is left behind."""
+
     async def events(self) -> AsyncIterator[ProcessEnded]:
         """Yield the ends that are pretended."""
         while True:

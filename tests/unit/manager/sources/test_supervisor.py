@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,8 +20,9 @@ from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import PodExists, UnknownPod, Workbook
 from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.outputs import Outputs
 from pinfold.node.processgroups.origin import Origin
-from pinfold.runtimes.base import ApplyError, Main
+from pinfold.runtimes.base import ApplyError, Main, StillRunning
 from tests.property.strategies import pinned, pod_of
 from tests.unit.manager.test_manager import ALL_OF_IT, MACHINE, ONE, Stand, TroubledLauncher
 
@@ -65,7 +67,7 @@ class Host:
         self.launcher = launcher(self.node.applier)
         self.kept = KeptWorkloads(directory)
         self.here = Node(self.node.manager, self.node.roster, self.bus)
-        workbook = Workbook(self.node.roster, self.launcher, self.kept, self.bus, directory)
+        workbook = Workbook(self.node.roster, self.launcher, self.kept, self.bus, Outputs(directory))
         self.loop = Supervisor(self.here, self.launcher, workbook, self.bus)
 
     @property
@@ -170,6 +172,38 @@ def test_what_cannot_be_ended_keeps_its_cpus_and_holds_up_nobody_else(tmp_path: 
         host.here.settle()
         assert host.shared == MACHINE.online
         host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_processes_that_were_killed_get_a_moment_before_it_is_reported_once(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.submit(APP)
+        await clock.leap(0)
+        host.node.applier.troubles["vacate", REF] = StillRunning([1, 2])
+        await host.loop.delete(APP.name)
+        assert "not-ended" not in host.told()
+        host.here.clock = lambda: time.monotonic() + 2
+        for pids in ([1, 2], [2]):
+            host.node.applier.troubles["vacate", REF] = StillRunning(pids)
+            host.here.settle()
+        assert host.told().count("not-ended") == 1
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_release_that_fails_again_and_again_is_reported_once(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        host.loop.submit(APP)
+        await clock.leap(0)
+        host.node.applier.fail = "the disk is full"
+        await host.loop.delete(APP.name)
+        for _ in range(3):
+            host.here.settle()
+        assert host.told().count("not-released") == 1
+        host.node.applier.fail = None
+        host.here.settle()
+        assert host.shared == MACHINE.online
 
     on_a_clock(tmp_path, scenario)
 

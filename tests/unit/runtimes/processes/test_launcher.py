@@ -32,9 +32,11 @@ def launching(directory: Path, scenario: Callable[[ProcessLauncher], Coroutine[N
         applier = ProcessApplier(choose("affinity", name=f"pinfold-test-{uuid.uuid4().hex[:12]}"), directory)
         applier.prepare(cpus)
         applier.apply(Wanted(cpus, {}, {REF: Limit()}))
+        launcher = ProcessLauncher(applier)
         try:
-            await scenario(ProcessLauncher(applier))
+            await scenario(launcher)
         finally:
+            await launcher.clear([REF], 20)
             applier.vacate(REF)
 
     asyncio.run(play())

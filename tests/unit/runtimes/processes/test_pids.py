@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.node.procfs import PROC
+from pinfold.node.procfs import PROC, Process
 from pinfold.runtimes.base import ApplyError, Main
-from pinfold.runtimes.processes.pids import check_threads, first, opened, send, started
+from pinfold.runtimes.processes.pids import check_threads, first, held, opened, send, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def test_the_first_process_is_the_one_that_the_others_come_from() -> None:
             assert first([child, parent.pid]) == Main(parent.pid, started(parent.pid))
             assert first([child, NO_PROCESS]) == Main(child, started(child))
         finally:
-            send([child], signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
     assert first([NO_PROCESS]) is None
 
 
@@ -77,5 +78,14 @@ def test_a_thread_cannot_be_opened_and_its_process_is_named() -> None:
 
 def test_a_signal_reaches_those_behind_one_that_has_ended() -> None:
     with running("sleep", "60") as process:
-        send([NO_PROCESS, process.pid], signal.SIGTERM)
+        ended = Process(NO_PROCESS, 1)
+        with held([ended, Process(process.pid, started(process.pid))]) as pidfds:
+            send(pidfds, signal.SIGTERM)
         assert process.wait(timeout=30) == -signal.SIGTERM
+
+
+def test_a_signal_for_an_earlier_process_does_not_reach_one_with_the_same_number() -> None:
+    with running("sleep", "60") as process:
+        with held([Process(process.pid, started(process.pid) - 1)]) as pidfds:
+            send(pidfds, signal.SIGKILL)
+        assert process.poll() is None

@@ -1,0 +1,223 @@
+"""Hostile workloads and clients: whatever they do, the daemon answers others at once and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.errors import PinfoldError
+from tests.e2e.daemon import ONLINE, container, is_alive, needs_two_cpus, pod, wait_for
+from tests.needs import needs, needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.e2e.daemon import Daemon
+
+pytestmark = [needs_two_cpus]
+
+AT_ONCE = 1.0
+"""Seconds within which another request is answered on a machine that is busy with other things."""
+
+
+def slowest_while(host: Daemon, act: Callable[[], object]) -> float:
+    """Return how long the slowest of the requests took that were made while *act* ran in a thread."""
+    acting = threading.Thread(target=act)
+    acting.start()
+    slowest = 0.0
+    while acting.is_alive():
+        start = time.monotonic()
+        host.client.get("/v1/node")
+        slowest = max(slowest, time.monotonic() - start)
+        acting.join(0.01)
+    return slowest
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a: " + "0" * 30_000 + "x", id="30 kB of zeros"),
+        pytest.param("\n".join(f"k{number}: 1" for number in range(1_000_000)), id="a million keys"),
+        pytest.param("[" + "1," * 1_000_000 + "1]", id="a million numbers"),
+    ],
+)
+def test_a_file_that_is_hard_to_parse_does_not_keep_others_waiting(host: Daemon, text: str) -> None:
+    def apply() -> None:
+        with pytest.raises(PinfoldError):
+            host.apply(text)
+
+    assert slowest_while(host, apply) < AT_ONCE
+
+
+# -- processes that cannot be killed
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+needs_freezer = needs("the freezer of cgroup v1, and root", met=os.access(FREEZER / "cgroup.procs", os.W_OK))
+LEAVES_A_CHILD = "sleep 1000 & echo $!; exec sleep 1000"
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Freeze a process, so that not even SIGKILL ends it; it goes on when the block ends."""
+    group = FREEZER / f"pinfold-test-{uuid.uuid4().hex[:12]}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        wait_for(lambda: (group / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        wait_for(lambda: _emptied(group), "it is thawed")
+        group.rmdir()
+
+
+def _emptied(group: Path) -> bool:
+    for pid in (group / "cgroup.procs").read_text().split():
+        with suppress(OSError):
+            (FREEZER / "cgroup.procs").write_text(pid)
+    return not (group / "cgroup.procs").read_text()
+
+
+@needs_freezer
+def test_a_frozen_process_that_is_deleted_keeps_its_cpus_and_no_one_waiting(host: Daemon) -> None:
+    host.apply(pod("stuck", container(cpus=1)))
+    with frozen(host.running("stuck")):
+
+        def delete() -> None:
+            with pytest.raises(PinfoldError, match="killed, but not ended yet"):
+                host.delete("stuck")
+
+        assert slowest_while(host, delete) < AT_ONCE
+        start = time.monotonic()
+        for _ in range(10):
+            host.apply(pod("other"))
+            host.running("other")
+            host.delete("other")
+        assert time.monotonic() - start < 10 * AT_ONCE
+        assert len(host.pools()["shared"]) == len(ONLINE) - 1
+        assert len(host.events("not-ended")) == 1
+    host.idle()
+
+
+@needs_freezer
+def test_a_daemon_starts_although_a_process_that_it_has_to_end_is_frozen(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("stuck", container(LEAVES_A_CHILD, cpus=1)))
+    main = daemon.running("stuck")
+    child = int(wait_for(lambda: daemon.written("stuck"), "the child runs")[0])
+    daemon.kill()
+    with frozen(child):
+        os.kill(main, signal.SIGKILL)
+        wait_for(lambda: not is_alive(main), "the main process has ended")
+        daemon.start()
+        cannot = wait_for(lambda: daemon.events("cannot-start"), "it reports the process")[0]
+        assert f"not ended yet: {child}" in cannot["why"]
+    daemon.running("stuck")
+    assert not is_alive(child)
+    daemon.check()
+
+
+@needs_freezer
+def test_a_daemon_goes_on_with_a_main_process_that_is_frozen(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("stuck", container(cpus=1)))
+    main = daemon.running("stuck")
+    with frozen(main):
+        daemon.restart()
+        assert daemon.running("stuck") == main
+        daemon.check()
+
+
+# -- requests that name the wrong process
+
+
+def test_the_daemon_is_not_attached_to_a_container_and_so_not_ended_with_it(host: Daemon) -> None:
+    reserved = host.client.post("/v1/run", {"name": "x", "milli": 1000})
+    with pytest.raises(PinfoldError, match=f"process {host.pid} is pinfold itself"):
+        host.client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": host.pid})
+    host.idle()
+    assert host.is_alive
+
+
+# -- too many clients
+
+
+def test_more_clients_than_files_fill_no_log_and_are_served_when_there_is_room_again(daemon: Daemon) -> None:
+    daemon.command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *daemon.command]
+    daemon.start()
+    with ExitStack() as clients:
+        for _ in range(100):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.settimeout(0)
+            with suppress(OSError):
+                client.connect(str(daemon.socket))
+        wait_for(lambda: "Too many open files" in daemon.said(), "there are too many clients")
+        time.sleep(3)
+    assert daemon.said().count("\n") < 100
+    wait_for(lambda: _answers(daemon), "it serves again")
+
+
+def _answers(daemon: Daemon) -> bool:
+    try:
+        return bool(daemon.pools())
+    except PinfoldError:
+        return False
+
+
+# -- containers that print without end
+
+
+def test_what_a_container_prints_is_bounded_and_removed_with_its_pod(daemon: Daemon) -> None:
+    daemon.options += ["--log-dir", str(daemon.place.directory / "out"), "--log-size", "1"]
+    daemon.start()
+    files = daemon.place.directory / "out" / daemon.place.name
+    daemon.apply(pod("loud", container("yes")), pod("quiet", container("echo once; exec sleep 1000")))
+    last, largest = files / "default_loud_app.log.1", 0
+    wait_for(last.exists, "its output was cut")
+    for _ in range(30):
+        largest = max(largest, sum(file.stat().st_blocks * 512 for file in files.iterdir() if file.exists()))
+        time.sleep(0.1)
+    assert largest < 512 << 20  # it writes 600 MB a second
+    assert 0 < last.stat().st_size <= 512 << 10
+    pid = daemon.running("loud")
+    daemon.restart()
+    assert daemon.running("loud") == pid
+    daemon.delete("loud")
+    wait_for(lambda: [file.name for file in files.iterdir()] == ["default_quiet_app.log"], "its output is removed")
+    assert (files / "default_quiet_app.log").read_text() == "once\n"
+
+
+@needs_root
+def test_output_leaves_room_for_the_state_on_a_full_disk(daemon: Daemon) -> None:
+    daemon.state_dir.mkdir()
+    with mounted(daemon.state_dir, "256m"):
+        daemon.start()
+        daemon.apply(pod("loud", container("while :; do yes 2> /dev/null; done")))
+        daemon.running("loud")
+        for number in range(20):
+            assert daemon.apply(pod(f"other{number}", container(cpus=1)))[0].get("cpus")
+            daemon.delete(f"other{number}")
+        daemon.check()
+        daemon.delete("loud")
+        daemon.kill()
+
+
+@contextmanager
+def mounted(directory: Path, size: str) -> Iterator[None]:
+    """Mount a small file system in memory."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", directory], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)
