@@ -129,7 +129,7 @@ class Daemon:
 async def until(is_so: Callable[[], bool], what: str) -> None:
     """Wait for something that happens elsewhere."""
     async with asyncio.timeout(WITHIN):
-        while not is_so():  # noqa: ASYNC110 - it happens in a runtime, which tells no one
+        while not is_so():  # noqa: ASYNC110 - it happens in a runtime, which sends no event
             await asyncio.sleep(0.01)
     assert is_so(), what
 

@@ -105,7 +105,7 @@ def test_an_owner_whose_group_cannot_be_found_does_not_start(tried: Tried) -> No
     tried.node.verify(container, has_group=True)
 
 
-def test_a_guaranteed_pod_that_nobody_has_told_of_leaves_an_owners_cpus_too(tried: Tried) -> None:
+def test_a_guaranteed_pod_that_no_source_has_reported_leaves_an_owners_cpus_too(tried: Tried) -> None:
     stranger = tried.run(tried.pod(GUARANTEED, "stranger"))
     pod = tried.pod(GUARANTEED, "db")
     tried.roster.know_pod(pod)  # as a runtime does that never tells of what runs already
@@ -206,7 +206,7 @@ def test_systemd_is_told_the_newest_last(groups: Node) -> None:
             assert value == str(tried.manager.state.shared)
 
 
-def test_a_read_only_node_refuses_nobody(groups: Node) -> None:
+def test_a_read_only_node_refuses_no_container(groups: Node) -> None:
     tried = Tried(groups)
     tried.node.read_only = True
     pod = tried.pod(GUARANTEED, "db")._replace(annotations={"pinfold.dev/movable": "perhaps"})

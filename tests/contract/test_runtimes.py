@@ -471,7 +471,7 @@ def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
     play(real, scenario)
 
 
-@needs_root  # nobody else can come back from the lowest priority
+@needs_root  # only root can come back from the lowest priority
 def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
     """The child runs to its end before its parent goes on: on the same CPU, with the parent of the least priority."""
     scheduler, affinity = os.sched_getscheduler(0), os.sched_getaffinity(0)

@@ -288,7 +288,7 @@ class TestReuse:
 
 
 class TestRelease:
-    def test_releasing_twice_or_somebody_unknown_changes_nothing(self) -> None:
+    def test_releasing_twice_or_an_unknown_container_changes_nothing(self) -> None:
         node = Node()
         node.admit(pod_of(pinned(2)))
         node.release("app")
@@ -394,7 +394,7 @@ class TestPodLevel:
 
 
 class TestNone:
-    def test_nobody_gets_cpus_and_nothing_is_kept(self) -> None:
+    def test_no_container_gets_cpus_and_nothing_is_kept(self) -> None:
         policy = NonePolicy()
         pod = pod_of(pinned(2))
         state = policy.start(State.new())

@@ -155,7 +155,7 @@ def test_a_change_is_saved_before_it_is_applied(node: Stand) -> None:
     node.check()
 
 
-def test_when_a_pod_is_let_in_everyone_else_has_left_its_cpus(node: Stand) -> None:
+def test_when_a_pod_is_admitted_all_others_have_left_its_cpus(node: Stand) -> None:
     other = ContainerRef(PodUID("other"), "app")
     node.applier.containers[other] = MACHINE.online
     cpus = node.manager.admit(TWO).decisions["app"].cpus

@@ -25,7 +25,7 @@ NEXT = ADMITTER.admit(FIRST, ONE).state
 
 @contextmanager
 def slow(directory: Path) -> Iterator[None]:
-    """Keep everybody from writing into a directory, as a disk does that does not answer."""
+    """Make writing into a directory fail, as on a disk that does not answer."""
     lock = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -72,7 +72,7 @@ def test_a_kubelet_with_policy_none_manages_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"data": 1}', "[" * 5000])
-def test_a_file_that_cannot_be_read_is_somebodys(tmp_path: Path, text: str) -> None:
+def test_a_file_that_cannot_be_read_counts_as_a_kubelets(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     found = find_kubelet(tmp_path, CLOSED)
     assert found is not None

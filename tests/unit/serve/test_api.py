@@ -212,7 +212,7 @@ def refused_pod(name: str, reason: str, message: str) -> Refused:
 
 
 async def busy(node: Stand) -> None:
-    """Let somebody have CPUs, share, be refused and leave."""
+    """Let containers have CPUs, share, be refused and leave."""
     node.submit("gone", 1000)
     await node.host.delete("gone", "default")
     node.submit("web", 2000)
@@ -223,7 +223,7 @@ async def busy(node: Stand) -> None:
 @pytest.mark.parametrize("what", READ)
 def test_every_answer_is_as_its_document_says(what: str) -> None:
     async def scenario(node: Stand) -> None:
-        if what != "explain":  # there is nobody yet
+        if what != "explain":  # there is no container yet
             assert differences(await node.ask(f"/api/v1/{what}", {}), schema_of(what), what) == []
         await busy(node)
         for name in ("web", "half", "big", "gone"):

@@ -103,7 +103,7 @@ def test_containers_of_the_shared_pool_have_no_cpus(tmp_path: Path) -> None:
     run(test())
 
 
-def test_pod_with_cpus_as_a_whole_lists_them_and_only_the_parts_that_are_somebodys_own(tmp_path: Path) -> None:
+def test_pod_with_cpus_as_a_whole_lists_them_and_only_the_parts_that_are_a_containers_own(tmp_path: Path) -> None:
     idle = pod_of(pinned(0)).containers[0]
     pod = Pod(PodUID("w"), "w", containers=(pinned(2, "own"), idle), resources=guaranteed(3000))
     state = State(CPUSet.of(0), {pod.uid: {"own": CPUSet.of(1, 5), "app": CPUSet.of(2)}}, {pod.uid: CPUSet.of(1, 2, 5)})

@@ -38,7 +38,7 @@ async def following(pinfold: Pinfold, path: Path) -> AsyncIterator[CRISource]:
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for what the source does by itself."""
     async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110 - it happens in the source, which tells no one
+        while not is_so():  # noqa: ASYNC110 - it happens in the source, which sends no event
             await asyncio.sleep(0.01)
 
 

@@ -153,7 +153,7 @@ def test_a_command_of_run_is_not_lent(tmp_path: Path) -> None:
 # -- what cannot be ended
 
 
-def test_what_cannot_be_ended_keeps_its_cpus_and_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_what_cannot_be_ended_keeps_its_cpus_and_delays_no_other_pod(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
         host.loop.submit(APP)
         await clock.leap(0)
@@ -393,7 +393,7 @@ def test_other_settings_of_the_quota_reach_what_runs(tmp_path: Path) -> None:
 # -- what is reserved
 
 
-def test_cpus_that_were_reserved_for_nobody_come_back(tmp_path: Path) -> None:
+def test_cpus_of_a_run_that_never_attached_are_shared_again(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
         host.loop.reserve("x", 1)
         assert len(host.shared) == 7
