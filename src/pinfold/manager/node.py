@@ -15,6 +15,7 @@ from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.core.events.running import NotEnded, NotReleased, Vanished, Verified
 from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
@@ -57,6 +58,8 @@ class Node:
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
+        self.refused: dict[PodUID, RefusedPod] = {}
+        """The pods that were refused and wait for a next attempt."""
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
         self.clock: Callable[[], float] = time.monotonic
@@ -100,6 +103,15 @@ class Node:
         """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
+        try:
+            admission = self._admit(pod, due)
+        except Refusal as refusal:
+            self.refused[pod.uid] = RefusedPod(pod, refusal.reason)
+            raise
+        self.refused.pop(pod.uid, None)
+        return admission
+
+    def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
         try:
             return self.manager.admit(pod, due)
         except Refusal:
@@ -150,7 +162,10 @@ class Node:
         # Also the CPUs of containers that were removed before their pod.
         refs = {*self.roster.refs(pod_id), *(ref for ref, _ in self.manager.state.of_pod(uid))}
         self.roster.forget_pod(pod_id)
-        if not self.read_only and not self.roster.find_pods(uid):  # it may be here under another id
+        if self.roster.find_pods(uid):  # it is here under another id
+            return
+        self.refused.pop(uid, None)
+        if not self.read_only:
             self.leave(sorted(refs))
 
     def leave(self, refs: Iterable[ContainerRef]) -> None:
@@ -252,6 +267,7 @@ class Node:
         if self.read_only:
             return []
         self.manager.know(self.roster.known_pods().values())
+        self.refused = {uid: pod for uid, pod in self.refused.items() if self.roster.find_pods(uid)}
         strays: list[RuntimeContainer] = []
         try:
             here = {PodUID(told_uid(pod)) for pod in self.roster.pods.values()}
