@@ -38,7 +38,8 @@ from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.cri.client import CRIClient
 from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.nri.answers import Answers
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster

@@ -22,7 +22,8 @@ from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.grouperrors import GroupError
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 from tests.contract.kubenode import ALL, BURSTABLE, GUARANTEED, KINDS, Node, host
 

@@ -86,6 +86,10 @@ def test_only_the_whole_cpu_container_of_a_mixed_pod_is_pinned(containerd: Conta
     after = containerd.run_container(pod, SOME._replace(name="after"))[1]
     assert (allowed(before), allowed(owner), allowed(after)) == (RESERVED, OWN, RESERVED)
     node.check()
+    for number in range(3):
+        shared_pod(containerd, f"web-{number}", ("burstable", "besteffort", "guaranteed")[number])
+    node.check()
+    assert node.events("lost-update", "drift") == []
 
 
 def test_a_pod_that_is_removed_gives_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:

@@ -34,7 +34,8 @@ from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.nri.answers import Answers
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime

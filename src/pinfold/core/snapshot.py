@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.pods.pod import Pod, QoS
+    from pinfold.core.pods.pod import Pod, PodUID, QoS
     from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
 
@@ -40,6 +40,13 @@ class ContainerView(NamedTuple):
         return {**self._asdict(), "cpus": str(self.cpus), "since": round(self.since, 3)}
 
 
+class RefusedPod(NamedTuple):
+    """A pod as it asked for CPUs, and the kubelet's reason word for its refusal."""
+
+    pod: Pod
+    reason: str
+
+
 class Figures(NamedTuple):
     """What was counted since the daemon started."""
 
@@ -66,6 +73,8 @@ class Snapshot(NamedTuple):
     """Whether it can be reached."""
     waiting: int = 0
     """How many containers run without their exclusive CPUs."""
+    refused: Mapping[PodUID, RefusedPod] = MappingProxyType({})
+    """The pods that were refused and wait for a next attempt."""
     figures: Figures = Figures()
     """How many entries the journal could not write since the start."""
     about: Mapping[str, object] = MappingProxyType({})

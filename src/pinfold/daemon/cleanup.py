@@ -21,7 +21,8 @@ from pinfold.node.podgroups import systemd
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.origin import Origin
 from pinfold.node.statefile import read_state_file
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster

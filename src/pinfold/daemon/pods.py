@@ -20,7 +20,8 @@ from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podsource import KnownPods, pod_source
 from pinfold.node.statefile import write_atomically
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 
 if TYPE_CHECKING:

@@ -59,6 +59,7 @@ class Refusal(PinfoldError):  # noqa: N818 - the fact
         refusal = admission.refusal
         said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
         super().__init__(f"{said} ({advice})" if str(advice) else said)
+        self.reason = "" if refusal is None else refusal.reason
         self.admission = admission
         self.advice = advice
 
@@ -198,9 +199,8 @@ class Manager:
         wrong = self.applier.mend(ref, want)
         if ref not in want.exclusive:
             return
-        if wrong is not None:
-            name = self._telling.name(ref.pod)
-            self._telling.tell(LostUpdate(name, ref.name, wrong.found, wrong.wanted))
+        if wrong is not None and wrong.found != wrong.wanted:  # else only its quota was lifted
+            self._telling.tell(LostUpdate(self._telling.name(ref.pod), ref.name, wrong.found, wrong.wanted))
         if not self.applier.is_clear(want) and self.reconcile():
             left = [found for found in self.reconcile() if found.container is not None]
             if left:

@@ -8,42 +8,33 @@ pod until the pod is gone.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
-from pinfold.core.events.running import NotEnded, NotReleased, Vanished, Verified
-from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.events.running import Vanished, Verified
+from pinfold.core.pods.pod import PodUID
+from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
+from pinfold.manager.releases import Releases
 from pinfold.manager.unpinned import Unpinned
 from pinfold.node.procfs import PROC
-from pinfold.runtimes.base import ApplyError, StillRunning
+from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
     from pinfold.core.admission import Admission
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import Pod
+    from pinfold.core.pods.pod import ContainerRef, Pod
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.roster import Roster
-
-
-_MOMENT: Final = 1.0
-
-
-class _Leaving(NamedTuple):
-    """A container that is gone and still has CPUs."""
-
-    since: float
-    told: str = ""
-    """The last reported reason why these could not be released."""
 
 
 class Node:
@@ -57,14 +48,12 @@ class Node:
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
+        self.refused: dict[PodUID, RefusedPod] = {}
+        """The pods that were refused and wait for a next attempt."""
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
-        self.clock: Callable[[], float] = time.monotonic
-        """Tells for how many seconds killed processes have been ending."""
+        self.releases = Releases(manager, roster, bus)
         self._bus = bus
-        self._leaving: dict[ContainerRef, _Leaving] = {}
-        self._not_released = ""
-        """Why the last release failed."""
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection to the source; report it if it has changed."""
@@ -100,6 +89,15 @@ class Node:
         """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
+        try:
+            admission = self._admit(pod, due)
+        except Refusal as refusal:
+            self.refused[pod.uid] = RefusedPod(pod, refusal.reason)
+            raise
+        self.refused.pop(pod.uid, None)
+        return admission
+
+    def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
         try:
             return self.manager.admit(pod, due)
         except Refusal:
@@ -150,52 +148,18 @@ class Node:
         # Also the CPUs of containers that were removed before their pod.
         refs = {*self.roster.refs(pod_id), *(ref for ref, _ in self.manager.state.of_pod(uid))}
         self.roster.forget_pod(pod_id)
-        if not self.read_only and not self.roster.find_pods(uid):  # it may be here under another id
-            self.leave(sorted(refs))
-
-    def leave(self, refs: Iterable[ContainerRef]) -> None:
-        """Release CPUs; what fails now is tried again later."""
-        now = self.clock()
-        for ref in refs:
-            self._leaving.setdefault(ref, _Leaving(now))
-        self._release()
-
-    def _release(self) -> None:
-        gone = [ref for ref in self._leaving if not self.roster.find_pods(ref.pod)]
-        try:
-            stuck = self.manager.release(gone)
-        except PinfoldError as error:
-            if str(error) != self._not_released:  # the same problem is reported once
-                self._not_released = str(error)
-                self._bus.tell(NotReleased(self._not_released))
+        if self.roster.find_pods(uid):  # it is here under another id
             return
-        self._not_released = ""
-        for ref in gone:
-            if ref in stuck:
-                self._tell_stuck(ref, stuck[ref])
-            else:
-                del self._leaving[ref]
-
-    def _tell_stuck(self, ref: ContainerRef, error: PinfoldError) -> None:
-        """Report once why a container keeps its CPUs; processes that were killed get a moment to end."""
-        leaving, is_ending = self._leaving[ref], isinstance(error, StillRunning)
-        reason = type(error).__name__ if is_ending else str(error)
-        if reason == leaving.told or (is_ending and self.clock() - leaving.since < _MOMENT):
-            return
-        self._leaving[ref] = leaving._replace(told=reason)
-        self._bus.tell(NotEnded(pod=self.manager.name(ref.pod), container=ref.name, why=str(error)))
-
-    def is_leaving(self, pod: PodUID) -> bool:
-        """Return whether a pod that is gone still has CPUs."""
-        return any(ref.pod == pod for ref in self._leaving)
+        self.refused.pop(uid, None)
+        if not self.read_only:
+            self.releases.release(sorted(refs))
 
     # -- what happens by itself
 
     def settle(self) -> None:
         """Retry what failed before: release CPUs, and admit containers that run without theirs."""
         self._sweep()
-        if self._leaving:
-            self._release()
+        self.releases.retry()
         for container_id in self.unpinned:
             container, ref = self.roster.containers.get(container_id), self.roster.ref(container_id)
             if container is None or ref is None or container.phase not in LIVE:
@@ -217,7 +181,7 @@ class Node:
             self.gone(pod_id)
         left = self._left_unseen()
         if left:
-            self.leave(left)
+            self.releases.release(left)
         return bool(gone or left)
 
     def _left_unseen(self) -> list[ContainerRef]:
@@ -252,10 +216,11 @@ class Node:
         if self.read_only:
             return []
         self.manager.know(self.roster.known_pods().values())
+        self.refused = {uid: pod for uid, pod in self.refused.items() if self.roster.find_pods(uid)}
         strays: list[RuntimeContainer] = []
         try:
             here = {PodUID(told_uid(pod)) for pod in self.roster.pods.values()}
-            self.leave([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
+            self.releases.release([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
             strays = [found for ref, found in list(self.roster.live()) if self._take_in(ref, found)]
             self._tell_of_unpinned(strays)
             self.manager.enforce()
@@ -263,10 +228,6 @@ class Node:
         except PinfoldError as error:  # it is tried again; without us, all containers would run unpinned
             self._bus.tell(ReconcileFailed(str(error)))
         return strays
-
-    def _wants_cpus(self, pod_id: str, name: str) -> bool:
-        pod, policy = self.roster.of(pod_id).pod, self.manager.rules.admitter.policy
-        return pod is not None and any(policy.request(pod, one) for one in pod.all_containers if one.name == name)
 
     def _tell_of_unpinned(self, told: Collection[RuntimeContainer]) -> None:
         """Report exclusive containers that run on other CPUs: they were restarted while pinfold was not asked."""
@@ -280,7 +241,9 @@ class Node:
 
     def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
         """Admit a container that runs already; return whether it got CPUs."""
-        if self.manager.state.cpus(*ref) is not None or not self._wants_cpus(container.pod, ref.name):
+        pod, request = self.roster.of(container.pod).pod, self.manager.rules.admitter.policy.request
+        wants = pod is not None and any(request(pod, one) for one in pod.all_containers if one.name == ref.name)
+        if self.manager.state.cpus(*ref) is not None or not wants:
             return False
         try:
             if self.arrive(container) is None:

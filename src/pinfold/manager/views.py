@@ -46,6 +46,7 @@ class Viewer:
             link=node.link,
             connected=node.link[0] in self._links,
             waiting=len(node.unpinned),
+            refused=dict(node.refused),
             figures=self._count(),
             about=self._about,
         )

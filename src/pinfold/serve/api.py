@@ -17,6 +17,7 @@ from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
 from pinfold.core.machine.layout import layout_data
+from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
@@ -160,9 +161,10 @@ class Views:
         task.add_done_callback(self._looking.discard)
 
     def pods(self) -> list[dict[str, object]]:
-        """Return every pod."""
+        """Return every pod, also those that wait after a refusal."""
         node = self.look(closely=True)
         kinds = {(view.namespace, view.pod): view.kind for view in node.containers}
+        found = {pod.uid: RefusedPod(pod, "") for pod in node.pods} | dict(node.refused)
         return [
             {
                 "namespace": pod.namespace,
@@ -171,8 +173,9 @@ class Views:
                 "qos": pod.qos,
                 "kind": kinds.get((pod.namespace, pod.name), ""),
                 "containers": [container.name for container in pod.all_containers],
+                "refused": reason,
             }
-            for pod in node.pods
+            for pod, reason in found.values()
         ]
 
     def config(self) -> dict[str, object]:

@@ -50,7 +50,15 @@ _CONTAINER: Final = _object(
     alignment=_or_null(_ALIGNMENT),
     why=_TEXT,
 )
-_POD: Final = _object(namespace=_TEXT, name=_TEXT, uid=_TEXT, qos=_TEXT, kind=_TEXT, containers=_list(_TEXT))
+_POD: Final = _object(
+    namespace=_TEXT,
+    name=_TEXT,
+    uid=_TEXT,
+    qos=_TEXT,
+    kind=_TEXT,
+    containers=_list(_TEXT),
+    refused={"type": "string", "description": "the reason word if the pod waits after a refusal, else empty"},
+)
 _POOLS: Final = _object(
     online=_CPUS, shared=_CPUS, reserved=_CPUS, assignable=_CPUS, exclusive=_CPUS, offline=_CPUS, isolated=_CPUS
 )

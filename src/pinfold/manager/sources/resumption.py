@@ -47,7 +47,7 @@ class Resumption:
         left = [ref for workload, kept in found for ref in self._go_on(workload, kept)]
         left += self._take_in_strangers(left)
         here = self._workbook.workloads
-        self._node.leave([*left, *(ref for ref, _ in manager.state.flat() if ref.pod not in here)])
+        self._node.releases.release([*left, *(ref for ref, _ in manager.state.flat() if ref.pod not in here)])
         self._admit_again()
         self._workbook.save()
 

@@ -153,7 +153,7 @@ class Supervisor:
         """Admit a pod and save it; or raise, and keep nothing of it."""
         self._node.settle()
         self.workbook.check_new(workload.pod)
-        if self._node.is_leaving(workload.pod.uid):
+        if self._node.releases.is_leaving(workload.pod.uid):
             raise PodExists(f"an earlier pod {workload.pod.name} has not ended yet; try again in a moment")
         self.workbook.take(workload)
         try:

@@ -34,6 +34,8 @@ class ProcessApplier:
     def __init__(self, groups: ProcessGroups, directory: Path | None = None) -> None:
         """Use these groups; *directory* holds the list of processes that are stopped for a moment."""
         self.groups = groups
+        self.kind = groups.kind
+        """How processes are kept on their CPUs."""
         self.mains: dict[ContainerRef, Main] = {}
         """The main process of each running container, set by the launcher."""
         self.lent: dict[ContainerRef, Origin] = {}
@@ -46,11 +48,6 @@ class ProcessApplier:
         self._exclusive: set[ContainerRef] = set()
         self._astray: set[ContainerRef] = set()
         """The containers that the last close check found missing, or on other CPUs."""
-
-    @property
-    def kind(self) -> str:
-        """How processes are kept on their CPUs."""
-        return self.groups.kind
 
     @property
     def weaker(self) -> tuple[str, ...]:

@@ -183,7 +183,7 @@ def test_processes_that_were_killed_get_a_moment_before_it_is_reported_once(tmp_
         host.node.applier.troubles["vacate", REF] = StillRunning([1, 2])
         await host.loop.delete(APP.name)
         assert "not-ended" not in host.told()
-        host.here.clock = lambda: time.monotonic() + 2
+        host.here.releases.clock = lambda: time.monotonic() + 2
         for pids in ([1, 2], [2]):
             host.node.applier.troubles["vacate", REF] = StillRunning(pids)
             host.here.settle()

@@ -390,11 +390,28 @@ def test_pod_whose_containers_come_one_by_one_is_counted_as_if_it_came_at_once()
             )
 
 
-def test_pod_that_is_refused_again_is_another_request() -> None:
+def test_pod_that_is_refused_again_and_again_counts_once_until_it_leaves() -> None:
     node = Node(config(topology="best-effort"))
-    for _ in range(3):
-        node.admit(pod_of(pinned(99)))
-    assert (node.count(rows.ADMISSIONS), node.count(rows.ADMISSION_ERRORS)) == (3, 3)
+    for turn in (1, 2):
+        for _ in range(3):
+            greedy = pod_of(pinned(99))
+            assert node.admit(greedy).refusal is not None
+        counted = [rows.ADMISSIONS, rows.ADMISSION_ERRORS, rows.PINNING_REQUESTS, rows.PINNING_ERRORS]
+        assert [node.count(metric) for metric in counted] == [turn] * 4
+        assert node.count(rows.REFUSALS, "UnexpectedAdmissionError") == turn
+        node.release(greedy)
+
+
+def test_refused_pod_that_gets_in_later_is_one_admission_and_one_refusal() -> None:
+    node = Node(config(topology="best-effort"))
+    all_of_it = pinned(len(MACHINE.online - RESERVED))
+    first, second = pod_of(all_of_it, uid="u1"), pod_of(all_of_it, uid="u2")
+    node.admit(first)
+    node.admit(second)
+    node.release(first)
+    node.admit(second)
+    assert (node.count(rows.ADMISSIONS), node.count(rows.ADMISSION_ERRORS)) == (2, 1)
+    assert node.count(rows.CONTAINER_ASSIGNMENTS, "cpu", "node_exclusive") == 2
 
 
 def test_pod_that_comes_back_under_its_name_is_another_request() -> None:
