@@ -14,11 +14,11 @@ from pinfold.core.events.decisions import Undone
 from pinfold.core.events.measures import Applied, Configured, Decided, Left, Looked, Saved
 from pinfold.core.events.repairs import LostUpdate, NotRepaired
 from pinfold.core.events.running import GivenBack
-from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.outcome import Outcome
-from pinfold.core.reconcile import drift, wanted
+from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError
+from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Manager:
     @property
     def wanted(self) -> Wanted:
         """The CPUs that everything should run on."""
-        return _wanted(self.state, self.rules.topology, self._roster)
+        return wanted_of(self.state, self.rules.topology, self._roster)
 
     def start(self) -> None:
         """Make the running containers agree with the State, however the earlier daemon ended."""
@@ -219,7 +219,7 @@ class Manager:
 
     def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
-        want = _wanted(state, self.rules.topology, self._roster)
+        want = wanted_of(state, self.rules.topology, self._roster)
         if state == self.state and want == self._applied:
             return
         if state != self.state or self._applied is None:
@@ -275,17 +275,3 @@ class Manager:
         seconds = clock() - start
         self._telling.tell(Applied(seconds))
         return len(found.containers) + (found.shared is not None), round(seconds * 1e3, 3)
-
-
-def _wanted(state: State, topology: Topology, roster: Roster) -> Wanted:
-    """Return what should be, with the limits and the local memory of the containers on the Roster."""
-    want = wanted(state, topology.online)
-    near = [(ref, cpus) for ref, cpus in want.exclusive.items() if _wants_local_memory(roster, ref)]
-    mems = {ref: CPUSet.of(*(node.id for node in topology.numa_nodes if node.cpus & cpus)) for ref, cpus in near}
-    sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
-    return want._replace(sharing=sharing, mems=mems)
-
-
-def _wants_local_memory(roster: Roster, ref: ContainerRef) -> bool:
-    """Return whether a container asks for memory of the NUMA nodes of its CPUs alone."""
-    return any(roster.of(pod_id).local_memory for pod_id in roster.find_pods(ref.pod))
