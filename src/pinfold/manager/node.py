@@ -7,6 +7,7 @@ pod until the pod is gone.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -59,12 +60,21 @@ class Node:
         self.unpinned = Unpinned(roster, bus)
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
+        self.also_unsaved: Callable[[], str] = str
+        """Returns why other files of the node could not be saved, empty if there is no such file."""
         self.clock: Callable[[], float] = time.monotonic
         """Tells for how many seconds killed processes have been ending."""
         self._bus = bus
         self._leaving: dict[ContainerRef, _Leaving] = {}
+        self._releasing = asyncio.Lock()
+        """Held from the question which containers are gone until their CPUs are released."""
         self._not_released = ""
         """Why the last release failed."""
+
+    @property
+    def unsaved(self) -> str:
+        """Why the disk may not have what it should; empty if it has."""
+        return self.manager.unsaved or self.also_unsaved()
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection to the source; report it if it has changed."""
@@ -79,7 +89,7 @@ class Node:
 
     # -- containers come and go
 
-    def arrive(self, container: RuntimeContainer) -> CPUSet | None:
+    async def arrive(self, container: RuntimeContainer) -> CPUSet | None:
         """Admit a container, and return its CPUs, None if it shares; all others have left them. Or raise why not."""
         self.roster.know(container)
         self.since.setdefault(container.id, time.time())
@@ -93,19 +103,19 @@ class Node:
             return None
         due = self.roster.due(container.pod, ref.name)
         if not self._has_decided(container.pod, due):
-            self.admit(container.pod, due)
+            await self.admit(container.pod, due)
         return self.manager.state.cpus(*ref)
 
-    def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
+    async def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
         """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
         try:
-            return self.manager.admit(pod, due)
+            return await self.manager.admit(pod, due)
         except Refusal:
-            if not self._sweep():
+            if not await self._sweep():
                 raise
-        return self.manager.admit(pod, due)
+        return await self.manager.admit(pod, due)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
         """Return whether the pod was admitted with these containers: a restarted one keeps its CPUs."""
@@ -141,7 +151,7 @@ class Node:
         self.roster.forget(container_id)
         self.since.pop(container_id, None)
 
-    def gone(self, pod_id: str) -> None:
+    async def gone(self, pod_id: str) -> None:
         """Release all CPUs of a pod whose containers have stopped."""
         told = self.roster.pods.get(pod_id)
         if told is None:
@@ -151,19 +161,20 @@ class Node:
         refs = {*self.roster.refs(pod_id), *(ref for ref, _ in self.manager.state.of_pod(uid))}
         self.roster.forget_pod(pod_id)
         if not self.read_only and not self.roster.find_pods(uid):  # it may be here under another id
-            self.leave(sorted(refs))
+            await self.leave(sorted(refs))
 
-    def leave(self, refs: Iterable[ContainerRef]) -> None:
+    async def leave(self, refs: Iterable[ContainerRef]) -> None:
         """Release CPUs; what fails now is tried again later."""
         now = self.clock()
         for ref in refs:
             self._leaving.setdefault(ref, _Leaving(now))
-        self._release()
+        async with self._releasing:
+            await self._release()
 
-    def _release(self) -> None:
+    async def _release(self) -> None:
         gone = [ref for ref in self._leaving if not self.roster.find_pods(ref.pod)]
         try:
-            stuck = self.manager.release(gone)
+            stuck = await self.manager.release(gone)
         except PinfoldError as error:
             if str(error) != self._not_released:  # the same problem is reported once
                 self._not_released = str(error)
@@ -191,33 +202,37 @@ class Node:
 
     # -- what happens by itself
 
-    def settle(self) -> None:
-        """Retry what failed before: release CPUs, and admit containers that run without theirs."""
-        self._sweep()
+    async def settle(self) -> None:
+        """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
+        if self.manager.unsaved:
+            await self.manager.keep()
+        await self._sweep()
         if self._leaving:
-            self._release()
+            await self.leave(())
         for container_id in self.unpinned:
             container, ref = self.roster.containers.get(container_id), self.roster.ref(container_id)
             if container is None or ref is None or container.phase not in LIVE:
                 self.unpinned.has_ended(container_id)
             elif self._would_fit(container.pod, ref):
-                self._take_in(ref, container)
+                await self._take_in(ref, container)
 
-    def sweep_owners(self) -> None:
+    async def sweep_owners(self) -> None:
         """Release the CPUs of owners that have vanished; quick, so that it can be called often."""
-        self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
+        await self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
 
-    def _sweep(self, pods: Collection[str] | None = None) -> bool:
+    async def _sweep(self, pods: Collection[str] | None = None) -> bool:
         """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""
         looked_at = self.roster.pods if pods is None else pods
         gone = [pod_id for pod_id in looked_at if self.manager.applier.is_gone(pod_id)]
         for pod_id in gone:
-            told = self.roster.pods[pod_id]
+            told = self.roster.pods.get(pod_id)
+            if told is None:  # its source has reported it meanwhile
+                continue
             self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
-            self.gone(pod_id)
+            await self.gone(pod_id)
         left = self._left_unseen()
         if left:
-            self.leave(left)
+            await self.leave(left)
         return bool(gone or left)
 
     def _left_unseen(self) -> list[ContainerRef]:
@@ -237,7 +252,9 @@ class Node:
 
     # -- after a restart of either side
 
-    def resync(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
+    async def resync(
+        self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]
+    ) -> list[RuntimeContainer]:
         """Reconcile with all that runs: containers keep their CPUs, those without get some, vanished pods lose theirs.
 
         Return the containers that get CPUs only now.
@@ -255,8 +272,8 @@ class Node:
         strays: list[RuntimeContainer] = []
         try:
             here = {PodUID(told_uid(pod)) for pod in self.roster.pods.values()}
-            self.leave([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
-            strays = [found for ref, found in list(self.roster.live()) if self._take_in(ref, found)]
+            await self.leave([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
+            strays = [found for ref, found in list(self.roster.live()) if await self._take_in(ref, found)]
             self._tell_of_unpinned(strays)
             self.manager.enforce()
             self.manager.reconcile()
@@ -278,15 +295,15 @@ class Node:
             if found is not None and not found <= cpus:
                 self.unpinned.ran(ref, age(container))
 
-    def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
+    async def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
         """Admit a container that runs already; return whether it got CPUs."""
         if self.manager.state.cpus(*ref) is not None or not self._wants_cpus(container.pod, ref.name):
             return False
         try:
-            if self.arrive(container) is None:
+            if await self.arrive(container) is None:
                 return False
         except PinfoldError as error:
-            self.unpinned.wait(container, error, self.since[container.id])
+            self.unpinned.wait(container, error, self.since.get(container.id, time.time()))
             return False
         self.unpinned.has_cpus(container.id)
         self.unpinned.ran(ref, age(container))
