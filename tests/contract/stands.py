@@ -46,6 +46,7 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 from pinfold.runtimes.simulated.settings import RuntimeSettings
+from tests.now import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +110,7 @@ class Daemon:
         self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
         if hasattr(applier, "prepare"):
             applier.prepare(self.manager.wanted.shared)
-        self.manager.start()
+        now(self.manager.start())
         self.node = Node(self.manager, roster, self.bus)
 
     def rules(self, config: Config, machine: Topology | None = None) -> Rules:
@@ -161,7 +162,7 @@ class HostStand:
         kept = KeptWorkloads(self.directory)
         workbook = Workbook(roster, launcher, kept, self.daemon.bus, Outputs(self.directory / "logs"))
         self.supervisor = Supervisor(self.daemon.node, launcher, workbook, self.daemon.bus)
-        Resumption(self.supervisor, self.daemon.node, self.daemon.bus).resume(*kept.load())
+        await Resumption(self.supervisor, self.daemon.node, self.daemon.bus).resume(*kept.load())
         self._tasks = [asyncio.create_task(self.supervisor.follow())]
 
     def _parts(self) -> tuple[Applier, Launcher]:
@@ -171,7 +172,7 @@ class HostStand:
         return applier, ProcessLauncher(applier)
 
     async def run(self, pod: Pod) -> None:
-        self.supervisor.submit(pod)
+        await self.supervisor.submit(pod)
         names = [container.name for container in pod.containers]
         await until(lambda: all(pod.ref(c) in self.supervisor.launcher.mains for c in pod.containers), f"{names} run")
 

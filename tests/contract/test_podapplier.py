@@ -26,6 +26,7 @@ from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 from tests.contract.kubenode import ALL, BURSTABLE, GUARANTEED, KINDS, Node, host
+from tests.now import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +42,7 @@ FIRST = CPUSet.of(ALL.lowest)
 class NoDisk:
     """A State that is kept nowhere."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Forget it."""
 
 
@@ -97,9 +98,9 @@ def tried(groups: Node) -> Tried:
 
 def test_an_owner_whose_group_cannot_be_found_does_not_start(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
+    now(tried.node.resync([pod], []))
     container = tried.container(pod, 1000, Phase.CREATED)
-    assert tried.node.arrive(container)
+    assert now(tried.node.arrive(container))
     with pytest.raises(ApplyError, match="its cgroup cannot be found"):
         tried.node.verify(container, has_group=True)
     tried.run(pod)
@@ -110,7 +111,7 @@ def test_a_guaranteed_pod_that_no_source_has_reported_leaves_an_owners_cpus_too(
     stranger = tried.run(tried.pod(GUARANTEED, "stranger"))
     pod = tried.pod(GUARANTEED, "db")
     tried.roster.know_pod(pod)  # as a runtime does that never tells of what runs already
-    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    cpus = now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
     assert cpus is not None
     assert tried.groups.host.allowed(stranger) == {str(ALL - cpus)}
 
@@ -120,14 +121,14 @@ def test_what_cannot_be_applied_does_not_keep_a_runtime_from_connecting(tried: T
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
-    assert tried.node.resync([tried.pod(BURSTABLE, "web")], []) == []
+    assert now(tried.node.resync([tried.pod(BURSTABLE, "web")], [])) == []
     assert "reconcile-failed" in tried.whats()
 
 
 def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
-    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    now(tried.node.resync([pod], []))
+    cpus = now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
     assert cpus is not None
     real = tried.groups.groups.set_pool
 
@@ -135,11 +136,11 @@ def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
-    tried.node.gone(pod.id)
+    now(tried.node.gone(pod.id))
     assert "not-released" in tried.whats()
     assert tried.manager.state.exclusive == cpus
     tried.groups.groups.set_pool = real  # type: ignore[method-assign]
-    tried.node.settle()
+    now(tried.node.settle())
     assert not tried.manager.state.exclusive
 
 
@@ -158,8 +159,8 @@ class Listing:
 
 def test_a_pod_that_a_listing_has_missed_once_keeps_its_cpus(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
-    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    now(tried.node.resync([pod], []))
+    cpus = now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
 
     async def look(times: int) -> CPUSet:
         follower = CRISource(tried.node, cast("CRIClient", Listing()), tried.bus)
@@ -193,9 +194,9 @@ def test_systemd_is_told_the_newest_last(groups: Node) -> None:
         pod = tried.pod(GUARANTEED, "db", sandbox=False)
         tried.roster.know_pod(pod)
         for _ in range(3):
-            tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+            await tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
             await asyncio.sleep(0)
-            tried.node.gone(pod.id)
+            await tried.node.gone(pod.id)
             tried.roster.know_pod(pod)
         record = tried.applier._systemd  # noqa: SLF001 - the last one tells all that there is
         if record is not None and record._telling is not None:  # noqa: SLF001
@@ -212,7 +213,7 @@ def test_a_read_only_node_refuses_no_container(groups: Node) -> None:
     tried.node.read_only = True
     pod = tried.pod(GUARANTEED, "db")._replace(annotations={"pinfold.dev/movable": "perhaps"})
     tried.roster.know_pod(pod)
-    assert tried.node.arrive(tried.container(pod, 1000)) is None
+    assert now(tried.node.arrive(tried.container(pod, 1000))) is None
     tried.node.read_only = False
     with pytest.raises(PinfoldError, match="neither true nor false"):
-        tried.node.arrive(tried.container(pod, 1000))
+        now(tried.node.arrive(tried.container(pod, 1000)))

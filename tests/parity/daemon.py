@@ -105,7 +105,7 @@ async def _play(case: Case, node: Node, admitter: Admitter, *, laws_only: bool) 
 class _Memory:
     """A State that is kept in memory."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Keep nothing: a restart gets the State from the Manager."""
 
 
@@ -203,7 +203,7 @@ class Daemon:
             for container in self._runtime.record.containers_of(self._sandboxes[uid]):
                 if container.name == name:
                     await self._runtime.remove_container(container.id)
-        self._manager.release([ContainerRef(uid, name)])
+        await self._manager.release([ContainerRef(uid, name)])
         if uid not in self._manager.state.assignments:
             await self._remove_pod(uid)
 

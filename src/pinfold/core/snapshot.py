@@ -71,6 +71,8 @@ class Snapshot(NamedTuple):
     """The state of the connection to it, and details."""
     connected: bool = True
     """Whether it can be reached."""
+    unsaved: str = ""
+    """Why the disk may not have what it should; empty if it has."""
     waiting: int = 0
     """How many containers run without their exclusive CPUs."""
     refused: Mapping[PodUID, RefusedPod] = MappingProxyType({})

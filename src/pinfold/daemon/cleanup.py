@@ -86,7 +86,7 @@ async def _leave_processes(claim: Claim, directory: Path) -> CPUSet:
     _give_back(applier, rows)
     others = [row for row in rows if row.kind is not WorkloadKind.ADOPTED]
     await leave(applier, _roster(others), online)
-    kept.save(others)
+    await kept.save(others)
     return online
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from pinfold.settings.settings import Settings
 
 
+_DISK: Final = ThreadPoolExecutor(1, "disk")
+"""Writes the files of the state directory, one after the other."""
 _PATIENCE: Final = 1.5
 """Seconds: a container runtime waits 2 for an answer over NRI, and then goes on without."""
 
@@ -67,7 +70,7 @@ class Basis(NamedTuple):
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     """Return the store of the State."""
     patience = _PATIENCE if chosen.runtime == "nri" else None
-    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, patience)
+    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, _DISK, patience)
 
 
 def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
@@ -91,7 +94,7 @@ def claim(basis: Basis) -> None:
         basis.bus.tell(NotSaved(str(error)))
 
 
-def host_parts(basis: Basis) -> Parts:
+async def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
     applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
@@ -105,13 +108,13 @@ def host_parts(basis: Basis) -> Parts:
     manager = loaded_manager(basis, applier, roster, running)
     claim(basis)
     applier.prepare(manager.wanted.shared)
-    manager.start()
+    await manager.start()
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
-    kept = KeptWorkloads(chosen.state_dir)
+    kept = KeptWorkloads(chosen.state_dir, disk=_DISK)
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
-    Resumption(supervisor, node, basis.bus).resume(*kept.load())
+    await Resumption(supervisor, node, basis.bus).resume(*kept.load())
     return Parts(node, [supervisor.follow, partial(bound_outputs, outputs, workbook)], supervisor, clean_up)
 
 

@@ -39,7 +39,7 @@ _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
 _ASK_EVERY: Final = 2.0
 
 
-def kube_parts(basis: Basis) -> Parts:
+async def kube_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon whose containers come from a container runtime."""
     chosen = basis.chosen
     known = _Known(chosen.kubernetes.pods_from, basis.bus)
@@ -54,7 +54,7 @@ def kube_parts(basis: Basis) -> Parts:
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
         claim(basis)
-        manager.start()
+        await manager.start()
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]

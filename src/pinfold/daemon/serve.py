@@ -54,7 +54,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     report = _reporter(bus)
     asyncio.get_running_loop().set_exception_handler(_seldom(report))
     try:
-        parts = _parts(basis)
+        parts = await _parts(basis)
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
         about = _about(basis, parts)
         views = _views(basis, parts, about, record)
@@ -130,12 +130,12 @@ def _seldom(report: Callable[[str, Exception], None]) -> Callable[[object, dict[
     return handle
 
 
-def _parts(basis: Basis) -> Parts:
+async def _parts(basis: Basis) -> Parts:
     if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
         from pinfold.daemon.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
 
-        return kube_parts(basis)
-    return host_parts(basis)
+        return await kube_parts(basis)
+    return await host_parts(basis)
 
 
 def _about(basis: Basis, parts: Parts) -> dict[str, object]:

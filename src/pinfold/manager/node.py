@@ -26,7 +26,7 @@ from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pinfold.core.admission import Admission
     from pinfold.core.machine.cpuset import CPUSet
@@ -53,7 +53,14 @@ class Node:
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
         self.releases = Releases(manager, roster, bus)
+        self.also_unsaved: Callable[[], str] = str
+        """Returns why other files of the node could not be saved, empty if there is no such file."""
         self._bus = bus
+
+    @property
+    def unsaved(self) -> str:
+        """Why the disk may not have what it should; empty if it has."""
+        return self.manager.unsaved or self.also_unsaved()
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection to the source; report it if it has changed."""
@@ -68,7 +75,7 @@ class Node:
 
     # -- containers come and go
 
-    def arrive(self, container: RuntimeContainer) -> CPUSet | None:
+    async def arrive(self, container: RuntimeContainer) -> CPUSet | None:
         """Admit a container, and return its CPUs, None if it shares; all others have left them. Or raise why not."""
         self.roster.know(container)
         self.since.setdefault(container.id, time.time())
@@ -82,28 +89,28 @@ class Node:
             return None
         due = self.roster.due(container.pod, ref.name)
         if not self._has_decided(container.pod, due):
-            self.admit(container.pod, due)
+            await self.admit(container.pod, due)
         return self.manager.state.cpus(*ref)
 
-    def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
+    async def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
         """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
         try:
-            admission = self._admit(pod, due)
+            admission = await self._admit(pod, due)
         except Refusal as refusal:
             self.refused[pod.uid] = RefusedPod(pod, refusal.reason)
             raise
         self.refused.pop(pod.uid, None)
         return admission
 
-    def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
+    async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
         try:
-            return self.manager.admit(pod, due)
+            return await self.manager.admit(pod, due)
         except Refusal:
-            if not self._sweep():
+            if not await self._sweep():
                 raise
-        return self.manager.admit(pod, due)
+        return await self.manager.admit(pod, due)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
         """Return whether the pod was admitted with these containers: a restarted one keeps its CPUs."""
@@ -139,7 +146,7 @@ class Node:
         self.roster.forget(container_id)
         self.since.pop(container_id, None)
 
-    def gone(self, pod_id: str) -> None:
+    async def gone(self, pod_id: str) -> None:
         """Release all CPUs of a pod whose containers have stopped."""
         told = self.roster.pods.get(pod_id)
         if told is None:
@@ -152,36 +159,40 @@ class Node:
             return
         self.refused.pop(uid, None)
         if not self.read_only:
-            self.releases.release(sorted(refs))
+            await self.releases.release(sorted(refs))
 
     # -- what happens by itself
 
-    def settle(self) -> None:
-        """Retry what failed before: release CPUs, and admit containers that run without theirs."""
-        self._sweep()
-        self.releases.retry()
+    async def settle(self) -> None:
+        """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
+        if self.manager.unsaved:
+            await self.manager.keep()
+        await self._sweep()
+        await self.releases.retry()
         for container_id in self.unpinned:
             container, ref = self.roster.containers.get(container_id), self.roster.ref(container_id)
             if container is None or ref is None or container.phase not in LIVE:
                 self.unpinned.has_ended(container_id)
             elif self._would_fit(container.pod, ref):
-                self._take_in(ref, container)
+                await self._take_in(ref, container)
 
-    def sweep_owners(self) -> None:
+    async def sweep_owners(self) -> None:
         """Release the CPUs of owners that have vanished; quick, so that it can be called often."""
-        self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
+        await self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
 
-    def _sweep(self, pods: Collection[str] | None = None) -> bool:
+    async def _sweep(self, pods: Collection[str] | None = None) -> bool:
         """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""
         looked_at = self.roster.pods if pods is None else pods
         gone = [pod_id for pod_id in looked_at if self.manager.applier.is_gone(pod_id)]
         for pod_id in gone:
-            told = self.roster.pods[pod_id]
+            told = self.roster.pods.get(pod_id)
+            if told is None:  # its source has reported it meanwhile
+                continue
             self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
-            self.gone(pod_id)
+            await self.gone(pod_id)
         left = self._left_unseen()
         if left:
-            self.releases.release(left)
+            await self.releases.release(left)
         return bool(gone or left)
 
     def _left_unseen(self) -> list[ContainerRef]:
@@ -201,7 +212,9 @@ class Node:
 
     # -- after a restart of either side
 
-    def resync(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
+    async def resync(
+        self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]
+    ) -> list[RuntimeContainer]:
         """Reconcile with all that runs: containers keep their CPUs, those without get some, vanished pods lose theirs.
 
         Return the containers that get CPUs only now.
@@ -220,8 +233,8 @@ class Node:
         strays: list[RuntimeContainer] = []
         try:
             here = {PodUID(told_uid(pod)) for pod in self.roster.pods.values()}
-            self.releases.release([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
-            strays = [found for ref, found in list(self.roster.live()) if self._take_in(ref, found)]
+            await self.releases.release([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
+            strays = [found for ref, found in list(self.roster.live()) if await self._take_in(ref, found)]
             self._tell_of_unpinned(strays)
             self.manager.enforce()
             self.manager.reconcile()
@@ -239,17 +252,17 @@ class Node:
             if found is not None and not found <= cpus:
                 self.unpinned.ran(ref, age(container))
 
-    def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
+    async def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
         """Admit a container that runs already; return whether it got CPUs."""
         pod, request = self.roster.of(container.pod).pod, self.manager.rules.admitter.policy.request
         wants = pod is not None and any(request(pod, one) for one in pod.all_containers if one.name == ref.name)
         if self.manager.state.cpus(*ref) is not None or not wants:
             return False
         try:
-            if self.arrive(container) is None:
+            if await self.arrive(container) is None:
                 return False
         except PinfoldError as error:
-            self.unpinned.wait(container, error, self.since[container.id])
+            self.unpinned.wait(container, error, self.since.get(container.id, time.time()))
             return False
         self.unpinned.has_cpus(container.id)
         self.unpinned.ran(ref, age(container))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,29 +39,35 @@ class Releases:
         self._roster = roster
         self._bus = bus
         self._leaving: dict[ContainerRef, _Leaving] = {}
+        self._trying = asyncio.Lock()
+        """Held from the question which containers are gone until their CPUs are released."""
         self._trouble = ""
         """Why the last release failed."""
 
-    def release(self, refs: Iterable[ContainerRef]) -> None:
+    async def release(self, refs: Iterable[ContainerRef]) -> None:
         """Release CPUs; what fails now is tried again later."""
         now = self.clock()
         for ref in refs:
             self._leaving.setdefault(ref, _Leaving(now))
-        self._try()
+        await self._try()
 
-    def retry(self) -> None:
+    async def retry(self) -> None:
         """Try again what could not be released before."""
         if self._leaving:
-            self._try()
+            await self._try()
 
     def is_leaving(self, pod: PodUID) -> bool:
         """Return whether a pod that is gone still has CPUs."""
         return any(ref.pod == pod for ref in self._leaving)
 
-    def _try(self) -> None:
+    async def _try(self) -> None:
+        async with self._trying:
+            await self._release_gone()
+
+    async def _release_gone(self) -> None:
         gone = [ref for ref in self._leaving if not self._roster.find_pods(ref.pod)]
         try:
-            stuck = self._manager.release(gone)
+            stuck = await self._manager.release(gone)
         except PinfoldError as error:
             if str(error) != self._trouble:  # the same problem is reported once
                 self._trouble = str(error)

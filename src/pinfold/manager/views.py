@@ -45,6 +45,7 @@ class Viewer:
             runtime=manager.applier.name,
             link=node.link,
             connected=node.link[0] in self._links,
+            unsaved=node.unsaved,
             waiting=len(node.unpinned),
             refused=dict(node.refused),
             figures=self._count(),

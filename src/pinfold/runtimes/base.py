@@ -160,11 +160,15 @@ class Launcher(Protocol):
         """Return what a process belongs to already, in words; None if it can be attached."""
         ...
 
-    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
-        """Make a running process the container's main process; if that fails it stays where it was.
+    def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
+        """Return a running process that is to be attached; raise if it is not there.
 
-        A process that is *lent* goes back to where it was when the container is gone.
+        A process that is *lent* goes back to where it is now when the container is gone.
         """
+        ...
+
+    def attach(self, ref: ContainerRef, main: Main) -> None:
+        """Make a running process the container's main process; if that fails it stays where it was."""
         ...
 
     def signal(self, ref: ContainerRef, number: Signals) -> None:

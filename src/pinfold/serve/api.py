@@ -264,8 +264,10 @@ class API:
         return self._page.response(request.segments)
 
     def _check_ready(self) -> None:
-        """Raise if the daemon is not ready: the container runtime cannot be reached."""
+        """Raise if the daemon is not ready: the container runtime or the disk cannot be used."""
         node = self._views.look()
+        if node.unsaved:
+            raise HTTPError(503, "NotReady", f"not saved: {node.unsaved}"[:_MESSAGE], _AGAIN)
         if not node.connected:
             state, detail = node.link
             said = " ".join(f"the connection to the container runtime is {state}: {detail}".split())

@@ -28,10 +28,10 @@ class Basis:
         self.reloads = 0
         self.looks = 0
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         self.reloads += 1
 
-    def look(self) -> None:
+    async def look(self) -> None:
         self.looks += 1
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class NoDisk:
     """A State that is kept nowhere."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Forget it."""
 
 

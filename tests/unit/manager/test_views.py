@@ -27,7 +27,7 @@ def test_of_plain_processes_every_container_is_shown(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
         look = Viewer(host.here, ABOUT, {"connected"}, lambda: Figures(journal_drops=3))
         host.here.linked("connected", "nothing")
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
         host.node.applier.containers[REF] = CPUSet.of(7)
         seen = look(closely=True)
@@ -46,7 +46,7 @@ def test_of_plain_processes_every_container_is_shown(tmp_path: Path) -> None:
 
 def test_a_quick_look_shows_pods_but_no_containers(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         seen = Viewer(host.here, ABOUT, {"connected"}, Figures)()
         assert [pod.name for pod in seen.pods] == ["one"]
         assert (list(seen.containers), seen.connected) == ([], False)

@@ -47,6 +47,7 @@ from pinfold.serve.metrics.counters import Counters
 from pinfold.serve.metrics.metrics import Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page
+from tests.now import now
 from tests.property.strategies import guaranteed
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Stand:
         rules = Rules(ADMITTER, MACHINE, StateStore(directory, ADMITTER.policy))
         state = ADMITTER.policy.start(State.new())
         self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
-        self.manager.start()
+        now(self.manager.start())
         self.node = Node(self.manager, roster, self.bus)
         self.node.link = ("connected", "")
         workbook = Workbook(
@@ -117,7 +118,7 @@ class Stand:
         resources = guaranteed(milli)
         container = Container("app", resources, command=("sleep",))
         with suppress(Refusal):
-            self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,)))
+            now(self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,))))
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, **headers: str) -> Response:
         asked = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -7,6 +7,7 @@ are moved off first, then it gets its CPUs, and the runtime gets them too, for i
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -130,16 +131,16 @@ class CRISource:
         told = await self._ask_all(fresh, None if self._first else _SOON)
         if self._first:
             self._first = False
-            self._begin(pods, told)
+            await self._begin(pods, told)
             return
-        self._forget_gone(pods, containers, patiently=patiently)
+        await self._forget_gone(pods, containers, patiently=patiently)
         for pod in pods:
             if pod.ready and pod.id not in self._node.roster.pods:
                 self._node.roster.know_pod(pod)
         listed_still = {container.id for container in containers}
         for container in told:
             if container.id in listed_still:
-                self._record(container)
+                await self._record(container)
 
     async def _ask_all(self, fresh: Iterable[RuntimeContainer], within: float | None) -> list[RuntimeContainer]:
         """Return the status of containers; a slow answer for one does not delay the others."""
@@ -166,13 +167,13 @@ class CRISource:
             except PinfoldError:
                 return None
 
-    def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
+    async def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Reconcile the node with everything that runs, all at once."""
         ready = [pod for pod in pods if pod.ready]
-        for container in self._node.resync(ready, containers):
+        for container in await self._node.resync(ready, containers):
             self._update(container)
 
-    def _forget_gone(
+    async def _forget_gone(
         self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer], *, patiently: bool
     ) -> None:
         roster = self._node.roster
@@ -180,11 +181,11 @@ class CRISource:
         missing = {*roster.pods, *roster.containers} - there
         gone, self._missing = missing & self._missing if patiently else missing, missing
         for pod_id in [pod_id for pod_id in roster.pods if pod_id in gone]:
-            self._node.gone(pod_id)
+            await self._node.gone(pod_id)
         for container_id in [found for found in roster.containers if found in gone]:
             self._node.removed(container_id)
 
-    def _record(self, container: RuntimeContainer) -> None:
+    async def _record(self, container: RuntimeContainer) -> None:
         if container.phase not in LIVE:
             self._node.stopped(container)
             return
@@ -194,10 +195,10 @@ class CRISource:
             return
         try:
             before = self._was_right(container) if known else False
-            cpus = self._node.arrive(container)
+            cpus = await self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:
-            self._node.unpinned.wait(container, error, self._node.since[container.id])
+            self._node.unpinned.wait(container, error, self._node.since.get(container.id, time.time()))
             self._share(container)
             return
         if cpus is not None and not before:

@@ -31,6 +31,11 @@ def check_threads(main: Main, wanted: CPUSet) -> None:
         cpus = PROC.allowed(thread)
         if not cpus <= wanted:
             raise ApplyError(f"thread {thread} of process {main.pid} may run on CPUs {cpus} instead of {wanted}")
+    check_same(main)
+
+
+def check_same(main: Main) -> None:
+    """Raise unless the process still runs; another one may have its pid."""
     if started(main.pid) != main.started:
         raise ApplyError(f"process {main.pid} ended meanwhile")
 

@@ -78,11 +78,11 @@ def test_a_pod_that_ends_untold_gives_its_cpus_back_when_that_is_noticed() -> No
         pinfold = Pinfold(node, "nri")
         plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         sandbox = await node.runtime.pods.run(guaranteed())
-        pinfold.node.settle()
+        await pinfold.node.settle()
         await node.unplug(plugin)
         await node.runtime.remove_pod(sandbox.id)
         assert str(pinfold.manager.state.exclusive) == "1-2"
-        pinfold.node.settle()
+        await pinfold.node.settle()
         assert not pinfold.manager.state.exclusive
         assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
 
@@ -94,7 +94,7 @@ def test_cpus_of_a_pod_that_ended_untold_are_taken_back_when_another_needs_them(
         pinfold = Pinfold(node, "nri")
         await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         sandbox = await node.runtime.pods.run(guaranteed(milli=7000))
-        pinfold.node.settle()
+        await pinfold.node.settle()
         for ended in (node.runtime.record.find("db", "app"), sandbox):
             for pid in node.groups.members(node.group(ended)):
                 node.groups.end(pid)
