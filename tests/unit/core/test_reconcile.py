@@ -69,7 +69,7 @@ def test_setting_what_has_drifted_right_leaves_no_drift(
 ) -> None:
     observed = Observed(shared, containers)
     repaired = dict(containers)
-    for container, right, found in drift(want, observed):
+    for container, right, found, *_ in drift(want, observed):
         if container is None:
             assert found == shared
             shared = right

@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drifted:
-    """Another program has changed the CPUs of a container or of a pool; the daemon changes them back."""
+    """Another program has changed the CPUs, limits or processes of a container or of a pool; it is repaired."""
 
     what: ClassVar = "drift"
     pod: PodName | None = None
     container: str = ""
     pool: str = ""
+    cause: str
     found: CPUSet = field(metadata=FOUND)
     wanted: CPUSet
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRepaired:
-    """The CPUs of a container or of a pool could not be changed back; `why` if nothing could be changed."""
+    """A container or a pool could not be repaired; `why` if that is not its CPUs, or if nothing could be changed."""
 
     what: ClassVar = "not-repaired"
     pod: PodName | None = None

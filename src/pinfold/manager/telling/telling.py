@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
@@ -39,6 +39,17 @@ if TYPE_CHECKING:
 
 _ADVICE_SECONDS: Final = 0.002
 """The advice is part of a refusal's message, so the container runtime waits for it."""
+
+
+class _About(TypedDict):
+    """What the events about a difference have in common."""
+
+    pod: PodName | None
+    container: str
+    pool: str
+    found: CPUSet
+    wanted: CPUSet
+    why: str
 
 
 class Telling:
@@ -138,20 +149,23 @@ class Telling:
     # -- repairs
 
     def drifted(self, difference: Drift) -> None:
-        """Report a difference between the wanted and the actual CPUs."""
-        pod, container, pool = self._about(difference)
-        found, wanted = difference.found, difference.wanted
-        self._bus.tell(Drifted(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
+        """Report a difference between what is wanted and what is."""
+        self._bus.tell(Drifted(cause=difference.cause, **self._about(difference)))
 
     def not_repaired(self, difference: Drift) -> None:
         """Report a difference that could not be repaired."""
-        pod, container, pool = self._about(difference)
-        found, wanted = difference.found, difference.wanted
-        self._bus.tell(NotRepaired(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
+        self._bus.tell(NotRepaired(**self._about(difference)))
 
-    def _about(self, difference: Drift) -> tuple[PodName | None, str, str]:
+    def _about(self, difference: Drift) -> _About:
         ref = difference.container
-        return (None, "", "shared") if ref is None else (self.name(ref.pod), ref.name, "")
+        return {
+            "pod": None if ref is None else self.name(ref.pod),
+            "container": "" if ref is None else ref.name,
+            "pool": "shared" if ref is None else "",
+            "found": difference.found,
+            "wanted": difference.wanted,
+            "why": difference.why,
+        }
 
     def _ruler(self, topology: Topology, policy: Policy) -> Ruler:
         if self._ruled is None or self._ruled[0] is not topology or self._ruled[1] != policy.allocatable:

@@ -43,7 +43,7 @@ class AffinityGroups:
     kind = KIND
 
     def __init__(self, name: str, root: Path = Path("/")) -> None:
-        self._name = checked_name(name)
+        self.name = checked_name(name)
         self._procfs = Procfs(root / "proc")
         self._reach = Reach(root)
         self._confinement = Confinement(name, self._procfs)
@@ -74,10 +74,10 @@ class AffinityGroups:
         # A name that is no file: the kernel frees it when the process that has it ends.
         held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            held.bind(f"\0pinfold-{os.geteuid()}-{self._name}")
+            held.bind(f"\0pinfold-{os.geteuid()}-{self.name}")
         except OSError as error:
             held.close()
-            raise GroupsHeldError(self._name) from error
+            raise GroupsHeldError(self.name) from error
         self._held = held
 
     def prepare(self, shared: CPUSet) -> None:
@@ -106,6 +106,20 @@ class AffinityGroups:
         self._reach.check(_POOL, self._confinement.pool, exact=False)
         self._confinement.set_own(ref, None)
 
+    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:  # noqa: ARG002 - affinity has no limits
+        """Return nothing: there are no limits."""
+        return ""
+
+    def wrong_pools(self) -> str:
+        """Return nothing: there are no quotas."""
+        return ""
+
+    def free_pools(self) -> None:
+        """Do nothing: there are no quotas."""
+
+    def expel(self, pid: int) -> None:
+        """Do nothing: no process can be moved into a container."""
+
     def group(self, ref: ContainerRef) -> AffinityGroup:
         """Return the container's group, or raise if it has none."""
         self._confinement.require(ref)
@@ -133,7 +147,7 @@ class AffinityGroups:
         """Forget all containers, which must have no processes."""
         pids = [pid for pids in self._confinement.members().values() for pid in pids]
         if pids:
-            raise GroupInUseError(self._name, pids)
+            raise GroupInUseError(self.name, pids)
         self._confinement.forget_all()
         if self._held is not None:
             self._held.close()
@@ -156,6 +170,10 @@ class AffinityGroup:
     def cpus(self) -> CPUSet:
         """Return the CPUs that the container should have, and any others that one of its threads may use."""
         return self._confinement.used(self.members()) | self._confinement.cpus(self._ref)
+
+    def places(self) -> list[Path]:
+        """Return none: there are no cgroups."""
+        return []
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which the container's processes are found after a restart."""

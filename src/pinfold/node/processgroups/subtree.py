@@ -93,6 +93,11 @@ class Subtree:
         if not files.groups_below(group.parent):
             files.remove_group(group.parent)
 
+    def expel(self, pid: int) -> None:
+        """Move a process to the top of the hierarchy, if it is in this subtree."""
+        if any(pid in files.read_pids(group) for group in self._all()):
+            files.add_unless_gone(self.root, pid)
+
     def check_empty(self) -> None:
         """Raise if there is any process in the subtree."""
         pids = [pid for group in self._all() for pid in files.read_pids(group)]

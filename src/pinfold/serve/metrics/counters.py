@@ -10,6 +10,7 @@ from pinfold.core.events.measures import Applied, Configured, Decided, Judged, L
 from pinfold.core.events.repairs import LostUpdate
 from pinfold.core.events.running import RanUnpinned
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.reconcile import Cause
 from pinfold.formats.openmetrics import Sample
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.admissions import Admissions
@@ -95,6 +96,8 @@ class Counters:
 
 
 def _cause(want: Wanted, difference: Drift) -> str:
+    if difference.cause is not Cause.CPUS:
+        return difference.cause
     if difference.container is None:
         return "pool"
     return "exclusive" if difference.container in want.exclusive else "shared"

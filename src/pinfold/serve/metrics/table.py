@@ -27,7 +27,7 @@ SOURCES: Final = ("node", "pod")
 ASSIGNMENTS: Final = ("node_exclusive", "pod_exclusive", "pod_shared")
 POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "offline", "isolated")
 SPANS: Final = ("physical_cpu", "uncore_cache", "numa_node", "socket")
-CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "other")
+CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "members", "strangers", "limit", "other")
 REASONS: Final = (
     "SMTAlignmentError",
     "TopologyAffinityError",
@@ -188,7 +188,7 @@ WAITING: Final = Metric(
 DRIFT_REPAIRS: Final = Metric(
     "drift_repairs_total",
     MetricKind.COUNTER,
-    "Containers or pools found on other CPUs than decided, and repaired.",
+    "Containers or pools found on other CPUs than decided, or changed otherwise, and repaired.",
     (Label("cause", CAUSES),),
 )
 DRIFT_LEFT: Final = Metric(
