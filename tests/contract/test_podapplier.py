@@ -12,6 +12,8 @@ import pytest
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.reconcile import Cause
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
@@ -21,6 +23,7 @@ from pinfold.manager.sources.cri import CRISource
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -142,6 +145,21 @@ def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
     tried.groups.groups.set_pool = real  # type: ignore[method-assign]
     now(tried.node.settle())
     assert not tried.manager.state.exclusive
+
+
+def test_a_quota_that_another_program_gives_an_exclusive_container_is_lifted(tried: Tried) -> None:
+    pod = tried.pod(GUARANTEED, "db")
+    tried.node.resync([pod], [])
+    tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    tried.run(pod)
+    tried.node.verify(tried.container(pod, 1000, Phase.RUNNING))
+    parent = tried.groups.groups.tree.paths.pod(pod.cgroup_parent)
+    for limited in (parent / "app", parent):
+        tried.groups.limit(limited, 50_000)
+        (found,) = tried.manager.reconcile()
+        assert (found.container, found.cause) == (ContainerRef(PodUID(pod.uid), "app"), Cause.LIMIT)
+        assert tried.groups.groups.quota(limited) == Quota(None)
+        assert tried.manager.reconcile() == []
 
 
 class Listing:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.reconcile import Drift, Observed, Wanted, steps
+from pinfold.core.reconcile import Cause, Drift, Fault, Observed, Wanted, steps
 from pinfold.formats.pods.runtime import ref_of
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
 _ROUNDS: Final = 5
+_THROTTLED: Final = "a CPU quota limits the container or its pod, although it has exclusive CPUs"
 _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
 
 
@@ -55,6 +56,8 @@ class PodApplier:
         self._owners: dict[ContainerRef, CPUSet] = {}
         self._astray = False
         """Whether the last close look has found a container on other CPUs than its own."""
+        self._throttled: set[ContainerRef] = set()
+        """The exclusive containers that it has found with a quota, their own or their pod's."""
 
     @property
     def kind(self) -> str:
@@ -75,10 +78,13 @@ class PodApplier:
             looked_at = ref in self._owners or not self._places.awaits_its_start(container)
             if looked_at and (cpus := self._places.cpus(container)):
                 found[ref] = cpus
-        if closely:
-            pool = self._pool or EMPTY
-            self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
-        return Observed(None, found)
+        if not closely:
+            return Observed(None, found)
+        pool = self._pool or EMPTY
+        self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
+        owners = self._places.live(ref for ref in found if ref in self._owners)
+        self._throttled = {ref for ref, container in owners if self._places.is_throttled(container)}
+        return Observed(None, found, dict.fromkeys(self._throttled, Fault(Cause.LIMIT, _THROTTLED)))
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other."""
@@ -100,11 +106,14 @@ class PodApplier:
                 settings += self._set_pool(step.cpus, want)
             else:
                 settings += self._set_owner(step.container, step.cpus, want)
+        for ref in self._throttled & want.exclusive.keys():
+            settings += self._set_owner(ref, want.exclusive[ref], want)
         for ref in gone:
             settings += self._give_quota_back(self._roster.find(ref))
         if gone and not any(step.container is None for step in way):
             settings += self._set_pool(want.shared, want)
         self._pool, self._owners, self._astray = want.shared, dict(want.exclusive), False
+        self._throttled.clear()
         self._record(settings)
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
