@@ -525,6 +525,19 @@ def test_it_only_watches_where_a_kubelet_manages_cpus(containerd: Containerd, no
     assert (node.kubelet_dir / "cpu_manager_state").read_bytes() == before
 
 
+def test_it_gives_way_to_a_kubelet_that_starts_to_manage_cpus(containerd: Containerd, node: KubeDaemon) -> None:
+    node.restart("--cpu-manager-reconcile-period", "200ms")
+    owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+    assert allowed(owner) == OWN
+    kubelet_state(node)
+    (told,) = wait_for(lambda: node.events("read-only"), "it has noticed the kubelet")
+    assert "a kubelet with policy static has started beside pinfold" in told["why"]
+    assert node.client.get("/v1/node")["read_only"] is True
+    containerd.remove_all()
+    assert allowed(containerd.run_container(containerd.run_pod("web"), ALL)[1]) <= ONLINE
+    assert node.events("drift", "assigned")[1:] == []
+
+
 def test_taking_over_keeps_the_cpus_that_the_kubelet_has_given(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
     pod = containerd.run_pod("db")

@@ -15,7 +15,8 @@ from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
-from pinfold.node.kubeletstate import find_kubelet
+from pinfold.node.kubeletstate import FILE as KUBELET_FILE
+from pinfold.node.kubeletstate import ask_policy, find_kubelet
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podsource import KnownPods, pod_source
@@ -42,6 +43,7 @@ _ASK_EVERY: Final = 2.0
 async def kube_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon whose containers come from a container runtime."""
     chosen = basis.chosen
+    stamp = _stamp(chosen.kubernetes.kubelet_dir)
     known = _Known(chosen.kubernetes.pods_from, basis.bus)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
@@ -58,6 +60,8 @@ async def kube_parts(basis: Basis) -> Parts:
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]
+    if not read_only:
+        sources.append(lambda: _give_way(basis, node, applier, stamp))
     return Parts(node, sources)
 
 
@@ -93,6 +97,30 @@ def _meet_kubelet(basis: Basis) -> bool:
 def pod_groups(cgroup_root: str | None) -> PodGroups:
     """Return the groups of the pods below the kubelet's cgroup root; None: of the only kubelet on this host."""
     return podgroups.discover(kubepods=_kubepods(cgroup_root))
+
+
+def _stamp(kubelet_dir: Path) -> tuple[int, str | None]:
+    """Return what changes when a kubelet starts with a policy of its own: its state file, and what it answers."""
+    try:
+        changed = (kubelet_dir / KUBELET_FILE).stat().st_mtime_ns
+    except OSError:
+        changed = 0
+    return changed, ask_policy()
+
+
+async def _give_way(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[int, str | None]) -> None:
+    """Only watch from the moment on that a kubelet assigns CPUs too: the two would undo each other's changes."""
+    directory = basis.chosen.kubernetes.kubelet_dir
+    while not node.read_only:
+        await asyncio.sleep(basis.chosen.reconcile_period)
+        if await asyncio.to_thread(_stamp, directory) == stamp:
+            continue
+        kubelet = await asyncio.to_thread(find_kubelet, directory)
+        if kubelet is not None:
+            node.read_only = applier.read_only = True
+            why = f"a kubelet with policy {kubelet.policy} has started beside pinfold ({kubelet.path})"
+            basis.bus.tell(ReadOnly(f"{why}; set its policy to none and restart pinfold, or stop pinfold"))
+    await asyncio.Event().wait()
 
 
 def _kubepods(cgroup_root: str | None) -> str | None:

@@ -147,7 +147,6 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
         "runtime": applier.name,
         "groups": applier.kind,
         "weaker": list(applier.weaker),
-        "read_only": parts.node.read_only,
         "state_dir": str(basis.chosen.state_dir),
         "socket": str(basis.chosen.socket),
         "pid": os.getpid(),

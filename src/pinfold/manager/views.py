@@ -49,7 +49,7 @@ class Viewer:
             waiting=len(node.unpinned),
             refused=dict(node.refused),
             figures=self._count(),
-            about=self._about,
+            about={**self._about, "read_only": node.read_only},
         )
 
 
