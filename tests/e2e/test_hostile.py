@@ -10,19 +10,18 @@ import threading
 import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pinfold.errors import PinfoldError
-from tests.e2e.daemon import ONLINE, container, is_alive, needs_two_cpus, pod, wait_for
+from tests.e2e.daemon import ONLINE, RESERVED, Daemon, container, is_alive, needs_two_cpus, pod, wait_for
 from tests.needs import needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tests.e2e.daemon import Daemon
 
 pytestmark = [needs_two_cpus]
 
@@ -221,3 +220,41 @@ def mounted(directory: Path, size: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", directory], check=True)
+
+
+# -- other daemons
+
+
+def test_a_second_daemon_that_can_give_the_same_cpus_away_is_named_by_both(daemon: Daemon) -> None:
+    daemon.options += ["--cpu-manager-reconcile-period", "200ms"]
+    daemon.start()
+    with Daemon(*daemon.options[2:]) as other:
+        other.start()
+        for one, second in ((daemon, other), (other, daemon)):
+            event = wait_for(partial(named, one, second), "the other one is named")
+            assert (event["pid"], event["cpus"]) == (str(second.pid), str(ONLINE - RESERVED))
+
+
+def test_a_second_daemon_with_other_cpus_is_none(daemon: Daemon) -> None:
+    daemon.start()
+    with Daemon("--reserved-cpus", str(ONLINE - RESERVED)) as other:
+        other.options = other.options[2:]
+        other.start()
+        daemon.apply(pod("x"))
+        daemon.running("x")
+        assert named(other, daemon) is None
+
+
+@pytest.mark.parametrize("kind", ["affinity", None], ids=["affinity", "the best kind"])
+def test_a_second_daemon_with_the_same_groups_does_not_start(kind: str | None) -> None:
+    with Daemon(kind=kind) as first, Daemon(kind=kind) as second:
+        first.start()
+        second.groups = first.groups
+        refused = second.try_to_start()
+        assert refused.returncode == 5
+        assert "another daemon uses the groups" in refused.stderr
+
+
+def named(daemon: Daemon, other: Daemon) -> dict[str, str] | None:
+    """Return the event in which a daemon names the other one; daemons of other tests may be there too."""
+    return next((event for event in daemon.events("second-manager") if event["group"] == other.place.name), None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import PodName
-from pinfold.core.events.daemon import NotKept, NotSaved, StateNotUsable
+from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
 from pinfold.errors import PinfoldError
@@ -21,7 +23,9 @@ from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.outputs import OutputLimits, Outputs
+from pinfold.node.processgroups.errors import GroupsHeldError
 from pinfold.node.processgroups.groups import choose
+from pinfold.node.register import NameTaken, Register, Registered, directory_of
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
@@ -97,6 +101,7 @@ def claim(basis: Basis) -> None:
 async def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
+    register = None if chosen.runtime == "simulated" else _registered(basis)
     applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
     outputs = Outputs(chosen.outputs.directory, OutputLimits(chosen.outputs.each, chosen.outputs.total))
     outputs.look(())  # containers may have filled the disk while no daemon was there
@@ -115,7 +120,34 @@ async def host_parts(basis: Basis) -> Parts:
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
     await Resumption(supervisor, node, basis.bus).resume(*kept.load())
-    return Parts(node, [supervisor.follow, partial(bound_outputs, outputs, workbook)], supervisor, clean_up)
+    sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook)]
+    if register is not None:
+        sources.append(partial(_look_for_others, basis, manager, register))
+    return Parts(node, sources, supervisor, clean_up)
+
+
+def _registered(basis: Basis) -> Register:
+    """Return the register of this user's daemons, with ours in it; raise if one has the same groups."""
+    register, name = Register(directory_of(os.environ, os.geteuid())), basis.chosen.group_name
+    try:
+        if not register.enter(name):
+            basis.bus.tell(Weaker("other daemons that give the same CPUs away are not noticed: no runtime directory"))
+    except NameTaken as error:
+        raise GroupsHeldError(name) from error
+    return register
+
+
+async def _look_for_others(basis: Basis, manager: Manager, register: Register) -> None:
+    """Report each daemon that can give the same CPUs away, for ever."""
+    told = set[Registered]()
+    while True:
+        mine = manager.rules.admitter.policy.allocatable
+        register.tell(mine)
+        others = {other for other in await asyncio.to_thread(register.others) if other.cpus & mine}
+        for name, pid, cpus in others - told:
+            basis.bus.tell(SecondManager(name, pid, cpus & mine))
+        told = others
+        await asyncio.sleep(basis.chosen.reconcile_period)
 
 
 def limit_of(chosen: Settings, container: Container) -> Limit:

@@ -7,13 +7,12 @@ belongs to which (`membership`). After a restart, the marks in the environment o
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.processgroups.confinement import Confinement
-from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, GroupsHeldError
+from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError
 from pinfold.node.processgroups.names import checked_name, marks, show
 from pinfold.node.processgroups.origin import give_back_all, origin_of
 from pinfold.node.processgroups.threads import Reach
@@ -47,7 +46,6 @@ class AffinityGroups:
         self._procfs = Procfs(root / "proc")
         self._reach = Reach(root)
         self._confinement = Confinement(name, self._procfs)
-        self._held: socket.socket | None = None
 
     @property
     def weaker(self) -> tuple[str, ...]:
@@ -68,17 +66,7 @@ class AffinityGroups:
         return tuple(reasons)
 
     def hold(self) -> None:
-        """Keep other daemons of this user from using the same marks; raise if one does."""
-        if self._held is not None:
-            return
-        # A name that is no file: the kernel frees it when the process that has it ends.
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            held.bind(f"\0pinfold-{os.geteuid()}-{self.name}")
-        except OSError as error:
-            held.close()
-            raise GroupsHeldError(self.name) from error
-        self._held = held
+        """Do nothing: there is no group to hold. The register of daemons keeps their names apart."""
 
     def prepare(self, shared: CPUSet) -> None:
         """Set the shared pool; there is nothing to make."""
@@ -149,9 +137,6 @@ class AffinityGroups:
         if pids:
             raise GroupInUseError(self.name, pids)
         self._confinement.forget_all()
-        if self._held is not None:
-            self._held.close()
-            self._held = None
 
 
 class AffinityGroup:
