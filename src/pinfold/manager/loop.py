@@ -102,7 +102,7 @@ class Loop:
             await basis.look()
             await self._node.settle()
             try:
-                self._node.manager.reconcile()
+                self._node.manager.reconcile(spaced=True)
                 self._trouble = ""
             except PinfoldError as error:
                 if str(error) != self._trouble:  # the same line every few seconds would hide the rest

@@ -22,6 +22,7 @@ from pinfold.core.outcome import Outcome
 from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError
+from pinfold.manager.fights import FIGHT, Fights
 from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
@@ -81,6 +82,7 @@ class Manager:
         """Why the last save failed, empty if it did not; `keep` tries again."""
         self._applied: Wanted | None = None
         self._turn = asyncio.Lock()
+        self._fights = Fights()
 
     @property
     def wanted(self) -> Wanted:
@@ -212,20 +214,27 @@ class Manager:
 
     # -- what is, against what should be
 
-    def reconcile(self) -> list[Drift]:
-        """Check every container, repair what has drifted, and return it."""
+    def reconcile(self, *, spaced: bool = False) -> list[Drift]:
+        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
         want = self.wanted
         found = list(drift(want, self.applier.observe(closely=True)))
-        left: list[Drift] = []
-        if found:
-            for difference in found:
-                self._telling.drifted(difference)
-            self.applier.apply(want)
-            left = list(drift(want, self.applier.observe(closely=True)))
-            for difference in left:
-                self._telling.not_repaired(difference)
+        repair, begun = self._fights.judge(found) if spaced else (bool(found), ())
+        self._telling.fought(begun, FIGHT)
+        left = self._repair(want, found) if repair else found
         self._telling.tell(Looked(want, found, left, self._telling.clock()))
         return found
+
+    def _repair(self, want: Wanted, found: list[Drift]) -> list[Drift]:
+        """Repair what was found, and return what is left of it; or raise."""
+        left = found
+        self._telling.drifted(found)
+        try:
+            self.applier.apply(want)
+            left = list(drift(want, self.applier.observe(closely=True)))
+        finally:
+            self._fights.forget(left)
+        self._telling.not_repaired(left)
+        return left
 
     def verify(self, ref: ContainerRef) -> None:
         """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""

@@ -39,6 +39,18 @@ class NotRepaired:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fought:
+    """Another program has undone a repair several times in a row: find it and stop it. Repairs become less frequent."""
+
+    what: ClassVar = "fight"
+    pod: PodName | None = None
+    container: str = ""
+    pool: str = ""
+    cause: str
+    times: int
+
+
 @dataclass(frozen=True, slots=True)
 class LostUpdate:
     """A container was created with other CPUs than pinfold told its runtime; repaired before it ran."""
@@ -75,4 +87,4 @@ class HotplugRefused:
     why: str
 
 
-RepairEvent = Drifted | NotRepaired | LostUpdate | ReconcileFailed | Hotplugged | HotplugRefused
+RepairEvent = Drifted | NotRepaired | Fought | LostUpdate | ReconcileFailed | Hotplugged | HotplugRefused

@@ -17,7 +17,7 @@ from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept
 from pinfold.core.events.decisions import Admitted, Assigned, Gone, Refused, Released, StateChanged
 from pinfold.core.events.measures import Judged
-from pinfold.core.events.repairs import Drifted, NotRepaired
+from pinfold.core.events.repairs import Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
@@ -148,13 +148,22 @@ class Telling:
 
     # -- repairs
 
-    def drifted(self, difference: Drift) -> None:
-        """Report a difference between what is wanted and what is."""
-        self._bus.tell(Drifted(cause=difference.cause, **self._about(difference)))
+    def drifted(self, found: Iterable[Drift]) -> None:
+        """Report differences between what is wanted and what is."""
+        for difference in found:
+            self._bus.tell(Drifted(cause=difference.cause, **self._about(difference)))
 
-    def not_repaired(self, difference: Drift) -> None:
-        """Report a difference that could not be repaired."""
-        self._bus.tell(NotRepaired(**self._about(difference)))
+    def fought(self, begun: Iterable[Drift], times: int) -> None:
+        """Report that another program has undone the repairs of differences so many times."""
+        for difference in begun:
+            about = self._about(difference)
+            pod, container, pool = about["pod"], about["container"], about["pool"]
+            self._bus.tell(Fought(pod=pod, container=container, pool=pool, cause=difference.cause, times=times))
+
+    def not_repaired(self, left: Iterable[Drift]) -> None:
+        """Report differences that could not be repaired."""
+        for difference in left:
+            self._bus.tell(NotRepaired(**self._about(difference)))
 
     def _about(self, difference: Drift) -> _About:
         ref = difference.container

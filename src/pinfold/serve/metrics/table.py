@@ -11,6 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.reconcile import Cause
 from pinfold.errors import ConfigError, Problem, excerpt
 from pinfold.formats.openmetrics import MetricKind, number
 
@@ -190,6 +191,12 @@ DRIFT_REPAIRS: Final = Metric(
     MetricKind.COUNTER,
     "Containers or pools found on other CPUs than decided, or changed otherwise, and repaired.",
     (Label("cause", CAUSES),),
+)
+FIGHTS: Final = Metric(
+    "drift_fights_total",
+    MetricKind.COUNTER,
+    "Times that another program has undone the same repair again and again.",
+    (Label("cause", tuple(map(str, Cause))),),
 )
 DRIFT_LEFT: Final = Metric(
     "drift_unrepaired", MetricKind.GAUGE, "Containers or pools that the last check left on other CPUs than decided."
