@@ -149,8 +149,8 @@ def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
 
 def test_a_quota_that_another_program_gives_an_exclusive_container_is_lifted(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
-    tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    now(tried.node.resync([pod], []))
+    now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
     tried.run(pod)
     tried.node.verify(tried.container(pod, 1000, Phase.RUNNING))
     parent = tried.groups.groups.tree.paths.pod(pod.cgroup_parent)

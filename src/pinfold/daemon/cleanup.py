@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from pinfold.manager.store import FILE
 from pinfold.node.podgroups import systemd
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.origin import Origin
+from pinfold.node.register import Register, directory_of
 from pinfold.node.statefile import read_state_file
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -77,6 +79,7 @@ async def _leave_pods(claim: Claim, kept: CPUSet) -> CPUSet:
 async def _leave_processes(claim: Claim, directory: Path) -> CPUSet:
     """Give adopted processes back and widen the groups of the others; return their CPUs."""
     groups = choose(None if claim.groups == "auto" else claim.groups, name=claim.group_name)
+    Register(directory_of(os.environ, os.geteuid())).enter(claim.group_name)
     groups.hold()
     applier, online = ProcessApplier(groups, directory), CPUSet.parse(_ONLINE.read_text(encoding="ascii"))
     applier.find()

@@ -23,9 +23,8 @@ from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.outputs import OutputLimits, Outputs
-from pinfold.node.processgroups.errors import GroupsHeldError
 from pinfold.node.processgroups.groups import choose
-from pinfold.node.register import NameTaken, Register, Registered, directory_of
+from pinfold.node.register import Register, Registered, directory_of
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
@@ -128,12 +127,9 @@ async def host_parts(basis: Basis) -> Parts:
 
 def _registered(basis: Basis) -> Register:
     """Return the register of this user's daemons, with ours in it; raise if one has the same groups."""
-    register, name = Register(directory_of(os.environ, os.geteuid())), basis.chosen.group_name
-    try:
-        if not register.enter(name):
-            basis.bus.tell(Weaker("other daemons that give the same CPUs away are not noticed: no runtime directory"))
-    except NameTaken as error:
-        raise GroupsHeldError(name) from error
+    register = Register(directory_of(os.environ, os.geteuid()))
+    if not register.enter(basis.chosen.group_name):
+        basis.bus.tell(Weaker("other daemons that give the same CPUs away are not noticed: no runtime directory"))
     return register
 
 

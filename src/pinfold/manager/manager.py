@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pinfold.core.advice import NO_ADVICE
 from pinfold.core.events.daemon import NotSaved, Reconfigured
 from pinfold.core.events.decisions import Undone
-from pinfold.core.events.measures import Applied, Configured, Decided, Left, Looked, Saved
-from pinfold.core.events.repairs import LostUpdate, NotRepaired
+from pinfold.core.events.measures import Applied, Configured, Decided, Left, Saved
+from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
 from pinfold.core.outcome import Outcome
 from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError
-from pinfold.manager.fights import FIGHT, Fights
+from pinfold.manager.repairs import Repairs
 from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
@@ -82,7 +82,7 @@ class Manager:
         """Why the last save failed, empty if it did not; `keep` tries again."""
         self._applied: Wanted | None = None
         self._turn = asyncio.Lock()
-        self._fights = Fights()
+        self._repairs = Repairs(applier, telling)
 
     @property
     def wanted(self) -> Wanted:
@@ -216,38 +216,11 @@ class Manager:
 
     def reconcile(self, *, spaced: bool = False) -> list[Drift]:
         """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
-        want = self.wanted
-        found = list(drift(want, self.applier.observe(closely=True)))
-        repair, begun = self._fights.judge(found) if spaced else (bool(found), ())
-        self._telling.fought(begun, FIGHT)
-        left = self._repair(want, found) if repair else found
-        self._telling.tell(Looked(want, found, left, self._telling.clock()))
-        return found
-
-    def _repair(self, want: Wanted, found: list[Drift]) -> list[Drift]:
-        """Repair what was found, and return what is left of it; or raise."""
-        left = found
-        self._telling.drifted(found)
-        try:
-            self.applier.apply(want)
-            left = list(drift(want, self.applier.observe(closely=True)))
-        finally:
-            self._fights.forget(left)
-        self._telling.not_repaired(left)
-        return left
+        return self._repairs.reconcile(self.wanted, spaced=spaced)
 
     def verify(self, ref: ContainerRef) -> None:
         """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""
-        want = self.wanted
-        wrong = self.applier.mend(ref, want)
-        if ref not in want.exclusive:
-            return
-        if wrong is not None and wrong.found != wrong.wanted:  # else only its quota was lifted
-            self._telling.tell(LostUpdate(self._telling.name(ref.pod), ref.name, wrong.found, wrong.wanted))
-        if not self.applier.is_clear(want) and self.reconcile():
-            left = [found for found in self.reconcile() if found.container is not None]
-            if left:
-                raise ApplyError("; ".join(map(str, left)))
+        self._repairs.verify(ref, self.wanted)
 
     async def adjust(self) -> None:
         """Apply what follows from the Roster, which has changed; or raise."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import ParseError
+from pinfold.node.processgroups.errors import GroupsHeldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,10 +37,6 @@ class Registered(NamedTuple):
     """The CPUs that it may give to containers as exclusive ones."""
 
 
-class NameTaken(Exception):  # noqa: N818 - the fact
-    """Another daemon has this name."""
-
-
 class Register:
     """The files in one directory."""
 
@@ -49,7 +46,7 @@ class Register:
         self._held = -1
 
     def enter(self, name: str) -> bool:
-        """Take a name for as long as this process lives, or raise NameTaken; return whether names can be taken here."""
+        """Take a name for as long as this process lives, or raise; return whether names can be taken here at all."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._is_ours():
@@ -60,7 +57,7 @@ class Register:
                 time.sleep(_PAUSE)  # another daemon may have looked whether the name is taken
         except OSError:
             return False
-        raise NameTaken(name)
+        raise GroupsHeldError(name)
 
     def _take(self, name: str) -> bool:
         path = self._path(name)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.node.register import NameTaken, Register, Registered
+from pinfold.node.processgroups.errors import GroupsHeldError
+from pinfold.node.register import Register, Registered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ CPUS = CPUSet.parse("1-3")
 
 def test_a_name_is_taken_until_its_daemon_has_ended(tmp_path: Path) -> None:
     assert Register(tmp_path).enter("a")
-    with pytest.raises(NameTaken):
+    with pytest.raises(GroupsHeldError):
         Register(tmp_path).enter("a")
     assert Register(tmp_path).enter("b")
     child = os.fork()
