@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.config import check_machine
-from pinfold.core.policies.options import OPTION_GATES, OPTIONS, parse_options
+from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, REFERENCE, parse_options
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, StateError
 from pinfold.planning.plan import EMPTY_NODE, make_plan
@@ -77,12 +77,14 @@ def compare(variants: Iterable[Variant], pods: Sequence[Pod], running: Running =
 def combinations(config: Config, topology: Topology) -> list[Variant]:
     """Return every valid combination of options and Topology Manager policies on a machine, that of *config* first.
 
-    The gates of alpha and beta options are opened for it. The rest of *config* stays: policy, reserved CPUs, scope.
+    The gates of alpha and beta options are opened for it. The rest of *config* stays: policy, pinfold's own options,
+    reserved CPUs, scope.
     """
     gates = {**config.gates, **{gate.name: True for gate in OPTION_GATES.values()}}
     found = [Variant(name_of(config), topology, config)]
-    for values in product((False, True), repeat=len(OPTIONS)):
-        chosen = {name: "true" for name, on in zip(OPTIONS, values, strict=True) if on}
+    own = {name: value for name, value in config.options.items() if name in OWN}
+    for values in product((False, True), repeat=len(REFERENCE)):
+        chosen = {name: "true" for name, on in zip(REFERENCE, values, strict=True) if on} | own
         options, problems = parse_options(chosen, gates)
         for policy in TopologyPolicy:
             if problems or check_machine(options, policy, topology):

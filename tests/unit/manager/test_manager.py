@@ -136,7 +136,7 @@ class Stand:
         assert state.check(MACHINE.online) == []
         assert self.store.state == state
         assert self.applier.shared == state.shared
-        assert list(drift(wanted(state), self.applier.observe())) == []
+        assert list(drift(wanted(state, state.shared), self.applier.observe())) == []
 
     def told(self, what: str) -> list[Entry]:
         return [entry for entry in self.bus.after(0) if entry.what == what]
