@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from pinfold.core.admission import Admitter
 from pinfold.core.allocators.order import Machine
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
@@ -20,8 +21,10 @@ from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, REFERENCE,
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
 from pinfold.core.policies.static import StaticPolicy
+from pinfold.core.recover import carry_over
 from pinfold.core.state import State
 from pinfold.core.topologymanager.cpu import CPUHints
+from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError, ConfigError
 from tests.property.strategies import (
@@ -203,6 +206,25 @@ def test_every_promise_holds_while_pods_come_and_go(policy: StaticPolicy, data: 
     for ref, _ in list(node.state.flat()):
         node.release(ref)
     assert node.state.restarted() == node.first
+
+
+@given(regular_topologies(12).filter(lambda machine: len(machine.cpus) > 1), st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_options_can_follow_any_others_and_running_containers_keep_their_cpus_where_possible(
+    topology: Topology, data: st.DataObject
+) -> None:
+    before = Node(data.draw(own_policies(machines=st.just(topology))))
+    every = [data.draw(asking(pod_of(pinned(data.draw(st.integers(1, 3))), uid=f"p{n}"))) for n in range(4)]
+    for pod in every:
+        before.admit(pod)
+    policy = data.draw(own_policies(machines=st.just(topology)))
+    after = Node(policy)
+    admitter = Admitter(policy, TopologyManager.for_machine("none", {}, topology))
+    recovered = carry_over(admitter, before.state.restarted(), {pod.uid: pod for pod in every})
+    after.state = recovered.state
+    after.check()
+    for ref, cpus in before.state.flat():
+        assert after.state.cpus(*ref) == cpus or ref in recovered.lost
 
 
 @st.composite

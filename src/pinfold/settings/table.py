@@ -116,7 +116,7 @@ CPU_MANAGER: Final = (
     Setting(
         "reserved_cpus",
         "the CPUs that are never exclusive, e.g. 0-1,8; overrides the amounts below",
-        "the core of the lowest CPU; one CPU of it if there is no other core",
+        "the core of the lowest CPU that is not isolated; one CPU of it if there is no other core",
         kubelet="--reserved-cpus",
         field="reservedSystemCPUs",
         form="CPUS",

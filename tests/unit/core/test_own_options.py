@@ -13,6 +13,7 @@ from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.machine.topology import Topology
 from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
 from pinfold.core.policies.caches import UncoreAlignmentError
@@ -27,7 +28,6 @@ from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:
     from pinfold.core.admission import Admitter
-    from pinfold.core.machine.topology import Topology
 
 OPEN: Final = {gate.name: True for gate in OPTION_GATES.values()}
 SIXTEEN_CORES: Final = from_shape("sockets:1,cores:16,threads:2")
@@ -141,6 +141,16 @@ class TestIsolateSMTSiblings:
         recovered = carry_over(config("0,16").build(SIXTEEN_CORES), node.state, {})
         assert recovered.lost == {}
         assert str(recovered.state.shared) == "0,3-31"
+
+    def test_a_sibling_that_comes_online_beside_an_isolated_container_is_idle(self) -> None:
+        rows = [row for row in from_shape("sockets:1,cores:4,threads:2").cpus if row.cpu != 5]
+        settings = config("0,4", isolate_smt_siblings="true")
+        node = Node(Topology(tuple(rows)), settings)
+        assert node.admit(2) == "1-2"
+        later = from_shape("sockets:1,cores:4,threads:2")
+        recovered = carry_over(settings.build(later), node.state, {})
+        assert recovered.lost == {}
+        assert str(settings.build(later).policy.pools.idle(recovered.state)) == "5-6"
 
     def test_hints_count_the_cores_of_a_numa_node(self) -> None:
         node = Node(TWO_SOCKETS, config("0,8", topology_policy="single-numa-node", isolate_smt_siblings="true"))
