@@ -115,9 +115,9 @@ class Drift(NamedTuple):
         return f"{who}: {self.why}" if self.why else f"{who} has CPUs {self.found or 'none'} instead of {self.wanted}"
 
 
-def wanted(state: State, online: CPUSet = EMPTY) -> Wanted:
-    """Return Wanted for a State; a State without a pool is that of policy none: every container has all CPUs."""
-    return Wanted(state.shared or online, dict(state.flat()))
+def wanted(state: State, shared: CPUSet) -> Wanted:
+    """Return Wanted for a State whose other containers run on the CPUs *shared*."""
+    return Wanted(shared, dict(state.flat()))
 
 
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:

@@ -83,28 +83,29 @@ class Snapshot(NamedTuple):
     """The daemon's configuration."""
 
     @property
-    def shared(self) -> CPUSet:
-        """The CPUs of all containers without exclusive ones; under policy none all CPUs are shared."""
-        return self.state.shared or self.topology.online
-
-    @property
-    def assignable(self) -> CPUSet:
-        """The assignable CPUs."""
-        return self.state.shared - self.policy.reserved
+    def pool_cpus(self) -> dict[str, CPUSet]:
+        """The CPUs of each pool, and those in no pool."""
+        found = pool_cpus(self.policy, self.state, self.topology)
+        return {**found, "offline": self.topology.offline, "isolated": self.topology.isolated}
 
     def pools(self) -> dict[str, str]:
         """Return the CPUs of each pool, and those in no pool."""
-        found = pools(self.policy, self.state, self.topology)
-        return {**found, "offline": str(self.topology.offline), "isolated": str(self.topology.isolated)}
+        return {name: str(cpus) for name, cpus in self.pool_cpus.items()}
 
 
 def pools(policy: Policy, state: State, topology: Topology) -> dict[str, str]:
-    """Return the CPUs of each pool, as the KEP names them."""
-    shared = state.shared or topology.online  # policy none keeps no State
+    """Return the CPUs of each pool, in words."""
+    return {name: str(cpus) for name, cpus in pool_cpus(policy, state, topology).items()}
+
+
+def pool_cpus(policy: Policy, state: State, topology: Topology) -> dict[str, CPUSet]:
+    """Return the CPUs of each pool, as the KEP names them, and what can be exclusive at all."""
     return {
-        "online": str(topology.online),
-        "shared": str(shared),
-        "reserved": str(policy.reserved),
-        "assignable": str(state.shared - policy.reserved),
-        "exclusive": str(state.exclusive),
+        "online": topology.online,
+        "shared": policy.pools.shared(state) or topology.online,  # policy none keeps no State
+        "reserved": policy.reserved,
+        "assignable": policy.pools.assignable(state),
+        "exclusive": state.exclusive,
+        "idle": policy.pools.idle(state),
+        "allocatable": policy.pools.offered,
     }

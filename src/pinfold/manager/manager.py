@@ -87,7 +87,7 @@ class Manager:
     @property
     def wanted(self) -> Wanted:
         """The CPUs that everything should run on."""
-        return wanted_of(self.state, self.rules.topology, self._roster)
+        return wanted_of(self.state, self.rules, self._roster)
 
     async def start(self) -> None:
         """Make the running containers agree with the State, however the earlier daemon ended.
@@ -236,13 +236,13 @@ class Manager:
 
     async def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
-        if state == self.state and wanted_of(state, self.rules.topology, self._roster) == self._applied:
+        if state == self.state and wanted_of(state, self.rules, self._roster) == self._applied:
             return
         if state != self.state or self._applied is None:
             await self._save(state)
         try:
             # Not before: the Roster may have changed while the disk took the State.
-            applied = self._apply(wanted_of(state, self.rules.topology, self._roster))
+            applied = self._apply(wanted_of(state, self.rules, self._roster))
         except PinfoldError as error:
             self._telling.tell(Undone(str(error)))
             await self._go_back()

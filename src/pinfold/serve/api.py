@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod
     from pinfold.core.snapshot import ContainerView, Snapshot
     from pinfold.manager.telling.bus import Bus
@@ -71,8 +70,9 @@ class Views:
         self.look = look
         self.bus = bus
         self._archive = archive
-        topology = look().topology
-        self._ruler = topology, Ruler(topology)
+        node = look()
+        seen = node.policy.pools.seen(node.topology)
+        self._ruler = seen, Ruler(seen)
         self._last: dict[Subject, Explanation] = {}
         """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
@@ -124,13 +124,14 @@ class Views:
         pods = {(pod.namespace, pod.name): pod for pod in node.pods}
         return [self._container(node, view, pods.get((view.namespace, view.pod))) for view in node.containers]
 
-    def _measure(self, topology: Topology, cpus: CPUSet) -> Alignment:
-        if self._ruler[0] is not topology:  # a CPU has gone offline, or come back
-            self._ruler = topology, Ruler(topology)
+    def _measure(self, node: Snapshot, cpus: CPUSet) -> Alignment:
+        seen = node.policy.pools.seen(node.topology)
+        if self._ruler[0] is not seen:  # other rules, or a CPU has gone offline or come back
+            self._ruler = seen, Ruler(seen)
         return self._ruler[1].measure(cpus)
 
     def _container(self, node: Snapshot, view: ContainerView, pod: Pod | None) -> dict[str, object]:
-        alignment = alignment_counts(self._measure(node.topology, view.cpus)) if view.exclusive else None
+        alignment = alignment_counts(self._measure(node, view.cpus)) if view.exclusive else None
         data = {**view.data(), "alignment": alignment, "why": self._why(node, view, pod)}
         decided = self._last.get(Subject(view.namespace, view.pod, view.container)) if view.exclusive else None
         if decided is not None and decided.since is not None and decided.cpus == view.cpus:

@@ -60,7 +60,15 @@ _POD: Final = _object(
     refused={"type": "string", "description": "the reason word if the pod waits after a refusal, else empty"},
 )
 _POOLS: Final = _object(
-    online=_CPUS, shared=_CPUS, reserved=_CPUS, assignable=_CPUS, exclusive=_CPUS, offline=_CPUS, isolated=_CPUS
+    online=_CPUS,
+    shared=_CPUS,
+    reserved=_CPUS,
+    assignable=_CPUS,
+    exclusive=_CPUS,
+    idle=_CPUS,
+    allocatable=_CPUS,
+    offline=_CPUS,
+    isolated=_CPUS,
 )
 _BOX: Final = _object(
     label={"type": "string", "description": "the groups that the box stands for, such as Socket 0 · NUMA 0"},

@@ -11,7 +11,8 @@ from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID, Resource
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import DEFAULT, Options
 from pinfold.core.policies.podlevel import EmptyPodSharedPoolError
-from pinfold.core.policies.static import EmptySharedPoolError, StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.pools import EmptySharedPoolError
+from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
 from pinfold.core.policies.wholecores import SMTAlignmentError, UnequalCoresError
 from pinfold.core.state import State
 from pinfold.core.topologymanager.hint import Hint

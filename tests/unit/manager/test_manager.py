@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -136,7 +137,7 @@ class Stand:
         assert state.check(MACHINE.online) == []
         assert self.store.state == state
         assert self.applier.shared == state.shared
-        assert list(drift(wanted(state), self.applier.observe())) == []
+        assert list(drift(wanted(state, state.shared), self.applier.observe())) == []
 
     def told(self, what: str) -> list[Entry]:
         return [entry for entry in self.bus.after(0) if entry.what == what]
@@ -314,6 +315,22 @@ def test_drift_that_cannot_be_repaired_is_told(node: Stand) -> None:
     node.manager.reconcile()
     (told,) = node.told("not-repaired")
     assert told.fields == {"pool": "shared", "found": "0", "wanted": "0-7"}
+
+
+def test_shared_containers_are_kept_off_idle_siblings_and_free_isolated_cpus(node: Stand) -> None:
+    machine = replace(MACHINE, isolated=CPUSet.of(3, 7))
+    chosen = {"isolate-smt-siblings": "true", "prefer-isolated-cpus": "true"}
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    other = Config("static", chosen, Reservation.of(CPUSet.of(0)), gates=gates).build(machine)
+    now(node.manager.reconfigure(node.rules(other, machine), dict))
+    assert str(node.applier.shared) == "0-2,4-6"
+    pods = [pod_of(pinned(1), uid="p1"), pod_of(pinned(1), uid="p2")]
+    for pod in pods:
+        now(node.manager.admit(pod))
+    assert [str(node.applier.containers[ref]) for pod in pods for ref in refs(pod)] == ["3", "1"]
+    assert str(node.applier.shared) == "0,2,4,6"
+    now(node.manager.release([ref for pod in pods for ref in refs(pod)]))
+    assert str(node.applier.shared) == "0-2,4-6"
 
 
 def test_another_configuration_keeps_what_it_allows_and_moves_the_rest(node: Stand) -> None:

@@ -147,6 +147,14 @@ def test_allocatable_is_everything_but_the_reserved_cpus_whether_taken_or_not(tm
     run(test())
 
 
+def test_allocatable_are_no_more_cpus_than_min_shared_cpus_leaves() -> None:
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    reserved = Reservation.of(CPUSet.of(0))
+    policy = Config("static", {"min-shared-cpus": "4"}, reserved, gates=gates).build(MACHINE).policy
+    served = PodResources(lambda: Snapshot(MACHINE, policy, policy.start(State.new())))
+    assert served.get_allocatable(b"") == field(2, bytes(range(1, 5)))
+
+
 def test_get_finds_one_pod_by_name_and_namespace(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as site, calling(site) as channel:

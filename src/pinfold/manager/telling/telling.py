@@ -137,7 +137,7 @@ class Telling:
         verified, milliseconds = applied or (None, None)
         self._bus.tell(
             lambda: StateChanged(
-                shared=state.shared or topology.online,
+                shared=policy.pools.shared(state) or topology.online,
                 reserved=policy.reserved,
                 offline=topology.offline,
                 exclusive={f"{names.get(ref.pod, ref.pod)}/{ref.name}": cpus for ref, cpus in exclusive.items()},
@@ -178,7 +178,8 @@ class Telling:
 
     def _ruler(self, topology: Topology, policy: Policy) -> Ruler:
         if self._ruled is None or self._ruled[0] is not topology or self._ruled[1] != policy.allocatable:
-            self._ruled = topology, policy.allocatable, Ruler(topology, policy.allocatable or None)
+            seen = policy.pools.seen(topology)
+            self._ruled = topology, policy.allocatable, Ruler(seen, policy.allocatable or None)
         return self._ruled[2]
 
 

@@ -26,7 +26,7 @@ SCOPES: Final = ("container", "pod")
 BOUNDARIES: Final = ("physical_cpu", "numa_node", "uncore_cache")
 SOURCES: Final = ("node", "pod")
 ASSIGNMENTS: Final = ("node_exclusive", "pod_exclusive", "pod_shared")
-POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "offline", "isolated")
+POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "idle", "allocatable", "offline", "isolated")
 SPANS: Final = ("physical_cpu", "uncore_cache", "numa_node", "socket")
 CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "members", "strangers", "limit", "other")
 REASONS: Final = (
@@ -34,6 +34,10 @@ REASONS: Final = (
     "TopologyAffinityError",
     "EmptySharedPoolError",
     "EmptyPodSharedPoolError",
+    "MinSharedCPUsError",
+    "UncoreAlignmentError",
+    "IsolatedCPUsError",
+    "SMTIsolationError",
     "UnexpectedAdmissionError",
     "other",
 )

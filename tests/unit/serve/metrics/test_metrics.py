@@ -197,6 +197,8 @@ def test_gauges_follow_the_state_and_numa_nodes_go_back_to_zero() -> None:
         "reserved": 2,
         "assignable": 8,
         "exclusive": 6,
+        "idle": 0,
+        "allocatable": 14,
         "offline": 0,
         "isolated": 0,
     }
@@ -452,7 +454,7 @@ def test_another_configuration_counts_by_its_own_rules() -> None:
 
 APP, OTHER = ContainerRef(PodUID("p1"), "app"), ContainerRef(PodUID("p2"), "app")
 STATE = State(CPUSet.parse("0-3,6-15"), {APP.pod: {"app": CPUSet.of(4)}, OTHER.pod: {"app": CPUSet.of(5)}})
-WANT = wanted(STATE)
+WANT = wanted(STATE, STATE.shared)
 POOL = Drift(None, STATE.shared, CPUSet.parse("0-4,6-15"))
 WEB = PodName("default", "web", "1a2b")
 
