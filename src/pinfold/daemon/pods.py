@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
-from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
+from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Warned, Weaker
 from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
-from pinfold.node.kubeletstate import find_kubelet
+from pinfold.node.kubeletstate import CONFIG, find_kubelet, other_reservation
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podsource import KnownPods, pod_source
@@ -46,6 +46,9 @@ async def kube_parts(basis: Basis) -> Parts:
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
     groups = pod_groups(chosen.kubernetes.cgroup_root)
+    if not groups.tree.has_parent():
+        said = f"--cgroup-root {chosen.kubernetes.cgroup_root}: there is no such cgroup below {groups.tree.root}"
+        raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
     nri = chosen.runtime == "nri"
     roster = Roster(known.find)
     places = PodPlaces(groups, roster, asked_first=nri)
@@ -57,6 +60,7 @@ async def kube_parts(basis: Basis) -> Parts:
         await manager.start()
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
+    _compare_reserved(basis)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]
     return Parts(node, sources)
 
@@ -67,6 +71,15 @@ def _warn_of_parts(basis: Basis) -> None:
         basis.bus.tell(
             Weaker("scope pod: a pod known only from the container runtime is decided one container at a time")
         )
+
+
+def _compare_reserved(basis: Basis) -> None:
+    """Warn if the kubelet reserves other CPUs."""
+    directory, ours = basis.chosen.kubernetes.kubelet_dir, basis.admitter.policy.reserved
+    theirs = other_reservation(directory, ours)
+    if theirs is not None:
+        said = f"the kubelet reserves {theirs} ({directory / CONFIG}), pinfold reserves CPUs {ours or 'none'}"
+        basis.bus.tell(Warned(f"{said}; reserve the same in both: the scheduler counts with the kubelet's"))
 
 
 def _meet_kubelet(basis: Basis) -> bool:
