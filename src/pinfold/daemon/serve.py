@@ -74,7 +74,6 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     try:
         await loop.run(Reloader(again, loop, parts, bus, about), lambda: _begin(basis, parts, opened))
     finally:
-        notify("STOPPING=1", os.environ)
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
@@ -102,6 +101,7 @@ def _views(basis: Basis, parts: Parts, about: dict[str, object], record: EventRe
 
 async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
     """Let workloads go on without us; end them, or give all CPUs back, if the user wants that."""
+    notify("STOPPING=1", os.environ)
     if parts.supervisor is not None:
         await parts.supervisor.leave()
     if parts.supervisor is not None and basis.chosen.end_workloads:
