@@ -55,7 +55,8 @@ class Reservation:
 
     def problems(self) -> list[Problem]:
         """Return why the static policy cannot use this reservation."""
-        advice = "reserve at least one CPU: without one, the shared pool could become empty"
+        why = "reserve at least one CPU: without one, the shared pool could become empty"
+        advice = f"{why}; name it with --reserved-cpus or reservedSystemCPUs"
         if self.milli is None:
             return [Problem("[cpumanager] unable to determine reserved CPU resources for static policy", advice)]
         if self.milli <= 0:

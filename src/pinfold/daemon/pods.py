@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
-from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
+from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Warned, Weaker
 from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
+from pinfold.node.kubeletstate import CONFIG, ask_policy, find_kubelet, other_reservation
 from pinfold.node.kubeletstate import FILE as KUBELET_FILE
-from pinfold.node.kubeletstate import ask_policy, find_kubelet
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podsource import KnownPods, pod_source
@@ -48,6 +48,9 @@ async def kube_parts(basis: Basis) -> Parts:
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
     groups = pod_groups(chosen.kubernetes.cgroup_root)
+    if not groups.tree.has_parent():
+        said = f"--cgroup-root {chosen.kubernetes.cgroup_root}: there is no such cgroup below {groups.tree.root}"
+        raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
     nri = chosen.runtime == "nri"
     roster = Roster(known.find)
     places = PodPlaces(groups, roster, asked_first=nri)
@@ -59,6 +62,7 @@ async def kube_parts(basis: Basis) -> Parts:
         await manager.start()
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
+    _compare_reserved(basis)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]
     if not read_only:
         sources.append(lambda: _give_way(basis, node, applier, stamp))
@@ -71,6 +75,15 @@ def _warn_of_parts(basis: Basis) -> None:
         basis.bus.tell(
             Weaker("scope pod: a pod known only from the container runtime is decided one container at a time")
         )
+
+
+def _compare_reserved(basis: Basis) -> None:
+    """Warn if the kubelet reserves other CPUs."""
+    directory, ours = basis.chosen.kubernetes.kubelet_dir, basis.admitter.policy.reserved
+    theirs = other_reservation(directory, ours)
+    if theirs is not None:
+        said = f"the kubelet reserves {theirs} ({directory / CONFIG}), pinfold reserves CPUs {ours or 'none'}"
+        basis.bus.tell(Warned(f"{said}; reserve the same in both: the scheduler counts with the kubelet's"))
 
 
 def _meet_kubelet(basis: Basis) -> bool:

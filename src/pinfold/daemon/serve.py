@@ -99,6 +99,7 @@ def _views(basis: Basis, parts: Parts, about: dict[str, object], record: EventRe
 
 async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
     """Let workloads go on without us; end them, or give all CPUs back, if the user wants that."""
+    notify("STOPPING=1", os.environ)
     if parts.supervisor is not None:
         await parts.supervisor.leave()
     if parts.supervisor is not None and basis.chosen.end_workloads:

@@ -136,12 +136,6 @@ class Supervisor:
         events.cancel()
         await self._node.settle()
 
-    async def give_back(self) -> None:
-        """Give all adopted processes back; they go on where they were before."""
-        adopted = (workload for workload in self.workbook.workloads.values() if workload.kind is WorkloadKind.ADOPTED)
-        for workload in list(adopted):
-            await self._end(workload)
-
     # -- what happens by itself
 
     async def leave(self) -> None:
