@@ -205,6 +205,12 @@ class Daemon:
 
     def start(self, *options: str, stderr: int | None = None) -> Self:
         """Start it, and return when it says that it is ready; it logs into a file, or into *stderr*."""
+        self.launch(*options, stderr=stderr)
+        self.await_ready()
+        return self
+
+    def launch(self, *options: str, stderr: int | None = None) -> None:
+        """Start it, and return at once."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 [*self.arguments, *options],
@@ -216,11 +222,14 @@ class Daemon:
                 start_new_session=True,
                 **self.user.popen,
             )
+
+    def await_ready(self) -> None:
+        """Return when it says that it is ready."""
+        assert self.process is not None
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         self.ready = self.process.stdout.readline() if readable else ""
         assert self.ready.startswith("pinfold: ready"), f"it does not start: {self.ready}{self.said()}"
-        return self
 
     def try_to_start(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Start one that is expected to give up by itself, and return what it said."""

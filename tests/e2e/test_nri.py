@@ -304,10 +304,13 @@ def test_it_waits_for_a_runtime_that_is_not_there_yet(containerd: Containerd) ->
     containerd.nri_socket.rename(moved)
     with KubeDaemon(containerd, "nri") as node:
         try:
-            super(KubeDaemon, node).start()
+            node.launch()
             wait_for(lambda: "link=closed" in node.said(), "it has tried")
+            wait_for(node.socket.exists, "it serves")
+            assert not node.events("serving")  # it is not ready
         finally:
             moved.rename(containerd.nri_socket)
+        node.await_ready()
         node.linked()
 
 

@@ -18,6 +18,7 @@ from pinfold.core.events.running import NotEnded
 from pinfold.daemon.leaving import Leaving
 from pinfold.daemon.listeners import bind_unix
 from pinfold.daemon.parts import Basis, Parts, host_parts
+from pinfold.daemon.readiness import Readiness
 from pinfold.daemon.reload import Reloader, rules
 from pinfold.daemon.views import Opened, keep_record, links, open_views
 from pinfold.errors import PinfoldError
@@ -25,6 +26,7 @@ from pinfold.manager.loop import Loop
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
+from pinfold.node.sdnotify import notify
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http.server import HTTPServer
@@ -70,8 +72,9 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         raise
     syncing = asyncio.create_task(record.sync(bus))
     try:
-        await loop.run(Reloader(again, loop, parts, bus, about), lambda: _say_ready(basis, parts, opened))
+        await loop.run(Reloader(again, loop, parts, bus, about), lambda: _begin(basis, parts, opened))
     finally:
+        notify("STOPPING=1", os.environ)
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
@@ -152,18 +155,26 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
     }
 
 
+def _begin(basis: Basis, parts: Parts, opened: Opened) -> None:
+    """Serve; the daemon is ready when its runtime has reported what runs."""
+    for weaker in parts.node.manager.applier.weaker:
+        basis.bus.tell(Weaker(weaker))
+    # What is there now stays: no request waits while it is searched for garbage again and again.
+    gc.collect()
+    gc.freeze()
+    readiness = Readiness(links(basis.chosen), lambda: _say_ready(basis, parts, opened))
+    basis.bus.subscribe(readiness.hear)
+    readiness.serve(parts.node.link[0])
+
+
 def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
     manager = parts.node.manager
-    for weaker in manager.applier.weaker:
-        basis.bus.tell(Weaker(weaker))
     policy = manager.rules.admitter.policy
     reserved = f", reserved {policy.reserved}" if policy.reserved else ""
     shared = f"shared CPUs {manager.wanted.shared}{reserved}"
     basis.bus.tell(Serving(pinfold.__version__, policy.name, manager.applier.name, os.getpid()))
-    # What is there now stays: no request waits while it is searched for garbage again and again.
-    gc.collect()
-    gc.freeze()
     page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
     socket_ = f"socket {basis.chosen.socket}"
     sys.stdout.write(f"pinfold: ready; policy {policy.name}, {manager.applier.kind}, {shared}; {socket_}{page}\n")
     sys.stdout.flush()
+    notify("READY=1", os.environ)

@@ -66,6 +66,7 @@ class CRISource:
             events = asyncio.create_task(self._listen())
             try:
                 version = await self._client.version()
+                await self.look()
                 self._node.linked("connected", f"{version.name} {version.version}")
                 delay = _FIRST_DELAY
                 await self._look_again_and_again()
@@ -117,11 +118,11 @@ class CRISource:
 
     async def _look_again_and_again(self) -> None:
         while True:
-            self._something.clear()
-            await self.look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
                     await self._something.wait()
+            self._something.clear()
+            await self.look()
 
     async def look(self, *, patiently: bool = False) -> None:
         """List all containers, and record the new and the gone ones; *patiently*: gone if missing twice."""
