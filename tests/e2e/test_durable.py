@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.errors import PinfoldError
-from tests.e2e.daemon import Daemon, container, needs_two_cpus, pod, process_of, wait_for
+from tests.e2e.daemon import Daemon, allowed, best_kind, container, needs_two_cpus, pod, process_of, wait_for
+from tests.needs import lacking
 from tests.unit.node.test_statefile import tmpfs
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ def kill(pid, cpus):
     if pid == victim:
         os.kill(os.getpid(), 9)
 os.sched_setaffinity = kill
+"""
+# The daemon gets a SIGHUP while it reads its machine for the first time.
+EARLY = """
+import os, signal
+from pinfold.cli import serve
+read = serve._Given.machine
+def machine(given):
+    serve._Given.machine = read
+    os.kill(os.getpid(), signal.SIGHUP)
+    return read(given)
+serve._Given.machine = machine
 """
 MAIN = "import sys; from pinfold.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -219,3 +231,40 @@ def test_a_process_whose_adoption_was_cut_short_is_known_or_not_pinned(when: str
         daemon.start()
         assert [row["pid"] for row in daemon.containers()] == [process.pid]
         daemon.check()
+
+
+def test_a_process_that_was_moved_half_way_is_off_exclusive_cpus_before_the_daemon_is_ready() -> None:
+    with Daemon(kind="cgroup-v1") as daemon:
+        if best_kind() != "cgroup-v1":
+            lacking("cgroup v1")
+        daemon.start("--cpu-manager-reconcile-period", "1000s")
+        daemon.run("owner", "sleep", "1000")
+        daemon.apply(pod("other"))
+        pid = daemon.running("other")
+        before = allowed(pid)
+        daemon.kill()
+        daemon.place.cpuset(".", "cgroup.procs").write_text(str(pid))  # in the cpu hierarchy it is where it belongs
+        assert allowed(pid) != before
+        daemon.start("--cpu-manager-reconcile-period", "1000s")
+        assert allowed(pid) == before
+
+
+# -- what else a start may meet
+
+
+def test_a_reload_that_comes_before_the_daemon_is_ready_is_done_when_it_is(daemon: Daemon) -> None:
+    changed(daemon, EARLY).start()
+    wait_for(lambda: daemon.events("reconfigured"), "the configuration was read again")
+
+
+def test_empty_groups_of_pods_that_a_killed_daemon_left_are_removed() -> None:
+    with Daemon() as daemon:
+        if daemon.place.kind == "affinity":
+            lacking("permission to make cgroups")
+        daemon.start()
+        before = daemon.place.groups()
+        daemon.kill()
+        for pool in ("shared", "exclusive"):
+            daemon.place.cpuset(pool, "pod-left").mkdir()
+        daemon.start()
+        assert daemon.place.groups() == before

@@ -46,6 +46,7 @@ _TOLD_EVERY: Final = 60.0
 
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
+    reload = _heed_reloads()
     bus = _logging_bus(chosen)
     admitter = chosen.config.build(topology)
     bound = bind_unix(chosen.socket, "--socket")
@@ -57,7 +58,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     asyncio.get_running_loop().set_exception_handler(_seldom(report))
     try:
         parts = await _parts(basis)
-        loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
+        loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period, reload)
         about = _about(basis, parts)
         views = _views(basis, parts, about, record)
         if parts.supervisor is not None:  # otherwise after the runtime has reported what runs
@@ -85,6 +86,14 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         bus.flush()
         syncing.cancel()
         record.close()
+
+
+def _heed_reloads() -> asyncio.Event:
+    """Return what SIGHUP sets from now on, also one that has come already."""
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    return told
 
 
 def _logging_bus(chosen: Settings) -> Bus:

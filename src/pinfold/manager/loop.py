@@ -41,14 +41,17 @@ class Changeable(Protocol):
 class Loop:
     """Keeps a node going."""
 
-    def __init__(self, node: Node, sources: Sequence[Source], bus: Bus, period: float) -> None:
+    def __init__(
+        self, node: Node, sources: Sequence[Source], bus: Bus, period: float, reload: asyncio.Event | None = None
+    ) -> None:
+        """Look at everything each *period* seconds; *reload* is set when the configuration is to be read again."""
         self.period = period
         self._node = node
         self._sources = sources
         self._bus = bus
         self._trouble = ""
         self._stop = asyncio.Event()
-        self._reload = asyncio.Event()
+        self._reload = asyncio.Event() if reload is None else reload
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 

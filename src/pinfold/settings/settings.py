@@ -390,6 +390,9 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
 
 def _read_text(name: str) -> str:
     try:
+        # Else a named pipe would wait for a writer, now or at the next reload.
+        if Path(name).is_fifo() and not name.startswith(("/dev/", "/proc/")):
+            raise ParseError("is a named pipe, which cannot be read again", where=name)
         with Path(name).open("rb") as file:
             data = file.read(_MAX_FILE + 1)
     except OSError as error:

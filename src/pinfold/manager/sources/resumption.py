@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept, WorkloadsNotUsable
+from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.core.events.running import Found
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
@@ -49,10 +50,18 @@ class Resumption:
         here = self._workbook.workloads
         await self._node.releases.release([*left, *(ref for ref, _ in manager.state.flat() if ref.pod not in here)])
         await self._admit_again()
+        self._look_closely()
         for workload in here.values():
             if workload.kind is WorkloadKind.POD:
                 self._supervisor.begin(workload)
         self._workbook.save()
+
+    def _look_closely(self) -> None:
+        """Bring back processes that a killed daemon has moved half way: none may be on exclusive CPUs of others."""
+        try:
+            self._node.manager.reconcile()
+        except PinfoldError as error:  # it is tried again
+            self._bus.tell(ReconcileFailed(str(error)))
 
     def _go_on(self, workload: Workload, kept: KeptWorkload) -> list[ContainerRef]:
         """Go on with a workload; return its containers if nothing of it runs and what is left must not be ended."""

@@ -13,7 +13,7 @@ from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
-from pinfold.runtimes.processes.pids import check_same, check_threads, first, of_another, opened, started
+from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -123,6 +123,8 @@ class ProcessLauncher:
             if main is None or started(main.pid) != main.started:
                 return False
             pidfd = opened(main.pid)
+        except OutOfFiles:  # it runs, and must not be forgotten
+            raise
         except PinfoldError:
             return False
         try:

@@ -450,3 +450,14 @@ def test_closing_twice_or_syncing_after_it_is_no_error(directory: Path) -> None:
     journal.close()
     journal.sync()
     journal.close()
+
+
+def test_a_file_of_nuls_is_kept_aside_and_reported(directory: Path) -> None:
+    directory.mkdir()
+    damaged = directory / f"{7:020}-{int(NOW)}.jsonl"
+    damaged.write_bytes(bytes(4096))
+    opened = Opened(directory)
+    assert opened.told == [f"{damaged}: unreadable, as after a power failure; kept as {damaged.name}.bad-1"]
+    assert (directory / f"{damaged.name}.bad-1").read_bytes() == bytes(4096)
+    opened.journal.append(note(8))
+    assert [entry.number for entry in Archive(directory).entries()] == [8]
