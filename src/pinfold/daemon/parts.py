@@ -119,7 +119,7 @@ async def host_parts(basis: Basis) -> Parts:
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
     await Resumption(supervisor, node, basis.bus).resume(*kept.load())
-    sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook)]
+    sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook, chosen.state_dir)]
     if register is not None:
         sources.append(partial(_look_for_others, basis, manager, register))
     return Parts(node, sources, supervisor, clean_up)
