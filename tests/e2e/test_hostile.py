@@ -105,7 +105,7 @@ def test_a_frozen_process_that_is_deleted_keeps_its_cpus_and_no_one_waiting(host
             host.delete("other")
         assert time.monotonic() - start < 10 * AT_ONCE
         assert len(host.pools()["shared"]) == len(ONLINE) - 1
-        assert len(host.events("not-ended")) == 1
+        assert len(wait_for(lambda: host.events("not-ended"), "it is reported")) == 1
     host.idle()
 
 
