@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
+    from pinfold.core.policies.resizing import Resizing
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
     from pinfold.core.trace import Defect, Recorder
@@ -55,6 +56,11 @@ class Policy(Protocol):
     @property
     def kept_apart(self) -> CPUSet:
         """The reserved CPUs that are not in the shared pool."""
+        ...
+
+    @property
+    def resizing(self) -> Resizing | None:
+        """The rules for containers that grow or shrink while they run; None if the policy assigns no CPUs."""
         ...
 
     @property

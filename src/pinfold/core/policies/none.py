@@ -21,6 +21,7 @@ class NonePolicy:
     reserved: Final = EMPTY
     allocatable: Final = EMPTY
     kept_apart: Final = EMPTY
+    resizing: Final = None
     pod_level: Final = False
     defects: Final[tuple[tuple[Defect, str], ...]] = ()
 

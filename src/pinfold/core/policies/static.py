@@ -1,4 +1,7 @@
-"""Policy `static`: whole CPUs of Guaranteed pods are exclusive, all other containers share the rest."""
+"""Policies `static` and `dynamic`: whole CPUs of Guaranteed pods are exclusive, all other containers share the rest.
+
+They decide alike. Under `dynamic` the exclusive CPUs may change while a container runs.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pinfold.core.policies.base import Decision, Kept
 from pinfold.core.policies.keeping import keep_what_fits
 from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
+from pinfold.core.policies.resizing import Resizing, without_baseline
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
 from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned
@@ -79,11 +83,17 @@ def arrangement_of(options: Options, machine: Machine) -> Arrangement:
 class StaticPolicy:
     """Exclusive CPUs for whole-CPU containers of Guaranteed pods, spread as the options say."""
 
-    name: Final = "static"
-
     def __init__(
-        self, machine: Machine, reserved: CPUSet, options: Options = DEFAULT, *, pod_level: bool = False
+        self,
+        machine: Machine,
+        reserved: CPUSet,
+        options: Options = DEFAULT,
+        *,
+        pod_level: bool = False,
+        dynamic: bool = False,
     ) -> None:
+        """Apply these rules; *dynamic*: exclusive CPUs may change while a container runs (the policy `dynamic`)."""
+        self.name: Final = "dynamic" if dynamic else "static"
         self.machine: Final = machine
         self.options: Final = options
         self.reserved: Final = reserved
@@ -103,6 +113,11 @@ class StaticPolicy:
     def kept_apart(self) -> CPUSet:
         """The reserved CPUs that strict-cpu-reservation keeps out of the shared pool."""
         return self.reserved if self.options.strict_cpu_reservation else EMPTY
+
+    @property
+    def resizing(self) -> Resizing:
+        """The rules for a container that grows or shrinks while it runs."""
+        return Resizing(self, below_baseline=self.name == "dynamic")
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
@@ -153,7 +168,7 @@ class StaticPolicy:
         available = state.shared.mask & ~self.reserved.mask
         if self.options.full_pcpus_only and self._by_own_size:
             # A core that is larger than the request cannot be part of it.
-            available = sum(mask for mask in self._whole_cores(available) if mask.bit_count() <= need)
+            available = sum(mask for mask in self.whole_cores(available) if mask.bit_count() <= need)
         by_socket = self.options.align_by_socket
         return cpu_hints(self.machine.topology, available, reusable.mask, need, align_by_socket=by_socket)
 
@@ -215,15 +230,15 @@ class StaticPolicy:
         available = state.shared.mask & ~self.reserved.mask | reusable
         if self.options.full_pcpus_only:
             if self._by_own_size:
-                return self._left_some(state, self._take_whole_cores(available, count, affinity, recorder), recorder)
+                return self.left_some(state, self._take_whole_cores(available, count, affinity, recorder), recorder)
             self._check_whole_cores(state, count, recorder)
         if affinity is None:
             taken = self._allocator(self.machine, available, count, self.arrangement, recorder)
         else:
             taken = self._take_near(available, count, affinity, recorder)
-        return self._left_some(state, taken, recorder)
+        return self.left_some(state, taken, recorder)
 
-    def _left_some(self, state: State, taken: int, recorder: Recorder | None) -> int:
+    def left_some(self, state: State, taken: int, recorder: Recorder | None) -> int:
         """Return the taken CPUs; raise if the shared pool would be empty."""
         if state.shared.mask & ~taken:
             return taken
@@ -239,7 +254,7 @@ class StaticPolicy:
         """Take CPUs of the NUMA nodes in *affinity* first, then of all nodes."""
         taken = 0
         if affinity is not None:
-            near = available & self._near(affinity)
+            near = available & self.near(affinity)
             taken = self.take(near, min(count, near.bit_count()), recorder)
         if taken.bit_count() < count:
             taken |= self.take(available & ~taken, count - taken.bit_count(), recorder)
@@ -250,11 +265,11 @@ class StaticPolicy:
 
         differs: the kubelet counts every core with the average size, and splits some.
         """
-        cores = self._whole_cores(available)
+        cores = self.whole_cores(available)
         free = sum(cores)
         if count > free.bit_count():
             raise SMTAlignmentError(count, self.machine.cpus_per_core, free.bit_count())
-        near = free if affinity is None else free & self._near(affinity)
+        near = free if affinity is None else free & self.near(affinity)
         if near.bit_count() < count:
             near = free
         taken = self.take(near, count)
@@ -265,14 +280,16 @@ class StaticPolicy:
             recorder.step("took whole cores", taken, f"of several sizes, they make up {count} CPUs")
         return taken
 
-    def _whole_cores(self, available: int) -> list[int]:
+    def whole_cores(self, available: int) -> list[int]:
+        """Return the cores of which all CPUs are available."""
         return [mask for mask in self.machine.cores.masks if not mask & ~available]
 
     def take(self, available: int, count: int, recorder: Recorder | None = None) -> int:
         """Return *count* CPUs of *available*, spread as the options say."""
         return self._allocator(self.machine, available, count, self.arrangement, recorder)
 
-    def _near(self, affinity: int) -> int:
+    def near(self, affinity: int) -> int:
+        """Return the CPUs of the NUMA nodes in *affinity*, or of their whole sockets, as the options say."""
         machine = self.machine
         return machine.sockets_of(affinity) if self.options.align_by_socket else machine.numa_mask(affinity)
 
@@ -330,6 +347,7 @@ class StaticPolicy:
         cpus = containers.get(container.name) if containers else None
         if containers is None or cpus is None:
             return Decision(state)
+        state = without_baseline(state, container)
         rest = {}
         if len(containers) > 1:
             rest = {name: held for name, held in containers.items() if name != container.name}
