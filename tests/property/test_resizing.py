@@ -52,8 +52,11 @@ def fill(admitter: Admitter, data: st.DataObject, pods: int = 3) -> State:
     return state
 
 
-def sound(admitter: Admitter, state: State, topology: Topology) -> None:
+def sound(admitter: Admitter, state: State) -> None:
+    """Check the laws of a State."""
     policy = admitter.policy
+    assert isinstance(policy, StaticPolicy)
+    topology = policy.machine.topology
     assert state.check(topology.online, kept_apart=policy.kept_apart) == []
     assert not state.exclusive & policy.reserved
 
@@ -92,7 +95,7 @@ def test_a_resize_is_exact_keeps_the_baseline_and_touches_no_other(data: st.Data
         assert admitter.resize(before, APP, count) == decision
         assert len(cpus) == count
         assert cpus <= held or held <= cpus
-        sound(admitter, state, topology)
+        sound(admitter, state)
         assert {ref: own for ref, own in state.flat() if ref != APP} == {
             ref: own for ref, own in before.flat() if ref != APP
         }

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
+    from pinfold.core.policies.repacking import Repacking
     from pinfold.core.policies.resizing import Resizing
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
@@ -61,6 +62,11 @@ class Policy(Protocol):
     @property
     def resizing(self) -> Resizing | None:
         """The rules for containers that grow or shrink while they run; None if the policy assigns no CPUs."""
+        ...
+
+    @property
+    def repacking(self) -> Repacking | None:
+        """The rules for containers that move while they run; None if they stay where they are."""
         ...
 
     @property

@@ -22,6 +22,7 @@ class NonePolicy:
     allocatable: Final = EMPTY
     kept_apart: Final = EMPTY
     resizing: Final = None
+    repacking: Final = None
     pod_level: Final = False
     defects: Final[tuple[tuple[Defect, str], ...]] = ()
 

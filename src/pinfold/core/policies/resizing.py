@@ -185,6 +185,10 @@ class Resizing(NamedTuple):
         if count > free:
             raise SMTAlignmentError(count, per_core, free)
 
+    def part(self, cpus: CPUSet, kept: CPUSet, count: int) -> CPUSet:
+        """Return the best-placed *count* of some CPUs, with all that must be *kept*; all of them if they are fewer."""
+        return CPUSet(self._shrink(cpus.mask, kept.mask, min(count, len(cpus)), self.policy.machine.online))
+
     def _shrink(self, held: int, kept: int, count: int, near: int) -> int:
         """Return *count* of the *held* CPUs, with all that must be *kept*."""
         units = [1 << cpu for cpu in cpus_of(held)]

@@ -17,6 +17,7 @@ from pinfold.core.policies.base import Decision, Kept
 from pinfold.core.policies.keeping import keep_what_fits
 from pinfold.core.policies.options import DEFAULT
 from pinfold.core.policies.podlevel import check_budget, divide
+from pinfold.core.policies.repacking import Repacking
 from pinfold.core.policies.resizing import Resizing, without_baseline
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
@@ -118,6 +119,11 @@ class StaticPolicy:
     def resizing(self) -> Resizing:
         """The rules for a container that grows or shrinks while it runs."""
         return Resizing(self, below_baseline=self.name == "dynamic")
+
+    @property
+    def repacking(self) -> Repacking | None:
+        """The rules for containers that move while they run; None if the policy is static."""
+        return Repacking(self) if self.name == "dynamic" else None
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
