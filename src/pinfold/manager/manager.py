@@ -71,7 +71,7 @@ class Manager:
         self.state = state
         self.applier = applier
         self._roster = roster
-        self._telling = telling
+        self.telling = telling
         self._applied: Wanted | None = None
 
     @property
@@ -91,24 +91,24 @@ class Manager:
 
         When this returns, all others have left the pod's CPUs, and that was read back.
         """
-        clock, before, rules = self._telling.clock, self.state, self.rules
+        clock, before, rules = self.telling.clock, self.state, self.rules
         start, others = clock(), self._roster.others(pod)
         admission = rules.admitter.admit(before, pod, due=due, others=others)
-        self._telling.tell(Decided(clock() - start))
+        self.telling.tell(Decided(clock() - start))
         outcome = Outcome(pod, before, admission, rules.admitter, due, others)
         if admission.refusal is not None:
-            self._telling.judged(outcome, start)
-            advice = self._telling.advise(outcome, rules.topology)
-            self._telling.refused(outcome, advice)
+            self.telling.judged(outcome, start)
+            advice = self.telling.advise(outcome, rules.topology)
+            self.telling.refused(outcome, advice)
             raise Refusal(admission, advice)
         self.know([pod])
         try:
-            self._change(admission.state)
+            self.change(admission.state)
         except PinfoldError:
-            self._telling.judged(outcome, start, ok=False)
+            self.telling.judged(outcome, start, ok=False)
             raise
-        self._telling.judged(outcome, start)
-        self._telling.admitted(outcome, self.state, rules.topology)
+        self.telling.judged(outcome, start)
+        self.telling.admitted(outcome, self.state, rules.topology)
         return admission
 
     def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
@@ -118,11 +118,11 @@ class Manager:
 
     def name(self, pod: PodUID) -> PodName:
         """Return a pod's name."""
-        return self._telling.name(pod)
+        return self.telling.name(pod)
 
     def know(self, pods: Collection[Pod]) -> None:
         """Remember the names of pods; if one of them has CPUs, report the State with its name."""
-        if any(uid in self.state.assignments for uid in self._telling.know(pods)):
+        if any(uid in self.state.assignments for uid in self.telling.know(pods)):
             self.tell_state()
 
     def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
@@ -135,10 +135,10 @@ class Manager:
         state, before = self.state, self.state
         for ref in gone:
             state = self.rules.admitter.policy.release(state, ref).state
-        self._change(state)
+        self.change(state)
         if gone:
-            self._telling.tell(Left(tuple(gone)))
-        self._telling.released(gone, before, self.state)
+            self.telling.tell(Left(tuple(gone)))
+        self.telling.released(gone, before, self.state)
         return stuck
 
     def _vacate(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
@@ -150,7 +150,7 @@ class Manager:
                 stuck[ref] = error
                 continue
             if given:
-                self._telling.tell(GivenBack(self._telling.name(ref.pod), ref.name, tuple(given)))
+                self.telling.tell(GivenBack(self.telling.name(ref.pod), ref.name, tuple(given)))
         return stuck
 
     # -- the rules change
@@ -162,18 +162,18 @@ class Manager:
         that are refused share.
         """
         recovered = carry_over(rules.admitter, self.state, pods, self._roster.others)
-        self._telling.not_kept(recovered)
+        self.telling.not_kept(recovered)
         before, self.rules = self.rules, rules
         self._applied = None
         try:
-            self._change(recovered.state)
+            self.change(recovered.state)
         except PinfoldError:
             self.rules = before
             self._save(self.state)
             raise
-        self._telling.reassigned(recovered)
-        self._telling.tell(Configured(rules.admitter))
-        self._telling.tell(Reconfigured(rules.admitter.policy.name, self.wanted.shared))
+        self.telling.reassigned(recovered)
+        self.telling.tell(Configured(rules.admitter))
+        self.telling.tell(Reconfigured(rules.admitter.policy.name, self.wanted.shared))
 
     # -- what is, against what should be
 
@@ -184,12 +184,12 @@ class Manager:
         left: list[Drift] = []
         if found:
             for difference in found:
-                self._telling.drifted(difference)
+                self.telling.drifted(difference)
             self.applier.apply(want)
             left = list(drift(want, self.applier.observe(closely=True)))
             for difference in left:
-                self._telling.not_repaired(difference)
-        self._telling.tell(Looked(want, found, left, self._telling.clock()))
+                self.telling.not_repaired(difference)
+        self.telling.tell(Looked(want, found, left, self.telling.clock()))
         return found
 
     def verify(self, ref: ContainerRef) -> None:
@@ -199,8 +199,8 @@ class Manager:
         if ref not in want.exclusive:
             return
         if wrong is not None:
-            name = self._telling.name(ref.pod)
-            self._telling.tell(LostUpdate(name, ref.name, wrong.found, wrong.wanted))
+            name = self.telling.name(ref.pod)
+            self.telling.tell(LostUpdate(name, ref.name, wrong.found, wrong.wanted))
         if not self.applier.is_clear(want) and self.reconcile():
             left = [found for found in self.reconcile() if found.container is not None]
             if left:
@@ -208,7 +208,7 @@ class Manager:
 
     def adjust(self) -> None:
         """Apply what follows from the Roster, which has changed; or raise."""
-        self._change(self.state)
+        self.change(self.state)
 
     def enforce(self) -> None:
         """Apply what is wanted, regardless of what was applied before; or raise."""
@@ -217,7 +217,7 @@ class Manager:
         self.applier.apply(want)
         self._applied = want
 
-    def _change(self, state: State) -> None:
+    def change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
         want = _wanted(state, self.rules.topology, self._roster)
         if state == self.state and want == self._applied:
@@ -227,7 +227,7 @@ class Manager:
         try:
             applied = self._apply(want)
         except PinfoldError as error:
-            self._telling.tell(Undone(str(error)))
+            self.telling.tell(Undone(str(error)))
             self._go_back()
             raise
         changed, self.state = state != self.state, state
@@ -239,28 +239,28 @@ class Manager:
         try:
             self._save(self.state)
         except PinfoldError as error:
-            self._telling.tell(NotSaved(str(error)))
+            self.telling.tell(NotSaved(str(error)))
         try:
             self.enforce()
         except PinfoldError as error:
-            self._telling.tell(NotRepaired(why=str(error)))
+            self.telling.tell(NotRepaired(why=str(error)))
 
     def tell_state(self, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State, and how it was *applied*, for the journal."""
-        self._telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
+        self.telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
 
     def _save(self, state: State) -> None:
-        start, clock = self._telling.clock(), self._telling.clock
+        start, clock = self.telling.clock(), self.telling.clock
         try:
             self.rules.store.save(state)
         except PinfoldError:
-            self._telling.tell(Saved(clock() - start, ok=False))
+            self.telling.tell(Saved(clock() - start, ok=False))
             raise
-        self._telling.tell(Saved(clock() - start))
+        self.telling.tell(Saved(clock() - start))
 
     def _apply(self, want: Wanted) -> tuple[int, float]:
         """Apply and read back, or raise; return how many groups were read back, and how many milliseconds it took."""
-        start, clock = self._telling.clock(), self._telling.clock
+        start, clock = self.telling.clock(), self.telling.clock
         self._applied = None
         try:
             self.applier.apply(want)
@@ -269,11 +269,11 @@ class Manager:
             if wrong:
                 raise ApplyError("; ".join(map(str, wrong)))
         except PinfoldError:
-            self._telling.tell(Applied(clock() - start, ok=False))
+            self.telling.tell(Applied(clock() - start, ok=False))
             raise
         self._applied = want
         seconds = clock() - start
-        self._telling.tell(Applied(seconds))
+        self.telling.tell(Applied(seconds))
         return len(found.containers) + (found.shared is not None), round(seconds * 1e3, 3)
 
 

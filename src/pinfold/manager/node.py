@@ -18,6 +18,7 @@ from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
+from pinfold.manager.mover import Mover
 from pinfold.manager.unpinned import Unpinned
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError, StillRunning
@@ -57,6 +58,7 @@ class Node:
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
+        self.mover = Mover(manager, roster)
         self.since: dict[str, float] = {}
         """When containers were first heard of, by their runtime's own ids."""
         self.clock: Callable[[], float] = time.monotonic

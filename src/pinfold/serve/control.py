@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
-from pinfold.errors import PinfoldError
+from pinfold.errors import AdmissionError, PinfoldError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.formats.pods.document import pod_document
@@ -98,6 +98,8 @@ class Control:
                 return self._attach(request, PodUID(uid))
             case ["adopt"]:
                 return self._adopt(request)
+            case ["pods", namespace, name, "resize"]:
+                return self._resize(request, namespace, name)
         raise _unknown(request)
 
     def node(self) -> dict[str, object]:
@@ -176,6 +178,17 @@ class Control:
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         return Response(200, {"deleted": name, "given_back": lent})
+
+    def _resize(self, request: Request, namespace: str, name: str) -> Response:
+        body = _body(request)
+        container = _text(body, "container") if "container" in body else None
+        try:
+            resized, cpus = self._supervisor.resize(name, namespace, container, _count(body))
+        except UnknownPod as error:
+            raise HTTPError(404, "NotFound", str(error)) from error
+        except AdmissionError as refusal:
+            return Response(409, {"reason": refusal.reason, "message": str(refusal)})
+        return Response(200, {"container": resized, "cpus": str(cpus)})
 
     def _reserve(self, name: str, body: dict[str, object], kind: WorkloadKind) -> Response:
         milli = _milli(body)
@@ -278,6 +291,13 @@ def _milli(body: dict[str, object]) -> int:
             400, "BadRequest", f"milli: {milli} is not a whole number of CPUs; exclusive CPUs are whole, 1 or more"
         )
     return milli
+
+
+def _count(body: dict[str, object]) -> int:
+    count = body.get("cpus")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST // 1000:
+        raise HTTPError(400, "BadRequest", f"cpus: expected a whole number of CPUs from 1 to {_MOST // 1000}")
+    return count
 
 
 def _pid(body: dict[str, object]) -> int:

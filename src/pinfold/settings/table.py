@@ -83,7 +83,8 @@ _PAIRS: Final = "NAME=VALUE,..."
 CPU_MANAGER: Final = (
     Setting(
         "policy",
-        "which containers get exclusive CPUs: none, or those of Guaranteed pods that ask for whole CPUs (static)",
+        "which containers get exclusive CPUs: none, or those of Guaranteed pods that ask for whole CPUs (static); with "
+        "dynamic these may change while a container runs",
         "static",
         "--policy",
         "--cpu-manager-policy",

@@ -38,6 +38,46 @@ class Assigned:
     alignment: Data | None = field(default=None, metadata=JOURNAL)
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """A container has more or fewer exclusive CPUs than `before`; it kept running."""
+
+    what: ClassVar = "resized"
+    pod: PodName
+    container: str
+    before: CPUSet
+    cpus: CPUSet
+    steps: Rows = field(default=(), metadata=JOURNAL)
+    alignment: Data | None = field(default=None, metadata=JOURNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRefused:
+    """A container cannot have the `wanted` number of CPUs and keeps those it has; the message has the nearest size."""
+
+    what: ClassVar = "resize-refused"
+    pod: PodName
+    container: str
+    wanted: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A container has other CPUs than `before`, which lowers its `cost` or makes room for the next move."""
+
+    what: ClassVar = "moved"
+    pod: PodName
+    container: str
+    before: CPUSet
+    cpus: CPUSet
+    cost: str
+    lowered: str
+    steps: Rows = field(default=(), metadata=JOURNAL)
+    alignment: Data | None = field(default=None, metadata=JOURNAL)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """The node has refused a pod; `fixes` says what would make it fit."""
@@ -94,4 +134,6 @@ class Undone:
     why: str
 
 
-DecisionEvent = Admitted | Assigned | Refused | Released | Gone | StateChanged | Undone
+DecisionEvent = (
+    Admitted | Assigned | Resized | ResizeRefused | Moved | Refused | Released | Gone | StateChanged | Undone
+)

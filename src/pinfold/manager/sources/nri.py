@@ -92,15 +92,18 @@ class NRISource:
             self._bus.tell(NotVerified(container=container.name, why=str(error)))
 
     def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
-        """Record the resources that another program wants for a container; its CPUs stay as decided."""
+        """Record the resources that another program wants for a container, and return its CPUs.
+
+        A container with exclusive CPUs gets as many as it asks for now (an in-place resize), or raise why not.
+        """
         known, ref = self._node.roster.containers.get(container.id), self._node.roster.ref(container.id)
         if known is None or ref is None or self._node.read_only:
             return {}
-        if self._node.manager.state.cpus(*ref) is not None:
-            return {container.id: self._pinning(ref)}
         amounts = {name: getattr(container, name) or getattr(known, name) for name in ("shares", "quota", "period")}
         known = known._replace(**amounts, cpus=container.cpus or known.cpus)
-        self._node.roster.know(known)
+        self._node.mover.follow(known)
+        if self._node.manager.state.cpus(*ref) is not None:
+            return {container.id: self._pinning(ref)}
         if not known.cpus:  # without CPUs in the runtime's own record, what the cgroup has stays
             return {}
         return {container.id: Pinning(self._node.manager.wanted.cpus_of(ref), exclusive=False)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.running import NeverAttached, Started
-from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.events import Event
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.manager.node import Node
     from pinfold.manager.sources.workbook import Workbook
     from pinfold.manager.sources.workloads import Workload
@@ -97,6 +98,20 @@ class Supervisor:
             raise ApplyError(f"process {pid} is pinfold itself")
         if any(main.pid == pid for main in self.launcher.mains.values()):
             raise ApplyError(f"process {pid} is the main process of another container")
+
+    def resize(self, name: str, namespace: str, container: str | None, count: int) -> tuple[str, CPUSet]:
+        """Give a container *count* exclusive CPUs, or raise; return its name and CPUs.
+
+        Without *container* the pod must have one container only.
+        """
+        workload = self.workbook.find(name, namespace)
+        names = [one.name for one in workload.pod.all_containers if container in {None, one.name}]
+        if len(names) != 1:
+            known = ", ".join(one.name for one in workload.pod.all_containers)
+            raise UnknownPod(f"pod {name}: name one of its containers, as POD/CONTAINER; it has {known}")
+        cpus = self._node.mover.resize(ContainerRef(workload.pod.uid, names[0]), count)
+        self.workbook.resize(workload, names[0], count)
+        return names[0], cpus
 
     async def delete(self, name: str, namespace: str = "default") -> list[int]:
         """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent."""
