@@ -14,7 +14,10 @@ from tests.contract.stands import EIGHT, FIRST, HostStand, PodStand, until
 from tests.contract.test_lifecycle import check, owner, play, sharer
 
 if TYPE_CHECKING:
-    from pinfold.core.pods.pod import Pod
+    from collections.abc import Awaitable, Callable
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef, Pod
     from tests.contract.stands import Stand
 
 STATIC = Config("static", reserved=FIRST)
@@ -26,10 +29,19 @@ def stand_of(kind: str, config: Config) -> Stand:
     return HostStand(config, EIGHT, real=False) if kind == "simulated" else PodStand(config, EIGHT, nri=kind == "nri")
 
 
+def by_hand(stand: Stand) -> Callable[[ContainerRef, int], Awaitable[CPUSet]]:
+    """Return what resizes a container without notice."""
+
+    async def resize(ref: ContainerRef, count: int) -> CPUSet:
+        return stand.daemon.node.mover.resize(ref, count)
+
+    return resize
+
+
 async def resize(stand: Stand, pod: Pod, count: int) -> None:
     """Ask for *count* CPUs as users of each runtime do; over CRI the daemon finds out by itself."""
     if isinstance(stand, HostStand):
-        stand.supervisor.resize(pod.name, pod.namespace, "app", count)
+        await stand.supervisor.resize(pod.name, pod.namespace, "app", count, by_hand(stand))
         return
     assert isinstance(stand, PodStand)
     container = stand.runtime.record.find(pod.name, "app")
@@ -124,9 +136,9 @@ def test_an_unknown_container_is_named_with_those_that_are_there() -> None:
         assert isinstance(stand, HostStand)
         await stand.run(owner("one", 2))
         with pytest.raises(PinfoldError, match="it has app"):
-            stand.supervisor.resize("one", "default", "db", 2)
+            await stand.supervisor.resize("one", "default", "db", 2, by_hand(stand))
         await stand.run(sharer("other"))
         with pytest.raises(NotResized, match="it has no exclusive CPUs"):
-            stand.supervisor.resize("other", "default", None, 2)
+            await stand.supervisor.resize("other", "default", None, 2, by_hand(stand))
 
     play(HostStand(STATIC, EIGHT, real=False), scenario)

@@ -71,9 +71,24 @@ class Move(NamedTuple):
     cost: Cost
     lowered: Cost
 
+    @property
+    def why(self) -> str:
+        """What the move brings, in words."""
+        return f"cost {self.cost} -> {self.lowered}" if self.lowered < self.cost else "makes room for the next move"
+
     def __str__(self) -> str:
-        why = f"{self.cost} -> {self.lowered}" if self.lowered < self.cost else "makes room for the next move"
-        return f"CPUs {self.before} -> {self.after} ({why})"
+        return f"CPUs {self.before} -> {self.after} ({self.why})"
+
+
+class Pace(NamedTuple):
+    """How fast running containers may be moved."""
+
+    moves: int = 6
+    """The most moves in a minute; 0: none."""
+    dwell: float = 60.0
+    """How many seconds a container stays at least where it was moved to."""
+    grace: float = 2.0
+    """How many seconds a container has to say that it is ready for an announced change."""
 
 
 class RepackPlan(NamedTuple):

@@ -22,7 +22,7 @@ from pinfold.errors import PinfoldError
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pinfold.core.admission import Admission, Admitter
     from pinfold.core.advice import Advice
@@ -72,6 +72,8 @@ class Manager:
         self.applier = applier
         self._roster = roster
         self.telling = telling
+        self.show: Callable[[Wanted], None] = lambda _want: None
+        """Called with what is wanted when it was applied."""
         self._applied: Wanted | None = None
 
     @property
@@ -216,6 +218,7 @@ class Manager:
         self._applied = None
         self.applier.apply(want)
         self._applied = want
+        self.show(want)
 
     def change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
@@ -231,6 +234,7 @@ class Manager:
             self._go_back()
             raise
         changed, self.state = state != self.state, state
+        self.show(want)
         if changed:
             self.tell_state(applied)
 

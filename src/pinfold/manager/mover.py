@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.repacking import Repacking
     from pinfold.core.repack import Move, RepackPlan
+    from pinfold.core.state import State
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.manager.manager import Manager
     from pinfold.runtimes.roster import Known, Roster
@@ -55,18 +56,27 @@ class Mover:
 
     def resize(self, ref: ContainerRef, count: int) -> CPUSet:
         """Give a container *count* exclusive CPUs and return them; or raise, and change nothing."""
-        manager, admitter = self._manager, self._manager.rules.admitter
-        before, others = manager.state, self._others(ref)
-        try:
-            after = admitter.resize(before, ref, count, others=others).state
-        except NotResized as refusal:
-            manager.telling.resize_refused(ref, refusal)
-            raise
+        manager, before = self._manager, self._manager.state
+        after = self._decide(ref, count)
         manager.change(after)
         cpus = after.assignments[ref.pod][ref.name]
         if after != before:
-            manager.telling.resized(ref, before, cpus, admitter, manager.rules.topology, others)
+            rules = manager.rules
+            manager.telling.resized(ref, before, cpus, rules.admitter, rules.topology, self._others(ref))
         return cpus
+
+    def _decide(self, ref: ContainerRef, count: int) -> State:
+        manager = self._manager
+        try:
+            return manager.rules.admitter.resize(manager.state, ref, count, others=self._others(ref)).state
+        except NotResized as refusal:
+            manager.telling.resize_refused(ref, refusal)
+            raise
+
+    def would_have(self, ref: ContainerRef, count: int) -> CPUSet:
+        """Return the CPUs that a resize would give a container; or raise why it cannot be."""
+        after = self._decide(ref, count)
+        return after.assignments[ref.pod][ref.name]
 
     def plan(self, containers: Mapping[ContainerRef, bool], budget: int) -> RepackPlan:
         """Return the moves that a repack would make; the value says whether a container's memory follows it."""

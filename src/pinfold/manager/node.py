@@ -63,6 +63,10 @@ class Node:
         """When containers were first heard of, by their runtime's own ids."""
         self.clock: Callable[[], float] = time.monotonic
         """Tells for how many seconds killed processes have been ending."""
+        self.notice_of: Callable[[ContainerRef], str] = lambda _ref: ""
+        """Returns the directory in which a container is told of its CPUs; empty if there is none."""
+        self.freed: Callable[[], None] = lambda: None
+        """Called when CPUs have become free."""
         self._bus = bus
         self._leaving: dict[ContainerRef, _Leaving] = {}
         self._not_released = ""
@@ -172,6 +176,8 @@ class Node:
                 self._bus.tell(NotReleased(self._not_released))
             return
         self._not_released = ""
+        if gone:
+            self.freed()
         for ref in gone:
             if ref in stuck:
                 self._tell_stuck(ref, stuck[ref])

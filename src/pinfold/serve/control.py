@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.pods.pod import Pod
+    from pinfold.core.repack import Move
     from pinfold.formats.pods.manifest import PodDocuments
+    from pinfold.manager.repacker import Repacker
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.serve.api import Views
 
@@ -47,9 +49,10 @@ class Leave(Protocol):
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, supervisor: Supervisor | None, views: Views, leave: Leave) -> None:
+    def __init__(self, supervisor: Supervisor | None, views: Views, repacker: Repacker, leave: Leave) -> None:
         """*leave* gives all CPUs back and ends the daemon."""
         self._views = views
+        self._repacker = repacker
         self._leave = leave
         self._look = views.look
         self._there_is = supervisor
@@ -99,7 +102,9 @@ class Control:
             case ["adopt"]:
                 return self._adopt(request)
             case ["pods", namespace, name, "resize"]:
-                return self._resize(request, namespace, name)
+                return await self._resize(request, namespace, name)
+            case ["repack"]:
+                return await self._repack(request)
         raise _unknown(request)
 
     def node(self) -> dict[str, object]:
@@ -179,11 +184,29 @@ class Control:
             raise HTTPError(404, "NotFound", str(error)) from error
         return Response(200, {"deleted": name, "given_back": lent})
 
-    def _resize(self, request: Request, namespace: str, name: str) -> Response:
+    async def _repack(self, request: Request) -> Response:
+        """Move containers, or only say which ones would move."""
+        dry_run = _body(request).get("dry_run", False)
+        if not isinstance(dry_run, bool):
+            raise HTTPError(400, "BadRequest", "dry_run: expected true or false")
+        try:
+            moves = self._repacker.plan().moves if dry_run else await self._repacker.repack()
+        except AdmissionError as refusal:
+            raise HTTPError(400, refusal.reason, str(refusal)) from refusal
+        return Response(200, {"moves": [self._move(move) for move in moves]})
+
+    def _move(self, move: Move) -> dict[str, str]:
+        pods = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in self._look().pods}
+        container = f"{pods.get(move.container.pod, move.container.pod)}/{move.container.name}"
+        return {"container": container, "before": str(move.before), "cpus": str(move.after), "why": move.why}
+
+    async def _resize(self, request: Request, namespace: str, name: str) -> Response:
         body = _body(request)
         container = _text(body, "container") if "container" in body else None
         try:
-            resized, cpus = self._supervisor.resize(name, namespace, container, _count(body))
+            resized, cpus = await self._supervisor.resize(
+                name, namespace, container, _count(body), self._repacker.resize
+            )
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         except AdmissionError as refusal:
@@ -199,7 +222,8 @@ class Control:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         except Refusal as refusal:
             return Response(409, _refused(refusal))
-        environment = self._supervisor.launcher.environment(pod.ref(pod.containers[0]))
+        ref = pod.ref(pod.containers[0])
+        environment = {**self._supervisor.launcher.environment(ref), **self._supervisor.environment(ref)}
         return Response(201, {"uid": pod.uid, "environment": environment, "cpus": _cpus(admission)})
 
     def _attach(self, request: Request, uid: PodUID) -> Response:

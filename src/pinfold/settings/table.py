@@ -184,6 +184,29 @@ TOPOLOGY_MANAGER: Final = (
         adds_up=True,
     ),
 )
+DYNAMIC: Final = (
+    Setting(
+        "repack_moves",
+        "with policy dynamic: how many running containers may be moved to better CPUs in a minute; 0 is off",
+        "6",
+        "--repack-moves",
+        form="N",
+    ),
+    Setting(
+        "repack_dwell",
+        "with policy dynamic: how long a container stays at least where it was moved to",
+        "1m",
+        "--repack-dwell",
+        form="DURATION",
+    ),
+    Setting(
+        "notice_grace",
+        "with policy dynamic: how long a container has to get ready before its CPUs change, at most 1m",
+        "2s",
+        "--notice-grace",
+        form="DURATION",
+    ),
+)
 DAEMON: Final = (
     Setting("config_file", "a KubeletConfiguration file, YAML or JSON", kubelet="--config", form="FILE"),
     Setting("runtime", "what runs the containers", "processes", "--runtime", form=_one_of(RuntimeName)),
@@ -353,6 +376,7 @@ VIEWS: Final = (
 GROUPS: Final = {
     "CPU Manager": CPU_MANAGER,
     "Topology Manager": TOPOLOGY_MANAGER,
+    "Policy dynamic": DYNAMIC,
     "Daemon": DAEMON,
     "Containers": CONTAINERS,
     "Views": VIEWS,

@@ -64,6 +64,17 @@ class ResizeRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """A container was told which CPUs it will have; it has `seconds` to get ready."""
+
+    what: ClassVar = "announced"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """A container has other CPUs than `before`, which lowers its `cost` or makes room for the next move."""
 
@@ -135,5 +146,15 @@ class Undone:
 
 
 DecisionEvent = (
-    Admitted | Assigned | Resized | ResizeRefused | Moved | Refused | Released | Gone | StateChanged | Undone
+    Admitted
+    | Assigned
+    | Resized
+    | ResizeRefused
+    | Announced
+    | Moved
+    | Refused
+    | Released
+    | Gone
+    | StateChanged
+    | Undone
 )

@@ -124,4 +124,4 @@ class NRISource:
 
     def _pinning(self, ref: ContainerRef) -> Pinning:
         want = self._node.manager.wanted
-        return Pinning(want.exclusive[ref], want.mems.get(ref))
+        return Pinning(want.exclusive[ref], want.mems.get(ref), notice=self._node.notice_of(ref))

@@ -17,10 +17,11 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.notices import STATE_DIR
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from pinfold.core.admission import Admission
     from pinfold.core.events import Event
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pinfold.manager.sources.workloads import Workload
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.base import Launcher
+
+    Resize = Callable[[ContainerRef, int], Awaitable[CPUSet]]
 
 _ATTACH_WITHIN: Final = 30.0
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does not matter here
@@ -99,8 +102,10 @@ class Supervisor:
         if any(main.pid == pid for main in self.launcher.mains.values()):
             raise ApplyError(f"process {pid} is the main process of another container")
 
-    def resize(self, name: str, namespace: str, container: str | None, count: int) -> tuple[str, CPUSet]:
-        """Give a container *count* exclusive CPUs, or raise; return its name and CPUs.
+    async def resize(
+        self, name: str, namespace: str, container: str | None, count: int, by: Resize
+    ) -> tuple[str, CPUSet]:
+        """Give a container *count* exclusive CPUs *by* this function, or raise; return its name and CPUs.
 
         Without *container* the pod must have one container only.
         """
@@ -109,9 +114,14 @@ class Supervisor:
         if len(names) != 1:
             known = ", ".join(one.name for one in workload.pod.all_containers)
             raise UnknownPod(f"pod {name}: name one of its containers, as POD/CONTAINER; it has {known}")
-        cpus = self._node.mover.resize(ContainerRef(workload.pod.uid, names[0]), count)
+        cpus = await by(ContainerRef(workload.pod.uid, names[0]), count)
         self.workbook.resize(workload, names[0], count)
         return names[0], cpus
+
+    def environment(self, ref: ContainerRef) -> dict[str, str]:
+        """Return the environment variable that tells a process where it finds its CPUs."""
+        directory = self._node.notice_of(ref)
+        return {STATE_DIR: directory} if directory else {}
 
     async def delete(self, name: str, namespace: str = "default") -> list[int]:
         """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent."""
@@ -181,6 +191,7 @@ class Supervisor:
 
     def begin(self, workload: Workload) -> None:
         """Run a pod's containers, in the background."""
+        workload.environment = self.environment
         self._tasks[workload.pod.uid] = asyncio.create_task(self._run(workload))
 
     async def _run(self, workload: Workload) -> None:

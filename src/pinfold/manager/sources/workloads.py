@@ -17,7 +17,7 @@ from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.runtimes.base import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pinfold.core.events import Event
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
@@ -52,6 +52,8 @@ class Workload:
         self.done: dict[str, int | None] = {}
         """The exit codes of the containers that will not be started again."""
         self.changed: Callable[[RuntimeContainer], None] = lambda _container: None
+        self.environment: Callable[[ContainerRef], Mapping[str, str]] = lambda _ref: {}
+        """Returns what is added to a container's environment variables."""
         self._outputs = outputs
         self._launcher = launcher
         self._containers = {
@@ -178,7 +180,7 @@ class Workload:
         try:
             with self._outputs.open(name) as out:
                 command = [*container.command, *container.args]
-                environment = {**os.environ, **dict(container.env)}
+                environment = {**os.environ, **dict(container.env), **self.environment(ref)}
                 pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
         except OSError as error:
             raise LaunchError(str(error.filename or name), error) from error

@@ -142,8 +142,7 @@ class Telling:
     def moved(self, move: Move, policy: Policy, topology: Topology) -> None:
         """Report a container that has moved to other CPUs."""
         ruler, ref = self._ruler(topology, policy), move.container
-        why = f"cost {move.cost} -> {move.lowered}" if move.lowered < move.cost else "makes room for the next move"
-        steps = ({"what": f"moved from CPUs {move.before}", "took": str(move.after), "why": why},)
+        steps = ({"what": f"moved from CPUs {move.before}", "took": str(move.after), "why": move.why},)
         alignment, name = alignment_counts(ruler.measure(move.after)), self.name(ref.pod)
         cost, lowered = str(move.cost), str(move.lowered)
         self._bus.tell(Moved(name, ref.name, move.before, move.after, cost, lowered, steps, alignment))
