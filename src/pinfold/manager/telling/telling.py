@@ -27,7 +27,7 @@ from pinfold.core.events.decisions import (
     StateChanged,
 )
 from pinfold.core.events.measures import Judged
-from pinfold.core.events.repairs import Drifted, NotRepaired
+from pinfold.core.events.repairs import Degraded, Drifted, NotRepaired
 from pinfold.core.explanation import alignment_counts
 from pinfold.core.trace import Recorder, Trace
 from pinfold.formats.pods.document import pod_document
@@ -155,10 +155,12 @@ class Telling:
 
     def reassigned(self, recovered: Recovered) -> None:
         """Report the containers that got other CPUs instead of those they could not keep."""
-        for ref in recovered.lost:
+        for ref in (*recovered.lost, *recovered.changed):
             cpus = recovered.state.cpus(*ref)
             if cpus is not None:
                 self._bus.tell(Assigned(self.name(ref.pod), ref.name, cpus))
+        for ref, refusal in recovered.degraded.items():
+            self._bus.tell(Degraded(self.name(ref.pod), ref.name, recovered.changed[ref], str(refusal)))
 
     def released(self, refs: Iterable[ContainerRef], before: State, after: State) -> None:
         """Report containers whose CPUs are shared again, and pods that left with them."""
