@@ -12,6 +12,7 @@ from itertools import accumulate, combinations, islice
 from operator import add, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.alignment import Level
 from pinfold.core.machine.cpuset import CPUSet, cpus_of
 from pinfold.core.topologymanager.closeness import Closeness
 
@@ -50,8 +51,15 @@ class Cost(NamedTuple):
         return Cost(*map(sub, self, other))
 
     def __str__(self) -> str:
-        caches, cores = f"{self.uncore_caches} L3", f"{self.split_cores} split cores"
-        return f"{self.numa_nodes} NUMA nodes, {caches}, {cores}, distance {self.distance}"
+        """Return it in words, without what is 0.
+
+        >>> str(Cost(1, 2)), str(Cost(2, 2, 1, 64))
+        ('1 NUMA node, 2 L3', '2 NUMA nodes, 2 L3, 1 split core, distance 64')
+        """
+        parts = [Level.NUMA.counted(self.numa_nodes), Level.UNCORE.counted(self.uncore_caches)]
+        if self.split_cores:
+            parts.append(f"{self.split_cores} split core{'' if self.split_cores == 1 else 's'}")
+        return ", ".join([*parts, *([f"distance {self.distance}"] if self.distance else [])])
 
 
 class Movable(NamedTuple):
@@ -92,7 +100,7 @@ class Pace(NamedTuple):
 
 
 class RepackPlan(NamedTuple):
-    """Moves in order, and the cost of all containers before and after them."""
+    """Moves in order, and the cost of the containers that may move, before and after."""
 
     moves: tuple[Move, ...]
     before: Cost
