@@ -38,13 +38,15 @@ from pinfold.node.processgroups.groups import choose
 from pinfold.runtimes.cri.client import CRIClient
 from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.nri.answers import Answers
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 from pinfold.runtimes.simulated.settings import RuntimeSettings
+from tests.now import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +111,7 @@ class Daemon:
         self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
         if hasattr(applier, "prepare"):
             applier.prepare(self.manager.wanted.shared)
-        self.manager.start()
+        now(self.manager.start())
         self.node = Node(self.manager, roster, self.bus)
 
     def rules(self, config: Config, machine: Topology | None = None) -> Rules:
@@ -130,7 +132,7 @@ class Daemon:
 async def until(is_so: Callable[[], bool], what: str) -> None:
     """Wait for something that happens elsewhere."""
     async with asyncio.timeout(WITHIN):
-        while not is_so():  # noqa: ASYNC110 - it happens in a runtime, which tells no one
+        while not is_so():  # noqa: ASYNC110 - it happens in a runtime, which sends no event
             await asyncio.sleep(0.01)
     assert is_so(), what
 
@@ -161,7 +163,7 @@ class HostStand:
         kept = KeptWorkloads(self.directory)
         workbook = Workbook(roster, launcher, kept, self.daemon.bus, Outputs(self.directory / "logs"))
         self.supervisor = Supervisor(self.daemon.node, launcher, workbook, self.daemon.bus)
-        Resumption(self.supervisor, self.daemon.node, self.daemon.bus).resume(*kept.load())
+        await Resumption(self.supervisor, self.daemon.node, self.daemon.bus).resume(*kept.load())
         self._tasks = [asyncio.create_task(self.supervisor.follow())]
 
     def _parts(self) -> tuple[Applier, Launcher]:
@@ -171,7 +173,7 @@ class HostStand:
         return applier, ProcessLauncher(applier)
 
     async def run(self, pod: Pod) -> None:
-        self.supervisor.submit(pod)
+        await self.supervisor.submit(pod)
         names = [container.name for container in pod.containers]
         await until(lambda: all(pod.ref(c) in self.supervisor.launcher.mains for c in pod.containers), f"{names} run")
 

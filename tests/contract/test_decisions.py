@@ -133,7 +133,7 @@ def test_a_container_of_one_numa_node_is_not_spread_over_two_when_a_cpu_goes_off
         assert str(stand.cpus(pod, "app")) == "4-7"
         left = Topology(tuple(row for row in EIGHT.cpus if row.cpu != 5), offline=CPUSet.of(5))
         node = stand.daemon.node
-        node.manager.reconfigure(stand.daemon.rules(SINGLE, left), node.due_pods())
+        await node.manager.reconfigure(stand.daemon.rules(SINGLE, left), node.due_pods)
         assert stand.daemon.state.assignments == {}
         assert stand.cpus(pod, "app") == left.online
         (told,) = stand.daemon.told("not-kept")

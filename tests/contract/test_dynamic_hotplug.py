@@ -22,12 +22,12 @@ SINGLE = replace(DYNAMIC, topology_policy="single-numa-node")
 runtimes = pytest.mark.parametrize("nri", [True, False], ids=["nri", "cri"])
 
 
-def online(stand: Stand, config: Config, *offline: int) -> None:
+async def online(stand: Stand, config: Config, *offline: int) -> None:
     """Let the machine have all CPUs but these."""
     left = Topology(tuple(row for row in EIGHT.cpus if row.cpu not in offline), offline=CPUSet.of(*offline))
     node = stand.daemon.node
     stand.machine = left
-    node.manager.reconfigure(stand.daemon.rules(config, left), node.due_pods())
+    await node.manager.reconfigure(stand.daemon.rules(config, left), node.due_pods)
 
 
 def cpus(stand: Stand, pod: Pod) -> str:
@@ -42,10 +42,10 @@ def test_only_the_cpu_that_went_is_replaced_and_it_is_given_back(*, nri: bool) -
         one = owner("one", 2)
         await stand.run(one)
         assert cpus(stand, one) == "1-2"
-        online(stand, DYNAMIC, 2)
+        await online(stand, DYNAMIC, 2)
         assert cpus(stand, one) == "1,3"
         check(stand)
-        online(stand, DYNAMIC)
+        await online(stand, DYNAMIC)
         assert cpus(stand, one) == "1-2"
         check(stand)
         assert stand.daemon.state.baselines == {}
@@ -60,13 +60,13 @@ def test_a_container_of_one_numa_node_is_degraded_instead_of_spread_and_told(*, 
         four = owner("four", 4)
         await stand.run(four)
         assert cpus(stand, four) == "4-7"
-        online(stand, SINGLE, 5)
+        await online(stand, SINGLE, 5)
         assert cpus(stand, four) == "4,6-7"
         check(stand)
         (told,) = stand.daemon.told("degraded")
         assert (told.fields["pod"], told.fields["cpus"]) == ("four", "4,6-7")
         assert "Topology" in str(told.fields["why"])
-        online(stand, SINGLE)
+        await online(stand, SINGLE)
         assert cpus(stand, four) == "4-7"
         check(stand)
 
@@ -78,7 +78,7 @@ def test_a_container_moves_to_another_numa_node_if_that_has_all_its_cpus() -> No
         three = owner("three", 3)
         await stand.run(three)
         assert cpus(stand, three) == "1-3"
-        online(stand, SINGLE, 2)
+        await online(stand, SINGLE, 2)
         assert cpus(stand, three) == "4-6"
         check(stand)
         assert not stand.daemon.told("degraded")
@@ -90,7 +90,7 @@ def test_a_container_whose_cpus_all_went_is_admitted_like_any_other() -> None:
     async def scenario(stand: Stand) -> None:
         one = owner("one", 2)
         await stand.run(one)
-        online(stand, DYNAMIC, 1, 2)
+        await online(stand, DYNAMIC, 1, 2)
         assert cpus(stand, one) == "3-4"
         check(stand)
 

@@ -476,7 +476,7 @@ def test_a_group_with_processes_is_not_removed(groups: ProcessGroups, running: W
     assert [groups.group(ref).members() for ref in pids] == [[pid] for pid in pids.values()]
 
 
-def test_a_process_that_only_waits_to_be_reaped_is_in_nobodys_way(groups: ProcessGroups, running: Workload) -> None:
+def test_a_process_that_only_waits_to_be_reaped_is_ignored(groups: ProcessGroups, running: Workload) -> None:
     groups.make_exclusive(APP, LAST)
     pid, _ = running.start(["echo", "ready"], groups, APP)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

@@ -18,6 +18,7 @@ from tests.contract.test_lifecycle import HERE, owner, play, sharer, stand_of
 from tests.contract.test_lifecycle import KINDS as NODES
 from tests.contract.test_podapplier import Tried
 from tests.needs import lacking
+from tests.now import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,7 +66,7 @@ def two_pods(tried: Tried) -> tuple[int, int, CPUSet]:
     """Run an owner and one that shares; return their processes, and the owner's CPUs."""
     web, db = tried.pod(BURSTABLE, "web"), tried.pod(GUARANTEED, "db")
     sharing, owning = tried.run(web), tried.run(db)
-    tried.node.resync([web, db], [tried.container(web, 500), tried.container(db, 1000, Phase.RUNNING)])
+    now(tried.node.resync([web, db], [tried.container(web, 500), tried.container(db, 1000, Phase.RUNNING)]))
     cpus = tried.manager.state.exclusive
     assert (tried.groups.host.allowed(owning), tried.groups.host.allowed(sharing)) == ({str(cpus)}, {str(ALL - cpus)})
     return sharing, owning, cpus

@@ -280,7 +280,7 @@ def test_other_reserved_cpus_move_only_containers_that_are_on_them() -> None:
             first, second = stand.cpus(one, "app"), stand.cpus(two, "app")
             config = Config("static", reserved=Reservation.of(CPUSet.of(0) | first))
             node = stand.daemon.node
-            node.manager.reconfigure(stand.daemon.rules(config), node.due_pods())
+            await node.manager.reconfigure(stand.daemon.rules(config), node.due_pods)
             assert stand.cpus(two, "app") == second
             assert stand.cpus(one, "app") == stand.daemon.state.cpus(one.uid, "app")
             assert not stand.cpus(one, "app") & (first | second)

@@ -12,6 +12,8 @@ import pytest
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.reconcile import Cause
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
@@ -21,10 +23,13 @@ from pinfold.manager.sources.cri import CRISource
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 from tests.contract.kubenode import ALL, BURSTABLE, GUARANTEED, KINDS, Node, host
+from tests.now import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +45,7 @@ FIRST = CPUSet.of(ALL.lowest)
 class NoDisk:
     """A State that is kept nowhere."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Forget it."""
 
 
@@ -96,20 +101,20 @@ def tried(groups: Node) -> Tried:
 
 def test_an_owner_whose_group_cannot_be_found_does_not_start(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
+    now(tried.node.resync([pod], []))
     container = tried.container(pod, 1000, Phase.CREATED)
-    assert tried.node.arrive(container)
+    assert now(tried.node.arrive(container))
     with pytest.raises(ApplyError, match="its cgroup cannot be found"):
         tried.node.verify(container, has_group=True)
     tried.run(pod)
     tried.node.verify(container, has_group=True)
 
 
-def test_a_guaranteed_pod_that_nobody_has_told_of_leaves_an_owners_cpus_too(tried: Tried) -> None:
+def test_a_guaranteed_pod_that_no_source_has_reported_leaves_an_owners_cpus_too(tried: Tried) -> None:
     stranger = tried.run(tried.pod(GUARANTEED, "stranger"))
     pod = tried.pod(GUARANTEED, "db")
     tried.roster.know_pod(pod)  # as a runtime does that never tells of what runs already
-    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    cpus = now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
     assert cpus is not None
     assert tried.groups.host.allowed(stranger) == {str(ALL - cpus)}
 
@@ -119,14 +124,14 @@ def test_what_cannot_be_applied_does_not_keep_a_runtime_from_connecting(tried: T
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
-    assert tried.node.resync([tried.pod(BURSTABLE, "web")], []) == []
+    assert now(tried.node.resync([tried.pod(BURSTABLE, "web")], [])) == []
     assert "reconcile-failed" in tried.whats()
 
 
 def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
-    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    now(tried.node.resync([pod], []))
+    cpus = now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
     assert cpus is not None
     real = tried.groups.groups.set_pool
 
@@ -134,12 +139,27 @@ def test_what_could_not_be_released_is_released_later(tried: Tried) -> None:
         raise GroupError("no")
 
     tried.groups.groups.set_pool = refuse  # type: ignore[method-assign]  # a kernel that refuses
-    tried.node.gone(pod.id)
+    now(tried.node.gone(pod.id))
     assert "not-released" in tried.whats()
     assert tried.manager.state.exclusive == cpus
     tried.groups.groups.set_pool = real  # type: ignore[method-assign]
-    tried.node.settle()
+    now(tried.node.settle())
     assert not tried.manager.state.exclusive
+
+
+def test_a_quota_that_another_program_gives_an_exclusive_container_is_lifted(tried: Tried) -> None:
+    pod = tried.pod(GUARANTEED, "db")
+    now(tried.node.resync([pod], []))
+    now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
+    tried.run(pod)
+    tried.node.verify(tried.container(pod, 1000, Phase.RUNNING))
+    parent = tried.groups.groups.tree.paths.pod(pod.cgroup_parent)
+    for limited in (parent / "app", parent):
+        tried.groups.limit(limited, 50_000)
+        (found,) = tried.manager.reconcile()
+        assert (found.container, found.cause) == (ContainerRef(PodUID(pod.uid), "app"), Cause.LIMIT)
+        assert tried.groups.groups.quota(limited) == Quota(None)
+        assert tried.manager.reconcile() == []
 
 
 class Listing:
@@ -157,8 +177,8 @@ class Listing:
 
 def test_a_pod_that_a_listing_has_missed_once_keeps_its_cpus(tried: Tried) -> None:
     pod = tried.pod(GUARANTEED, "db")
-    tried.node.resync([pod], [])
-    cpus = tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+    now(tried.node.resync([pod], []))
+    cpus = now(tried.node.arrive(tried.container(pod, 1000, Phase.CREATED)))
 
     async def look(times: int) -> CPUSet:
         follower = CRISource(tried.node, cast("CRIClient", Listing()), tried.bus)
@@ -192,9 +212,9 @@ def test_systemd_is_told_the_newest_last(groups: Node) -> None:
         pod = tried.pod(GUARANTEED, "db", sandbox=False)
         tried.roster.know_pod(pod)
         for _ in range(3):
-            tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
+            await tried.node.arrive(tried.container(pod, 1000, Phase.CREATED))
             await asyncio.sleep(0)
-            tried.node.gone(pod.id)
+            await tried.node.gone(pod.id)
             tried.roster.know_pod(pod)
         record = tried.applier._systemd  # noqa: SLF001 - the last one tells all that there is
         if record is not None and record._telling is not None:  # noqa: SLF001
@@ -206,12 +226,12 @@ def test_systemd_is_told_the_newest_last(groups: Node) -> None:
             assert value == str(tried.manager.state.shared)
 
 
-def test_a_read_only_node_refuses_nobody(groups: Node) -> None:
+def test_a_read_only_node_refuses_no_container(groups: Node) -> None:
     tried = Tried(groups)
     tried.node.read_only = True
     pod = tried.pod(GUARANTEED, "db")._replace(annotations={"pinfold.dev/movable": "perhaps"})
     tried.roster.know_pod(pod)
-    assert tried.node.arrive(tried.container(pod, 1000)) is None
+    assert now(tried.node.arrive(tried.container(pod, 1000))) is None
     tried.node.read_only = False
     with pytest.raises(PinfoldError, match="neither true nor false"):
-        tried.node.arrive(tried.container(pod, 1000))
+        now(tried.node.arrive(tried.container(pod, 1000)))

@@ -41,7 +41,7 @@ def repacker_of(stand: Stand, pace: Pace = AT_ONCE) -> Repacker:
     notifier = Notifier(node.manager, Notices(directory / "notices"), stand.daemon.bus)
     node.manager.show = notifier.show
     repacker = Repacker(node, notifier, pace)
-    node.notice_of, node.freed = notifier.path_of, repacker.wake
+    node.notice_of, node.releases.freed = notifier.path_of, repacker.wake
     return repacker
 
 
@@ -164,7 +164,7 @@ def test_over_nri_the_directory_is_mounted_into_containers_with_exclusive_cpus()
         await stand.run(one)
         found = stand.daemon.node.roster.find(one.ref(one.containers[0]))
         assert found is not None
-        (pinning,) = NRISource(stand.daemon.node, stand.daemon.bus).updated(found).values()
+        (pinning,) = (await NRISource(stand.daemon.node, stand.daemon.bus).updated(found)).values()
         adjustment = adjustment_of(pinning)
         assert [(mount.destination, mount.source, list(mount.options)) for mount in adjustment.mounts] == [
             ("/run/pinfold", str(notices_of(stand, one)), ["rbind", "ro"]),

@@ -33,7 +33,7 @@ def by_hand(stand: Stand) -> Callable[[ContainerRef, int], Awaitable[CPUSet]]:
     """Return what resizes a container without notice."""
 
     async def resize(ref: ContainerRef, count: int) -> CPUSet:
-        return stand.daemon.node.mover.resize(ref, count)
+        return await stand.daemon.node.mover.resize(ref, count)
 
     return resize
 

@@ -471,7 +471,7 @@ def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
     play(real, scenario)
 
 
-@needs_root  # nobody else can come back from the lowest priority
+@needs_root  # only root can come back from the lowest priority
 def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
     """The child runs to its end before its parent goes on: on the same CPU, with the parent of the least priority."""
     scheduler, affinity = os.sched_getscheduler(0), os.sched_getaffinity(0)
@@ -520,7 +520,7 @@ def test_an_attached_process_is_moved_with_all_its_threads(real: Stand) -> None:
         try:
             pid, _ = running.start(THREADS)
             real.see(EXCLUSIVE)
-            real.runtime.attach(APP, pid)
+            real.runtime.attach(APP, real.runtime.expect(APP, pid))
             assert allowed(pid) == {str(LAST)}
             assert real.runtime.mains[APP].pid == pid
             running.end(pid)
@@ -549,7 +549,7 @@ def test_a_thread_is_no_process_and_neither_is_moved(real: Stand) -> None:
             real.see(EXCLUSIVE)
             thread = max(threads_of(pid))
             with pytest.raises(ApplyError, match=f"{thread} is not a process, but a thread of process {pid}"):
-                real.runtime.attach(APP, thread, lent=True)
+                real.runtime.attach(APP, real.runtime.expect(APP, thread, lent=True))
             assert where(pid) == before
             assert real.runtime.mains == {}
         finally:
@@ -570,7 +570,7 @@ def test_what_could_not_be_attached_is_as_it_was(real: Stand, error: Exception, 
             assert real.watched is not None
             real.watched.broken["cpus"] = error  # which is asked when it has been moved
             with pytest.raises(type(error)):
-                real.runtime.attach(APP, pid, lent=lent)
+                real.runtime.attach(APP, real.runtime.expect(APP, pid, lent=lent))
             real.watched.broken.clear()
             assert where(pid) == before
             assert real.runtime.mains == {}
@@ -593,7 +593,7 @@ def test_a_lent_process_that_cannot_be_moved_back_at_once_is_moved_back_later_an
             assert real.watched is not None
             real.watched.broken |= {"cpus": GroupError("no"), "give_back": GroupError("not now")}
             with pytest.raises(GroupError):
-                real.runtime.attach(APP, pid, lent=True)
+                real.runtime.attach(APP, real.runtime.expect(APP, pid, lent=True))
             with pytest.raises(GroupError, match="not now"):
                 real.runtime.vacate(APP)
             real.watched.broken.clear()
@@ -613,7 +613,7 @@ def test_to_forget_a_container_whose_process_is_lent_gives_that_back(real: Stand
             pid, _ = running.start(THREADS)
             before = where(pid)
             real.see(EXCLUSIVE)
-            real.runtime.attach(APP, pid, lent=True)
+            real.runtime.attach(APP, real.runtime.expect(APP, pid, lent=True))
             assert allowed(pid) == {str(LAST)}
             if restart:
                 main, origin = real.runtime.mains[APP], real.runtime.lent[APP]
@@ -641,7 +641,7 @@ def test_what_a_lent_process_leaves_behind_goes_on(real: Stand) -> None:
             pid, _ = running.start(FORKS_WHEN_TOLD)
             before = where(pid)
             real.see(EXCLUSIVE)
-            real.runtime.attach(APP, pid, lent=True)
+            real.runtime.attach(APP, real.runtime.expect(APP, pid, lent=True))
             child = int(running.tell(pid))
             assert allowed(child) == {str(LAST)}
             real.runtime.observe(closely=True)  # affinity knows whose it is as long as its parent is there
@@ -662,7 +662,7 @@ def test_a_process_with_an_affinity_of_its_own_can_be_attached(real: Stand) -> N
     async def scenario() -> None:
         real.see(SHARED_ONLY)
         real.runtime.share(WORKER, Limit())
-        real.runtime.attach(WORKER, process.pid)
+        real.runtime.attach(WORKER, real.runtime.expect(WORKER, process.pid))
         assert all(CPUSet.parse(text) <= ALL for text in allowed(process.pid))
 
     try:
@@ -679,7 +679,7 @@ def test_a_process_that_is_gone_cannot_be_attached(real: Stand) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
         with pytest.raises(PinfoldError):
-            real.runtime.attach(APP, process.pid)
+            real.runtime.attach(APP, real.runtime.expect(APP, process.pid))
         assert real.runtime.mains == {}
 
     play(real, scenario)

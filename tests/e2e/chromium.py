@@ -229,7 +229,7 @@ class Tab:
         return [event["params"] for event in found]
 
     def complaints(self) -> list[str]:
-        """Return what the console shows of errors and warnings, and of exceptions that nobody caught."""
+        """Return what the console shows of errors and warnings, and of uncaught exceptions."""
         said = [json.dumps(call["args"]) for call in self.events("Runtime.consoleAPICalled") if call["type"] != "log"]
         said += [call["exceptionDetails"]["text"] for call in self.events("Runtime.exceptionThrown")]
         logged = [call["entry"] for call in self.events("Log.entryAdded")]

@@ -376,7 +376,7 @@ def _hierarchies(*, every: bool = False) -> list[Path]:
 def _make(group: Path) -> None:
     group.mkdir()
     for file in ("cpuset.mems", "cpuset.cpus"):
-        # v1 lets nobody in without these; v2 has them follow the group above.
+        # v1 lets no process in without these; v2 has them follow the group above.
         if (group / file).exists() and not (group / "cgroup.controllers").exists():
             (group / file).write_text((group.parent / file).read_text())
 

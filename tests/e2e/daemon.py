@@ -1,6 +1,6 @@
-"""A real daemon in a place of its own: a directory, a socket and a cgroup subtree that nobody else uses.
+"""A real daemon with a directory, a socket and a cgroup subtree of its own.
 
-Everything that is started there carries a mark in its environment, by which it is found and ended at last.
+Every process that is started there has a mark in its environment; at the end it is found and ended by that.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Place:
     def remove(self) -> None:
         """End every process and remove every group and file."""
 
-        def nobody_left() -> bool:
+        def none_left() -> bool:
             files = [file for top in self._tops.values() for file in top.rglob("cgroup.procs")]
             left = {int(pid) for file in files for pid in _text(file).split()} | set(marked(self.mark))
             for pid in left:
@@ -113,7 +113,7 @@ class Place:
                     os.kill(pid, signal.SIGKILL)
             return not left
 
-        wait_for(nobody_left, "every process of the test is gone")
+        wait_for(none_left, "every process of the test is gone")
         for top in self._tops.values():
             for group in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
                 group.rmdir()
@@ -205,6 +205,12 @@ class Daemon:
 
     def start(self, *options: str, stderr: int | None = None) -> Self:
         """Start it, and return when it says that it is ready; it logs into a file, or into *stderr*."""
+        self.launch(*options, stderr=stderr)
+        self.await_ready()
+        return self
+
+    def launch(self, *options: str, stderr: int | None = None) -> None:
+        """Start it, and return at once."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 [*self.arguments, *options],
@@ -216,11 +222,14 @@ class Daemon:
                 start_new_session=True,
                 **self.user.popen,
             )
+
+    def await_ready(self) -> None:
+        """Return when it says that it is ready."""
+        assert self.process is not None
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         self.ready = self.process.stdout.readline() if readable else ""
         assert self.ready.startswith("pinfold: ready"), f"it does not start: {self.ready}{self.said()}"
-        return self
 
     def try_to_start(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Start one that is expected to give up by itself, and return what it said."""

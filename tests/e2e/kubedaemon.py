@@ -130,7 +130,7 @@ class Sampler:
         return [Overlap(*found) for found in late if found[1] & cpus]
 
     def looks_after(self, owner: int) -> int:
-        """Return how often anybody was looked at after the owner had begun."""
+        """Return how often processes were looked at after the owner had begun."""
         began = started(owner)
         return sum(at > began for at, _, _ in self.samples)
 

@@ -1,4 +1,4 @@
-"""A node that nobody has, behind a real server: the live page and the read-only API on values of core.
+"""A simulated node behind a real server: the live page and the read-only API on values of core.
 
 `python -m tests.e2e.page_server epyc-7303-2s` serves one to look at, on which pods come and go.
 """
@@ -83,7 +83,7 @@ class Node:
         """The last decision on each container."""
         self.number = 0
         self.told: list[Entry] = []
-        """What whoever watches is told: all but the States."""
+        """The events that clients get: all but the States."""
         self.more = asyncio.Event()
         self.journal = Journal(Path(mkdtemp(prefix="pinfold-page-")), clock=time.time, tell=print)
         weakref.finalize(self, _remove, self.journal)
@@ -142,7 +142,7 @@ class Node:
         self.last[str(subject)] = explain_entry(self.tell(what, **named, **fields), subject)
 
     def tell(self, what: str, **fields: object) -> Entry:
-        """Write down what happened, and tell whoever watches."""
+        """Record what happened, and send it to all clients."""
         self.number += 1
         entry = Entry(self.number, self.clock(), what, fields)
         self.journal.append(entry)
@@ -154,7 +154,7 @@ class Node:
         return entry
 
     def tell_state(self) -> None:
-        """Write down who has which CPUs."""
+        """Record which container has which CPUs."""
         found = self.pools()
         pools = {name: found[name] for name in ("shared", "reserved", "offline")}
         self.tell(STATE, **pools, exclusive=self._exclusive())
@@ -303,7 +303,7 @@ class PageServer:
 
     async def _close(self, server: HTTPServer) -> None:
         # A browser may have connected just now. asyncio drops a connection that it has not quite taken in when its
-        # server closes, and never closes its socket: so nobody new is let in, and who is at the door comes in first.
+        # server closes, and never closes its socket: so no new client is accepted, and waiting ones come first.
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
         await _some_rounds()

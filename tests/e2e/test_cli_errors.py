@@ -450,7 +450,7 @@ def test_garbage_on_the_socket_does_no_harm(host: Daemon, data: bytes, expected:
     assert host.client.get("/v1/node")["policy"] == "static"
 
 
-def test_clients_that_say_nothing_keep_nobody_waiting(host: Daemon) -> None:
+def test_clients_that_send_nothing_delay_no_other_client(host: Daemon) -> None:
     idle = [socket.socket(socket.AF_UNIX) for _ in range(50)]
     try:
         for number, sock in enumerate(idle):

@@ -55,7 +55,7 @@ def shared_pod(containerd: Containerd, name: str = "web", qos: str = "burstable"
     return containerd.run_container(containerd.run_pod(name, qos), SOME)[1]
 
 
-def test_an_owner_gets_its_cpus_and_everyone_else_leaves_them(containerd: Containerd, node: KubeDaemon) -> None:
+def test_an_owner_gets_its_cpus_and_all_others_leave_them(containerd: Containerd, node: KubeDaemon) -> None:
     others = [shared_pod(containerd, qos, qos) for qos in ("burstable", "besteffort", "guaranteed")]
     pod = containerd.run_pod("db", milli=SPARE * 1000)
     owner = containerd.run_container(pod, ALL)[1]
@@ -108,7 +108,7 @@ def test_an_owner_is_not_throttled(containerd: Containerd, node: KubeDaemon) -> 
 
 
 def test_an_owner_is_pinned_and_unlimited_soon_after_its_start(containerd: Containerd, node: KubeDaemon) -> None:
-    """An update that meets a start reaches the runtime's record alone; whoever does not look again misses it."""
+    """An update that meets a start reaches the runtime's record alone; a daemon that does not look again misses it."""
     for number in range(30):  # it goes wrong once in six times
         pod = containerd.run_pod(f"db-{number}", milli=SPARE * 1000)
         container, pid = containerd.run_container(pod, ALL)
@@ -161,7 +161,7 @@ def test_a_daemon_that_is_killed_and_comes_back_changes_nothing(containerd: Cont
     assert node.events("assigned", "released", "ran-unpinned") == []
 
 
-def test_a_container_created_while_nobody_looked_is_pinned(containerd: Containerd, node: KubeDaemon) -> None:
+def test_a_container_created_without_a_daemon_is_pinned(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
     stray = containerd.run_container(containerd.run_pod("stray"), ALL)[1]
     node.start()
@@ -170,7 +170,7 @@ def test_a_container_created_while_nobody_looked_is_pinned(containerd: Container
     node.settled()
 
 
-def test_a_pod_that_vanished_while_nobody_looked_gives_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:
+def test_a_pod_that_vanished_without_a_daemon_gives_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:
     other = shared_pod(containerd)
     pod = containerd.run_pod("db")
     is_on(containerd.run_container(pod, ALL)[1], OWN)

@@ -10,19 +10,18 @@ import threading
 import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pinfold.errors import PinfoldError
-from tests.e2e.daemon import ONLINE, container, is_alive, needs_two_cpus, pod, wait_for
+from tests.e2e.daemon import ONLINE, RESERVED, Daemon, container, is_alive, needs_two_cpus, pod, wait_for
 from tests.needs import needs, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tests.e2e.daemon import Daemon
 
 pytestmark = [needs_two_cpus]
 
@@ -182,13 +181,14 @@ def test_what_a_container_prints_is_bounded_and_removed_with_its_pod(daemon: Dae
     daemon.options += ["--log-dir", str(daemon.place.directory / "out"), "--log-size", "1"]
     daemon.start()
     files = daemon.place.directory / "out" / daemon.place.name
-    daemon.apply(pod("loud", container("yes")), pod("quiet", container("echo once; exec sleep 1000")))
+    loud = container("while :; do head -c 2000000 /dev/zero; sleep 0.1; done")
+    daemon.apply(pod("loud", loud), pod("quiet", container("echo once; exec sleep 1000")))
     last, largest = files / "default_loud_app.log.1", 0
     wait_for(last.exists, "its output was cut")
-    for _ in range(30):
-        largest = max(largest, sum(file.stat().st_blocks * 512 for file in files.iterdir() if file.exists()))
+    for _ in range(60):
+        largest = max(largest, sum(file.stat().st_size for file in files.iterdir() if file.exists()))
         time.sleep(0.1)
-    assert largest < 512 << 20  # it writes 600 MB a second
+    assert largest < 40 << 20  # it has printed 120 MB
     assert 0 < last.stat().st_size <= 512 << 10
     pid = daemon.running("loud")
     daemon.restart()
@@ -198,16 +198,23 @@ def test_what_a_container_prints_is_bounded_and_removed_with_its_pod(daemon: Dae
     assert (files / "default_quiet_app.log").read_text() == "once\n"
 
 
+def cpus_of(daemon: Daemon, name: str) -> object:
+    """Apply a pod, and return its CPUs; none if it was refused."""
+    return daemon.apply(pod(name, container(cpus=1)))[0].get("cpus")
+
+
 @needs_root
-def test_output_leaves_room_for_the_state_on_a_full_disk(daemon: Daemon) -> None:
-    daemon.state_dir.mkdir()
+def test_output_without_end_leaves_room_for_the_state(daemon: Daemon) -> None:
+    daemon.state_dir.mkdir(mode=0o700)
     with mounted(daemon.state_dir, "256m"):
         daemon.start()
         daemon.apply(pod("loud", container("while :; do yes 2> /dev/null; done")))
         daemon.running("loud")
         for number in range(20):
-            assert daemon.apply(pod(f"other{number}", container(cpus=1)))[0].get("cpus")
-            daemon.delete(f"other{number}")
+            name = f"other{number}"
+            wait_for(partial(cpus_of, daemon, name), "it is admitted", 10)
+            daemon.delete(name)
+        wait_for(lambda: daemon.pools()["shared"] == ONLINE, "all CPUs are shared again")
         daemon.check()
         daemon.delete("loud")
         daemon.kill()
@@ -221,3 +228,41 @@ def mounted(directory: Path, size: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", directory], check=True)
+
+
+# -- other daemons
+
+
+def test_a_second_daemon_that_can_give_the_same_cpus_away_is_named_by_both(daemon: Daemon) -> None:
+    daemon.options += ["--cpu-manager-reconcile-period", "200ms"]
+    daemon.start()
+    with Daemon(*daemon.options[2:]) as other:
+        other.start()
+        for one, second in ((daemon, other), (other, daemon)):
+            event = wait_for(partial(named, one, second), "the other one is named")
+            assert (event["pid"], event["cpus"]) == (str(second.pid), str(ONLINE - RESERVED))
+
+
+def test_a_second_daemon_with_other_cpus_is_none(daemon: Daemon) -> None:
+    daemon.start()
+    with Daemon("--reserved-cpus", str(ONLINE - RESERVED)) as other:
+        other.options = other.options[2:]
+        other.start()
+        daemon.apply(pod("x"))
+        daemon.running("x")
+        assert named(other, daemon) is None
+
+
+@pytest.mark.parametrize("kind", ["affinity", None], ids=["affinity", "the best kind"])
+def test_a_second_daemon_with_the_same_groups_does_not_start(kind: str | None) -> None:
+    with Daemon(kind=kind) as first, Daemon(kind=kind) as second:
+        first.start()
+        second.groups = first.groups
+        refused = second.try_to_start()
+        assert refused.returncode == 5
+        assert "another daemon uses the groups" in refused.stderr
+
+
+def named(daemon: Daemon, other: Daemon) -> dict[str, str] | None:
+    """Return the event in which a daemon names the other one; daemons of other tests may be there too."""
+    return next((event for event in daemon.events("second-manager") if event["group"] == other.place.name), None)

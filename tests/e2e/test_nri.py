@@ -62,7 +62,7 @@ def shared_pod(containerd: Containerd, name: str = "web", qos: str = "burstable"
 # -- who runs where
 
 
-def test_an_owner_has_its_cpus_and_everyone_else_is_off_them(containerd: Containerd, node: KubeDaemon) -> None:
+def test_an_owner_has_its_cpus_and_all_others_are_off_them(containerd: Containerd, node: KubeDaemon) -> None:
     others = [shared_pod(containerd, qos, qos) for qos in ("burstable", "besteffort", "guaranteed")]
     node.check()
     assert {*map(allowed, others)} == {ONLINE}
@@ -86,6 +86,10 @@ def test_only_the_whole_cpu_container_of_a_mixed_pod_is_pinned(containerd: Conta
     after = containerd.run_container(pod, SOME._replace(name="after"))[1]
     assert (allowed(before), allowed(owner), allowed(after)) == (RESERVED, OWN, RESERVED)
     node.check()
+    for number in range(3):
+        shared_pod(containerd, f"web-{number}", ("burstable", "besteffort", "guaranteed")[number])
+    node.check()
+    assert node.events("lost-update", "drift") == []
 
 
 def test_a_pod_that_is_removed_gives_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:
@@ -189,9 +193,7 @@ def test_a_daemon_that_is_killed_and_comes_back_changes_nothing(containerd: Cont
     assert node.events("assigned", "released", "ran-unpinned", "drift") == []
 
 
-def test_a_container_created_while_nobody_listened_is_pinned_and_told_of(
-    containerd: Containerd, node: KubeDaemon
-) -> None:
+def test_a_container_created_without_a_daemon_is_pinned_and_reported(containerd: Containerd, node: KubeDaemon) -> None:
     other = shared_pod(containerd)
     node.kill()
     stray = containerd.run_container(containerd.run_pod("stray"), ALL)[1]
@@ -214,9 +216,7 @@ def test_a_stray_that_cannot_be_pinned_is_told_of_and_shares(containerd: Contain
     assert [row["pod"] for row in node.events("runs-unpinned")] == ["stray"]
 
 
-def test_a_pod_that_vanished_while_nobody_listened_gives_its_cpus_back(
-    containerd: Containerd, node: KubeDaemon
-) -> None:
+def test_a_pod_that_vanished_without_a_daemon_gives_its_cpus_back(containerd: Containerd, node: KubeDaemon) -> None:
     other = shared_pod(containerd)
     pod = containerd.run_pod("db")
     containerd.run_container(pod, ALL)
@@ -304,17 +304,20 @@ def test_it_waits_for_a_runtime_that_is_not_there_yet(containerd: Containerd) ->
     containerd.nri_socket.rename(moved)
     with KubeDaemon(containerd, "nri") as node:
         try:
-            super(KubeDaemon, node).start()
+            node.launch()
             wait_for(lambda: "link=closed" in node.said(), "it has tried")
+            wait_for(node.socket.exists, "it serves")
+            assert not node.events("serving")  # it is not ready
         finally:
             moved.rename(containerd.nri_socket)
+        node.await_ready()
         node.linked()
 
 
 # -- no overlap
 
 
-def test_nobody_is_on_the_owners_cpus_when_it_begins(containerd: Containerd, node: KubeDaemon) -> None:
+def test_no_other_process_is_on_the_owners_cpus_when_it_begins(containerd: Containerd, node: KubeDaemon) -> None:
     others = [
         shared_pod(containerd, f"web-{number}", qos) for number in range(2) for qos in ("burstable", "guaranteed")
     ]
@@ -322,7 +325,7 @@ def test_nobody_is_on_the_owners_cpus_when_it_begins(containerd: Containerd, nod
         pod = containerd.run_pod(f"db-{round_}")
         with Sampler(others) as sampler:
             owner = containerd.run_container(pod, ALL)[1]
-            wait_for(lambda: sampler.looks_after(owner) > 10 * len(others), "everybody was looked at")  # noqa: B023
+            wait_for(lambda: sampler.looks_after(owner) > 10 * len(others), "all processes were looked at")  # noqa: B023
         assert sampler.overlaps(owner, OWN) == []
         node.check()
         containerd.remove_pod(pod)
@@ -389,7 +392,7 @@ def test_an_update_of_the_quota_does_not_limit_an_owner_again(containerd: Contai
     node.check()
 
 
-def test_an_update_cannot_put_anybody_on_an_owners_cpus(containerd: Containerd, node: KubeDaemon) -> None:
+def test_an_update_cannot_put_a_container_on_an_owners_cpus(containerd: Containerd, node: KubeDaemon) -> None:
     pod = containerd.run_pod("mixed")
     sharer, pid = containerd.run_container(pod, SOME._replace(name="sharer"))
     containerd.run_container(pod, ALL._replace(name="owner"))
@@ -465,7 +468,7 @@ def test_a_bad_annotation_refuses_that_pod_alone(
     ],
     ids=["path", "newline", "bidi", "long", "container-path", "container-tab", "container-long"],
 )
-def test_a_hostile_name_harms_nobody(containerd: Containerd, node: KubeDaemon, name: str, container: str) -> None:
+def test_a_hostile_name_does_no_harm(containerd: Containerd, node: KubeDaemon, name: str, container: str) -> None:
     before = shared_pod(containerd)
     pod = containerd.run_pod(name)
     with pytest.raises(PinfoldError):
@@ -522,6 +525,19 @@ def test_it_only_watches_where_a_kubelet_manages_cpus(containerd: Containerd, no
     assert (node.kubelet_dir / "cpu_manager_state").read_bytes() == before
 
 
+def test_it_gives_way_to_a_kubelet_that_starts_to_manage_cpus(containerd: Containerd, node: KubeDaemon) -> None:
+    node.restart("--cpu-manager-reconcile-period", "200ms")
+    owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+    assert allowed(owner) == OWN
+    kubelet_state(node)
+    (told,) = wait_for(lambda: node.events("read-only"), "it has noticed the kubelet")
+    assert "a kubelet with policy static has started beside pinfold" in told["why"]
+    assert node.client.get("/v1/node")["read_only"] is True
+    containerd.remove_all()
+    assert allowed(containerd.run_container(containerd.run_pod("web"), ALL)[1]) <= ONLINE
+    assert node.events("drift", "assigned")[1:] == []
+
+
 def test_taking_over_keeps_the_cpus_that_the_kubelet_has_given(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
     pod = containerd.run_pod("db")
@@ -566,7 +582,7 @@ def test_after_a_crash_leave_gives_every_group_its_cpus_back(containerd: Contain
     assert allowed(shared_pod(containerd, "new", "besteffort")) == ONLINE
 
 
-def test_a_new_configuration_moves_whoever_must_move(containerd: Containerd, node: KubeDaemon) -> None:
+def test_a_new_configuration_moves_the_containers_that_must_move(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
     highest = CPUSet.of(max(ONLINE))
     config = node.place.directory / "config.yaml"

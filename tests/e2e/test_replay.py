@@ -47,7 +47,7 @@ def random_pod(rng: random.Random, name: str) -> str:
             return container(name=kind, resources=FRACTION)
         return container(name=kind, cpus=rng.choice((1, 2, 3, 4, 6, 12, 24)))
 
-    if rng.random() < 0.2:  # everyone shares
+    if rng.random() < 0.2:  # all containers share
         return pod(name, container(resources=rng.choice(("", "{requests: {cpu: 300m}}"))))
     init = [one("setup")] if rng.random() < 0.3 else []
     return pod(name, *(one(kind) for kind in ("app", "log", "proxy")[: rng.randint(1, 3)]), init=init)

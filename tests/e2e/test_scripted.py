@@ -277,7 +277,7 @@ async def _status(client: CRIClient, container: str) -> Seen:
 
 
 async def scripted(look: Callable[[Driven, str], Awaitable[list[T]]], directory: Path) -> list[T]:
-    """Return what somebody sees or hears of a scripted runtime."""
+    """Return what a plugin or client gets from a scripted runtime."""
     runtime = ScriptedRuntime(Simulated(CPUSet.parse("0-7")))
     service = runtime.nri if look is heard else runtime.cri
     await service.listen(str(directory / "runtime.sock"))

@@ -1,4 +1,4 @@
-"""What a runtime and the kernel do to whoever is not careful: each shown to happen, and not to happen to us.
+"""Traps of runtimes and of the kernel: each is shown to exist, and pinfold is shown to avoid it.
 
 A fifth, systemd taking cpusets back that were written behind its back, needs a host that systemd runs: its cure is
 tested by itself (tests/unit/node/podgroups/test_systemd.py). A sixth, of cgroup v2, is shown in the guest

@@ -93,7 +93,7 @@ def test_it_takes_affinity_by_itself_and_says_what_is_weaker(daemon: Daemon) -> 
     assert "affinity" in daemon.verb("get", "node").stdout
 
 
-def test_everyone_leaves_exclusive_cpus_before_their_owner_starts(daemon: Daemon) -> None:
+def test_all_others_leave_exclusive_cpus_before_their_owner_starts(daemon: Daemon) -> None:
     daemon.start()
     daemon.apply(pod("worker"), pod("other"))
     workers = [daemon.running(name) for name in ("worker", "other")]

@@ -49,7 +49,7 @@ def _replay_write(case: Case) -> str | None:
 
 
 def _replay_version_1(case: Case) -> str | None:
-    """No longer written by anyone: the file must be known for what it is, and the hash must be the recorded one."""
+    """No kubelet writes this any more: the file must be known for what it is, and the hash must be the recorded one."""
     expect = case["expect"]
     recorded = json.loads(expect["file"])["checksum"]
     if (found := fnv1a(expect["hashed"].encode())) != recorded:

@@ -34,7 +34,8 @@ from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.runtimes.nri import plugin as nriplugin
 from pinfold.runtimes.nri.answers import Answers
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
@@ -104,7 +105,7 @@ async def _play(case: Case, node: Node, admitter: Admitter, *, laws_only: bool) 
 class _Memory:
     """A State that is kept in memory."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Keep nothing: a restart gets the State from the Manager."""
 
 
@@ -202,7 +203,7 @@ class Daemon:
             for container in self._runtime.record.containers_of(self._sandboxes[uid]):
                 if container.name == name:
                     await self._runtime.remove_container(container.id)
-        self._manager.release([ContainerRef(uid, name)])
+        await self._manager.release([ContainerRef(uid, name)])
         if uid not in self._manager.state.assignments:
             await self._remove_pod(uid)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.policies.options import OPTIONS
+from pinfold.core.policies.options import REFERENCE
 from pinfold.core.policies.static import StaticPolicy, reserve
 from pinfold.core.trace import Defect, Recorder
 from pinfold.errors import ConfigError
@@ -38,7 +38,7 @@ def replay(case: Case, machines: Machines, fidelity: Fidelity, *, laws_only: boo
             defects = _defects(policy, config)
             found["reserved"] = str(policy.reserved)
             found["reserved_physical"] = str(policy.reserved_physical)
-            found["parsed"] = {name: getattr(policy.options, option.field) for name, option in OPTIONS.items()}
+            found["parsed"] = {name: getattr(policy.options, option.field) for name, option in REFERENCE.items()}
     return Outcome(None if laws_only else differences(found, case["expect"]), frozenset(defects))
 
 

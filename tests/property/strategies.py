@@ -16,7 +16,7 @@ from pinfold.core.machine.cpuset import CPUSet, cpus_of
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.machine.topology import Topology
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.policies.options import OPTIONS, Options
+from pinfold.core.policies.options import OPTION_GATES, REFERENCE, Options, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -180,16 +180,14 @@ def cpus_within(draw: st.DrawFn, mask: int) -> int:
 
 def valid_options(topology: Topology | None = None) -> list[Options]:
     """Return all sets of options that a kubelet starts with (on this machine)."""
-    every = [Options(*values) for values in product((False, True), repeat=len(OPTIONS))]
+    gates = {gate.name: True for gate in OPTION_GATES.values()}
+    switches = product((False, True), repeat=len(REFERENCE))
+    chosen = [{name: "true" for name, on in zip(REFERENCE, values, strict=True) if on} for values in switches]
+    parsed = [parse_options(given, gates, REFERENCE) for given in chosen]
     return [
         options
-        for options in every
-        if not any(
-            getattr(options, option.field) and getattr(options, OPTIONS[other].field)
-            for option in OPTIONS.values()
-            for other in option.conflicts
-        )
-        and not (topology and check_machine(options, "none", topology))
+        for options, problems in parsed
+        if not problems and not (topology and check_machine(options, "none", topology))
     ]
 
 

@@ -239,7 +239,7 @@ def test_collecting_removes_exactly_the_pods_that_are_not_active(node: Node, dat
 
 
 @given(nodes(), pods("new"))
-def test_after_a_restart_everyone_is_let_in_again_with_the_same_cpus(node: Node, pod: Pod) -> None:
+def test_after_a_restart_every_pod_is_admitted_again_with_the_same_cpus(node: Node, pod: Pod) -> None:
     by_socket = node.options.align_by_socket and node.admitter.manager.policy is TopologyPolicy.RESTRICTED
     if by_socket:  # see the next test
         return

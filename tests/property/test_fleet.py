@@ -1,4 +1,4 @@
-"""Laws of a fleet: nothing is given twice, nobody is lost, and who does the work makes no difference."""
+"""Laws of a fleet: no CPU is given twice, no pod is lost, and the number of workers makes no difference."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ notes = st.tuples(st.just("note"), st.dictionaries(names, values, max_size=4))
 
 @st.composite
 def states(draw: st.DrawFn, cpus: int = 8) -> tuple[str, dict[str, Any]]:
-    """A sound State of a small node: every CPU is shared or someone's."""
+    """A sound State of a small node: every CPU is shared or exclusive."""
     owners = draw(st.lists(st.sampled_from(["", "", "a/b/c", "a/b/d", "a/e/f"]), min_size=cpus, max_size=cpus))
     lists = {
         owner: ",".join(str(cpu) for cpu in range(cpus) if owners[cpu] == owner) for owner in dict.fromkeys(owners)

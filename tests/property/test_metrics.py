@@ -67,7 +67,7 @@ def check_gauges(found: dict[str, float], reading: Snapshot) -> None:
 def check_pieces(found: dict[str, float], reading: Snapshot) -> None:
     """See that the fast figures are those of the Ruler."""
     ruler = Ruler(reading.topology, reading.topology.online - reading.policy.reserved)
-    left = ruler.leftover(reading.assignable)
+    left = ruler.leftover(reading.state.shared - reading.policy.reserved)
     owned = [cpus for containers in reading.state.assignments.values() for cpus in containers.values()]
     for level, name in zip(Level, rows.SPANS, strict=True):
         label = f'{{boundary="{name}"}}'

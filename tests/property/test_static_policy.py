@@ -172,7 +172,7 @@ class NodeLife(RuleBasedStateMachine):
         assert self.state.check(self.topology.online, kept_apart=kept_apart(self.policy)) == []
 
     @invariant()
-    def reserved_cpus_are_nobodys_own(self) -> None:
+    def reserved_cpus_are_never_exclusive(self) -> None:
         assert not self.state.exclusive & self.policy.reserved
         assert self.state.exclusive <= self.policy.allocatable
 

@@ -47,7 +47,7 @@ def test_the_way_ends_where_it_should(now: Wanted, want: Wanted) -> None:
 
 
 @given(distributions(), distributions())
-def test_nobody_is_ever_without_a_cpu_and_nobody_gets_one_that_is_not_wanted(now: Wanted, want: Wanted) -> None:
+def test_no_container_is_ever_without_a_cpu_and_none_gets_one_that_is_not_wanted(now: Wanted, want: Wanted) -> None:
     target = dict([(None, want.shared), *want.exclusive.items()])
     for step in steps(now, want):
         assert step.cpus

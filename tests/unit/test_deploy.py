@@ -129,7 +129,7 @@ def test_alerts_are_there_for_everything_that_breaks_a_promise() -> None:
 
 def test_reasons_of_refusals_are_those_that_the_core_has() -> None:
     from pinfold.core.policies.podlevel import EmptyPodSharedPoolError
-    from pinfold.core.policies.static import EmptySharedPoolError
+    from pinfold.core.policies.pools import EmptySharedPoolError
     from pinfold.core.policies.wholecores import SMTAlignmentError
     from pinfold.core.topologymanager.manager import TopologyAffinityError
     from pinfold.errors import AdmissionError

@@ -71,7 +71,7 @@ def _data(client: Client, what: str) -> Rows | dict[str, Any]:
     if what == "cpus":
         return _cpus(node, rows)
     if what == "pods":
-        return _pods(rows)
+        return _pods(rows, client.get("/v1/pods"))
     return [
         {
             "namespace": row["namespace"],
@@ -88,11 +88,13 @@ def _data(client: Client, what: str) -> Rows | dict[str, Any]:
     ]
 
 
-def _pods(rows: Rows) -> Rows:
+def _pods(rows: Rows, listed: Rows) -> Rows:
+    """Return the pods with containers, then those that were refused and have none."""
     pods: dict[tuple[str, str], Rows] = {}
     for row in rows:
         pods.setdefault((row["namespace"], row["pod"]), []).append(row)
-    return [
+    refused = {(row["namespace"], row["name"]): row for row in listed if row["refused"]}
+    here = [
         {
             "namespace": namespace,
             "pod": pod,
@@ -101,8 +103,15 @@ def _pods(rows: Rows) -> Rows:
             "running": f"{sum(row['state'] == 'running' for row in of)}/{len(of)}",
             "exclusive": str(_union(row["cpus"] for row in of if row["exclusive"])),
             "restarts": sum(row["restarts"] for row in of),
+            "refused": refused.get((namespace, pod), {}).get("refused", ""),
         }
         for (namespace, pod), of in pods.items()
+    ]
+    nothing = {"kind": "-", "running": "0/0", "exclusive": "", "restarts": 0}
+    return here + [
+        {"namespace": namespace, "pod": pod, "qos": row["qos"], **nothing, "refused": row["refused"]}
+        for (namespace, pod), row in refused.items()
+        if (namespace, pod) not in pods
     ]
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinfold.cli.asking.client import Client, add_socket
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
-from pinfold.formats.kubelet.checkpoint import parse_checkpoint
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
 from pinfold.node.kubeletstate import FILE
 from pinfold.node.statefile import write_atomically
 
@@ -37,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
         raise PinfoldError(f"the daemon's runtime is {node['runtime']}; a kubelet can only go on with nri or cri")
     if node["read_only"]:
         raise PinfoldError("the daemon only watches: the kubelet's own state file is already valid")
+    text = without_idle(text, CPUSet.parse(node["pools"]["idle"]))
     state = parse_checkpoint(text, policy="static")
     path = args.kubelet_dir / FILE
     write_atomically(path, text.encode())
@@ -46,3 +48,11 @@ def run(args: argparse.Namespace) -> int:
     print("pinfold has ended: pods with CPUs of their own keep them, all other groups have all CPUs again")
     print("next: start the kubelet with cpuManagerPolicy static and the same options and reserved CPUs")
     return 0
+
+
+def without_idle(checkpoint: str, idle: CPUSet) -> str:
+    """Return a checkpoint in which idle siblings are shared: a kubelet does not know any."""
+    if not idle:
+        return checkpoint
+    state = parse_checkpoint(checkpoint, policy="static", pod_level=True)
+    return format_checkpoint("static", state._replace(shared=state.shared | idle), pod_level=bool(state.pods))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 import pinfold
 from pinfold.errors import PinfoldError
+from pinfold.settings.pluginfile import plugin_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> list[str]:
-    """Return those of the process; a container runtime that starts us as its NRI plugin gives none."""
-    given = sys.argv[1:] or (["serve"] if "NRI_PLUGIN_SOCKET" in os.environ else [])
+    """Return those of the process; a container runtime that starts us as its NRI plugin has them in a file."""
+    given = sys.argv[1:] or (["serve", *plugin_flags(os.environ)] if "NRI_PLUGIN_SOCKET" in os.environ else [])
     if given[:1] == ["serve"]:
         # The daemon never speaks TLS; asyncio does without it too, and that is a tenth of the daemon's memory.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # documented: then it cannot be imported

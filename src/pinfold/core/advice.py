@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.alignment import Level
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.policies.static import EmptySharedPoolError
+from pinfold.core.policies.caches import UncoreAlignmentError
+from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
+from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.state import State
+    from pinfold.errors import AdmissionError
 
 _MOST_TRIES: Final = 512
 _NAMED: Final = 2
@@ -91,7 +94,7 @@ def advise(
         return NO_ADVICE
     policy, state = outcome.admitter.policy, outcome.admission.state
     count = policy.request(outcome.pod, container)
-    free = state.shared - policy.reserved | state.reusable.get(outcome.pod.uid, EMPTY)
+    free = policy.pools.assignable(state) | state.reusable.get(outcome.pod.uid, EMPTY)
     need, room = _situation(ruler, outcome, count, free)
     trial = _Trial(outcome, container, count, has_time)
     sizes, then = trial.sizes(len(outcome.before.shared), ruler)
@@ -123,9 +126,23 @@ def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tupl
             return f"needs whole cores of {per_core} CPUs, and {count} is not a multiple of {per_core}", ""
         case SMTAlignmentError(free=whole):
             return f"needs {_cpus(count)} as whole cores", f"{whole or 0} CPUs are on cores that are wholly free"
+        case UncoreAlignmentError(fewest=fewest):
+            return f"needs {_cpus(count)} in {Level.UNCORE.counted(fewest)}", _most_free(ruler, Level.UNCORE, free)
+    return _number_needed(outcome.refusal, count), can
+
+
+def _number_needed(refusal: AdmissionError | None, count: int) -> str:
+    """Return what the container needs, where it is a matter of numbers alone."""
+    match refusal:
         case EmptySharedPoolError():
-            return f"needs {_cpus(count)} and must leave one shared", can
-    return f"needs {_cpus(count)}", can
+            return f"needs {_cpus(count)} and must leave one shared"
+        case MinSharedCPUsError(least=least):
+            return f"needs {_cpus(count)} and must leave {least} shared"
+        case IsolatedCPUsError():
+            return f"needs {count} isolated CPUs"
+        case SMTIsolationError():
+            return f"needs {count} whole cores, of which one CPU each can be given"
+    return f"needs {_cpus(count)}"
 
 
 def _cpus(count: int) -> str:
@@ -156,8 +173,9 @@ class _Trial(NamedTuple):
             return (), None
         smaller = range(min(self.wanted - 1, most), max(0, self.wanted - 1 - _MOST_TRIES), -1)
         larger: Sequence[int] = ()
-        if isinstance(self.outcome.refusal, SMTAlignmentError):
-            larger = range(self.wanted + 1, self.wanted + max(ruler.largest(Level.CORE), 1))
+        if isinstance(self.outcome.refusal, SMTAlignmentError | UncoreAlignmentError):
+            level = Level.CORE if isinstance(self.outcome.refusal, SMTAlignmentError) else Level.UNCORE
+            larger = range(self.wanted + 1, self.wanted + max(ruler.largest(level), 1))
         return (
             self._first_of((smaller, larger), whole=True)
             or self._first_of((smaller, larger), whole=False)

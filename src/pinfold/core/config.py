@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Fidelity, Machine
 from pinfold.core.gosyntax import go_quote
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.none import NonePolicy
-from pinfold.core.policies.options import POD_LEVEL, parse_options
+from pinfold.core.policies.options import OPTIONS, POD_LEVEL, REFERENCE, parse_options
+from pinfold.core.policies.pools import Pools
 from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
 from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.core.topologymanager.options import TopologyPolicy
@@ -53,7 +55,8 @@ class Reservation:
 
     def problems(self) -> list[Problem]:
         """Return why the static policy cannot use this reservation."""
-        advice = "reserve at least one CPU: without one, the shared pool could become empty"
+        why = "reserve at least one CPU: without one, the shared pool could become empty"
+        advice = f"{why}; name it with --reserved-cpus or reservedSystemCPUs"
         if self.milli is None:
             return [Problem("[cpumanager] unable to determine reserved CPU resources for static policy", advice)]
         if self.milli <= 0:
@@ -123,16 +126,18 @@ def _build_none(config: Config, _topology: Topology, _recorder: Recorder | None)
 
 def _build_static(config: Config, topology: Topology, recorder: Recorder | None) -> Policy:
     problems = config.reserved.problems()
-    options, wrong = parse_options(config.options, config.gates)
+    known = REFERENCE if config.fidelity is Fidelity.KUBELET else OPTIONS
+    options, wrong = parse_options(config.options, config.gates, known)
     problems += wrong or check_machine(options, config.topology_policy, topology)
     machine = Machine(topology, config.fidelity)
     reserved = None
     if config.reserved.count > 0:
         arrangement = arrangement_of(options, machine)
         count, cpus = config.reserved.count, config.reserved.cpus
-        reserved = _collect(problems, lambda: reserve(machine, arrangement, count, cpus, recorder))
-    if reserved is not None and options.strict_cpu_reservation and config.fidelity is Fidelity.PINFOLD:
-        problems += _check_some_are_shared(topology, reserved)
+        avoided = Pools.of(topology, EMPTY, options).isolated
+        reserved = _collect(problems, lambda: reserve(machine, arrangement, count, cpus, recorder, avoided))
+    if reserved is not None and config.fidelity is Fidelity.PINFOLD:
+        problems += _check_pools(Pools.of(topology, reserved, options))
     if problems or reserved is None:
         raise ConfigError(*problems)
     dynamic = config.policy == "dynamic"
@@ -162,11 +167,25 @@ def check_machine(options: Options, topology_policy: str, topology: Topology) ->
     return problems
 
 
-def _check_some_are_shared(topology: Topology, reserved: CPUSet) -> list[Problem]:
-    if topology.online - reserved:
-        return []
-    # differs: the kubelet starts with an empty shared pool.
-    return [Problem(f"strict-cpu-reservation with all CPUs reserved ({reserved}) leaves no CPU for the shared pool")]
+def _check_pools(pools: Pools) -> list[Problem]:
+    """Return why containers without exclusive CPUs would have too few CPUs."""
+    problems = []
+    topology, reserved, options = pools.topology, pools.reserved, pools.options
+    strict = options.strict_cpu_reservation
+    if not strict and (both := reserved & pools.isolated):
+        said = f"CPUs {both} are reserved and isolated: shared containers would run on isolated CPUs"
+        problems.append(Problem(said, "reserve other CPUs, or use strict-cpu-reservation"))
+    shared = topology.online - pools.isolated
+    if strict and not shared - reserved:
+        # differs: the kubelet starts with an empty shared pool.
+        rest = topology.online - reserved
+        which = f"CPUs {reserved} reserved and {rest} isolated" if rest else f"all CPUs reserved ({reserved})"
+        problems.append(Problem(f"strict-cpu-reservation with {which} leaves no CPU for the shared pool"))
+    most = len(shared | topology.offline) - (len(reserved) if strict else 0)
+    if options.min_shared_cpus > most:
+        said = f"min-shared-cpus is {options.min_shared_cpus}, but only {most} CPUs can be shared"
+        problems.append(Problem(said, "use a smaller number"))
+    return problems
 
 
 def _collect(problems: list[Problem], build: Callable[[], _Built]) -> _Built | None:

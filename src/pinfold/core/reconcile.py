@@ -5,6 +5,7 @@ Also the differences between Wanted and what a runtime reports, and the Steps fr
 
 from __future__ import annotations
 
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -66,20 +67,44 @@ class Wanted(NamedTuple):
         return self.exclusive.get(container, self.shared)
 
 
+class Cause(StrEnum):
+    """What another program has changed."""
+
+    CPUS = "cpus"
+    """The CPUs of a group, or the affinity of a process."""
+    MEMBERS = "members"
+    """Processes or threads were moved out of their group."""
+    STRANGERS = "strangers"
+    """Processes were moved into a group that is not theirs."""
+    LIMIT = "limit"
+    """The quota or weight."""
+
+
+class Fault(NamedTuple):
+    """A change by another program that the CPUs alone do not show."""
+
+    cause: Cause
+    why: str
+
+
 class Observed(NamedTuple):
     """The CPUs that everything runs on, as the kernel or the container runtime reports them."""
 
     shared: CPUSet | None
     """None: the runtime has no separate shared pool."""
     containers: Mapping[ContainerRef, CPUSet]
+    faults: Mapping[ContainerRef | None, Fault] = MappingProxyType({})
+    """What else is wrong with a container, or with the shared pool (None)."""
 
 
 class Drift(NamedTuple):
-    """A difference between wanted and actual CPUs; without a container it is the shared pool's."""
+    """A difference between what is wanted and what is; without a container it is the shared pool's."""
 
     container: ContainerRef | None
     wanted: CPUSet
     found: CPUSet
+    cause: Cause = Cause.CPUS
+    why: str = ""
 
     def __str__(self) -> str:
         who = (
@@ -87,21 +112,24 @@ class Drift(NamedTuple):
             if self.container is None
             else f"container {self.container.name} of pod {self.container.pod}"
         )
-        return f"{who} has CPUs {self.found or 'none'} instead of {self.wanted}"
+        return f"{who}: {self.why}" if self.why else f"{who} has CPUs {self.found or 'none'} instead of {self.wanted}"
 
 
-def wanted(state: State, online: CPUSet = EMPTY) -> Wanted:
-    """Return Wanted for a State; a State without a pool is that of policy none: every container has all CPUs."""
-    return Wanted(state.shared or online, dict(state.flat()))
+def wanted(state: State, shared: CPUSet) -> Wanted:
+    """Return Wanted for a State whose other containers run on the CPUs *shared*."""
+    return Wanted(shared, dict(state.flat()))
 
 
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
-    """Yield the differences, the shared pool first."""
-    if observed.shared is not None and observed.shared != want.shared:
-        yield Drift(None, want.shared, observed.shared)
-    for container, found in observed.containers.items():
-        if found != want.cpus_of(container):
-            yield Drift(container, want.cpus_of(container), found)
+    """Yield the differences, the shared pool first; one for each container."""
+    pool: list[tuple[ContainerRef | None, CPUSet]] = [] if observed.shared is None else [(None, observed.shared)]
+    for container, found in [*pool, *observed.containers.items()]:
+        wanted_cpus = want.shared if container is None else want.cpus_of(container)
+        fault = observed.faults.get(container)
+        if fault is not None:
+            yield Drift(container, wanted_cpus, found, *fault)
+        elif found != wanted_cpus:
+            yield Drift(container, wanted_cpus, found)
 
 
 class Step(NamedTuple):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.pods.pod import Pod, QoS
+    from pinfold.core.pods.pod import Pod, PodUID, QoS
     from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
 
@@ -40,6 +40,13 @@ class ContainerView(NamedTuple):
         return {**self._asdict(), "cpus": str(self.cpus), "since": round(self.since, 3)}
 
 
+class RefusedPod(NamedTuple):
+    """A pod as it asked for CPUs, and the kubelet's reason word for its refusal."""
+
+    pod: Pod
+    reason: str
+
+
 class Figures(NamedTuple):
     """What was counted since the daemon started."""
 
@@ -64,36 +71,41 @@ class Snapshot(NamedTuple):
     """The state of the connection to it, and details."""
     connected: bool = True
     """Whether it can be reached."""
+    unsaved: str = ""
+    """Why the disk may not have what it should; empty if it has."""
     waiting: int = 0
     """How many containers run without their exclusive CPUs."""
+    refused: Mapping[PodUID, RefusedPod] = MappingProxyType({})
+    """The pods that were refused and wait for a next attempt."""
     figures: Figures = Figures()
     """How many entries the journal could not write since the start."""
     about: Mapping[str, object] = MappingProxyType({})
     """The daemon's configuration."""
 
     @property
-    def shared(self) -> CPUSet:
-        """The CPUs of all containers without exclusive ones; under policy none all CPUs are shared."""
-        return self.state.shared or self.topology.online
-
-    @property
-    def assignable(self) -> CPUSet:
-        """The assignable CPUs."""
-        return self.state.shared - self.policy.reserved
+    def pool_cpus(self) -> dict[str, CPUSet]:
+        """The CPUs of each pool, and those in no pool."""
+        found = pool_cpus(self.policy, self.state, self.topology)
+        return {**found, "offline": self.topology.offline, "isolated": self.topology.isolated}
 
     def pools(self) -> dict[str, str]:
         """Return the CPUs of each pool, and those in no pool."""
-        found = pools(self.policy, self.state, self.topology)
-        return {**found, "offline": str(self.topology.offline), "isolated": str(self.topology.isolated)}
+        return {name: str(cpus) for name, cpus in self.pool_cpus.items()}
 
 
 def pools(policy: Policy, state: State, topology: Topology) -> dict[str, str]:
-    """Return the CPUs of each pool, as the KEP names them."""
-    shared = state.shared or topology.online  # policy none keeps no State
+    """Return the CPUs of each pool, in words."""
+    return {name: str(cpus) for name, cpus in pool_cpus(policy, state, topology).items()}
+
+
+def pool_cpus(policy: Policy, state: State, topology: Topology) -> dict[str, CPUSet]:
+    """Return the CPUs of each pool, as the KEP names them, and what can be exclusive at all."""
     return {
-        "online": str(topology.online),
-        "shared": str(shared),
-        "reserved": str(policy.reserved),
-        "assignable": str(state.shared - policy.reserved),
-        "exclusive": str(state.exclusive),
+        "online": topology.online,
+        "shared": policy.pools.shared(state) or topology.online,  # policy none keeps no State
+        "reserved": policy.reserved,
+        "assignable": policy.pools.assignable(state),
+        "exclusive": state.exclusive,
+        "idle": policy.pools.idle(state),
+        "allocatable": policy.pools.offered,
     }

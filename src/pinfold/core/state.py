@@ -25,7 +25,10 @@ class State(NamedTuple):
     """The shared pool and all Assignments. A Policy maps a State to the next; nothing else changes one."""
 
     shared: CPUSet
-    """CPUs of all containers without an Assignment (the kubelet's file calls it the default CPU set)."""
+    """CPUs of no container (the kubelet's file calls it the default CPU set).
+
+    Containers without an Assignment run on them, except where an option keeps them off some (`Policy.pools`).
+    """
     assignments: Mapping[PodUID, Mapping[str, CPUSet]] = NOTHING
     """Exclusive CPUs by pod and container."""
     pods: Mapping[PodUID, CPUSet] = NOTHING
@@ -73,14 +76,15 @@ class State(NamedTuple):
         """Return the part of the State that survives a restart of the daemon."""
         return self._replace(reusable=NOTHING)
 
-    def check(self, online: CPUSet, *, kept_apart: CPUSet = EMPTY) -> list[str]:
+    def check(self, online: CPUSet, *, kept_apart: CPUSet = EMPTY, idle: CPUSet = EMPTY) -> list[str]:
         """Return the broken invariants, in words; none means the State is sound.
 
-        *kept_apart* are reserved CPUs that strict-cpu-reservation keeps out of the shared pool.
+        *kept_apart* are reserved CPUs that strict-cpu-reservation keeps out of the shared pool, *idle* are siblings of
+        exclusive CPUs on which nothing runs.
         """
-        return list(self._broken(online, kept_apart))
+        return [*self._broken(kept_apart), *self._uncovered(online, kept_apart | idle)]
 
-    def _broken(self, online: CPUSet, kept_apart: CPUSet) -> Iterator[str]:
+    def _broken(self, kept_apart: CPUSet) -> Iterator[str]:
         if not self.shared:
             yield "the shared pool is empty"
         owners: dict[PodUID, CPUSet] = {}
@@ -98,11 +102,10 @@ class State(NamedTuple):
             owners[pod] = mine
         if self.shared & kept_apart:
             yield f"CPUs {self.shared & kept_apart} are shared, but reserved strictly"
-        yield from self._uncovered(online, kept_apart)
 
-    def _uncovered(self, online: CPUSet, kept_apart: CPUSet) -> Iterator[str]:
-        in_use = self.shared | self.exclusive | kept_apart
-        if in_use - online:
-            yield f"CPUs {in_use - online} are in use, but not online"
-        if online - in_use:
-            yield f"CPUs {online - in_use} belong to no pool or container"
+    def _uncovered(self, online: CPUSet, unused: CPUSet) -> Iterator[str]:
+        covered = self.shared | self.exclusive | unused
+        if covered - online:
+            yield f"CPUs {covered - online} are in use, but not online"
+        if online - covered:
+            yield f"CPUs {online - covered} belong to no pool or container"

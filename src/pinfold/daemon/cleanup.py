@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +21,10 @@ from pinfold.manager.store import FILE
 from pinfold.node.podgroups import systemd
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.origin import Origin
+from pinfold.node.register import Register, directory_of
 from pinfold.node.statefile import read_state_file
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
@@ -76,6 +79,7 @@ async def _leave_pods(claim: Claim, kept: CPUSet) -> CPUSet:
 async def _leave_processes(claim: Claim, directory: Path) -> CPUSet:
     """Give adopted processes back and widen the groups of the others; return their CPUs."""
     groups = choose(None if claim.groups == "auto" else claim.groups, name=claim.group_name)
+    Register(directory_of(os.environ, os.geteuid())).enter(claim.group_name)
     groups.hold()
     applier, online = ProcessApplier(groups, directory), CPUSet.parse(_ONLINE.read_text(encoding="ascii"))
     applier.find()
@@ -85,7 +89,7 @@ async def _leave_processes(claim: Claim, directory: Path) -> CPUSet:
     _give_back(applier, rows)
     others = [row for row in rows if row.kind is not WorkloadKind.ADOPTED]
     await leave(applier, _roster(others), online)
-    kept.save(others)
+    await kept.save(others)
     return online
 
 

@@ -9,12 +9,14 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.daemon.claim import drop_claim
 from pinfold.errors import PinfoldError
 from pinfold.manager import leaving
+from pinfold.manager.sources.workloads import WorkloadKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.daemon.parts import Parts
     from pinfold.manager.loop import Loop
+    from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.manager.telling.bus import Bus
 
 
@@ -56,9 +58,16 @@ class Leaving:
         if node.read_only:  # a kubelet manages CPUs here, and nothing was changed
             return
         if self._parts.supervisor is not None:
-            await self._parts.supervisor.leave()
-            await self._parts.supervisor.give_back()
+            await _give_back(self._parts.supervisor)
         online, kept = node.manager.rules.topology.online, node.manager.state.exclusive if keep_owners else EMPTY
         await leaving.leave(node.manager.applier, node.roster, online, kept)
         drop_claim(self._directory)
         self._bus.tell(Widened(online, kept))
+
+
+async def _give_back(supervisor: Supervisor) -> None:
+    """Stop watching processes; adopted ones go on where they were before."""
+    await supervisor.leave()
+    for workload in list(supervisor.workbook.workloads.values()):
+        if workload.kind is WorkloadKind.ADOPTED:
+            await supervisor.delete(workload.pod.name, workload.pod.namespace)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import PodName
-from pinfold.core.events.daemon import NotKept, NotSaved, StateNotUsable
+from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
 from pinfold.errors import PinfoldError
@@ -23,6 +26,7 @@ from pinfold.manager.telling.telling import Telling
 from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups.groups import choose
+from pinfold.node.register import Register, Registered, directory_of
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from pinfold.settings.settings import Settings
 
 
+_DISK: Final = ThreadPoolExecutor(1, "disk")
+"""Writes the files of the state directory, one after the other."""
 _PATIENCE: Final = 1.5
 """Seconds: a container runtime waits 2 for an answer over NRI, and then goes on without."""
 
@@ -70,7 +76,7 @@ class Basis(NamedTuple):
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     """Return the store of the State."""
     patience = _PATIENCE if chosen.runtime == "nri" else None
-    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, patience)
+    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, _DISK, patience)
 
 
 def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
@@ -105,13 +111,14 @@ def repacker_of(basis: Basis, node: Node, notifier: Notifier) -> Repacker:
     """Return what moves the node's containers when CPUs become free."""
     repacker = Repacker(node, notifier, basis.chosen.pace)
     node.notice_of = notifier.path_of
-    node.freed = repacker.wake
+    node.releases.freed = repacker.wake
     return repacker
 
 
-def host_parts(basis: Basis) -> Parts:
+async def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
+    register = None if chosen.runtime == "simulated" else _registered(basis)
     applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
     outputs = Outputs(chosen.outputs.directory, OutputLimits(chosen.outputs.each, chosen.outputs.total))
     outputs.look(())  # containers may have filled the disk while no daemon was there
@@ -124,16 +131,39 @@ def host_parts(basis: Basis) -> Parts:
     claim(basis)
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
-    manager.start()
+    await manager.start()
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
     repacker = repacker_of(basis, node, notifier)
-    kept = KeptWorkloads(chosen.state_dir)
+    kept = KeptWorkloads(chosen.state_dir, disk=_DISK)
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
-    Resumption(supervisor, node, basis.bus).resume(*kept.load())
+    await Resumption(supervisor, node, basis.bus).resume(*kept.load())
     sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook), repacker.follow]
+    if register is not None:
+        sources.append(partial(_look_for_others, basis, manager, register))
     return Parts(node, sources, repacker, supervisor, clean_up)
+
+
+def _registered(basis: Basis) -> Register:
+    """Return the register of this user's daemons, with ours in it; raise if one has the same groups."""
+    register = Register(directory_of(os.environ, os.geteuid()))
+    if not register.enter(basis.chosen.group_name):
+        basis.bus.tell(Weaker("other daemons that give the same CPUs away are not noticed: no runtime directory"))
+    return register
+
+
+async def _look_for_others(basis: Basis, manager: Manager, register: Register) -> None:
+    """Report each daemon that can give the same CPUs away, for ever."""
+    told = set[Registered]()
+    while True:
+        mine = manager.rules.admitter.policy.allocatable
+        register.tell(mine)
+        others = {other for other in await asyncio.to_thread(register.others) if other.cpus & mine}
+        for name, pid, cpus in others - told:
+            basis.bus.tell(SecondManager(name, pid, cpus & mine))
+        told = others
+        await asyncio.sleep(basis.chosen.reconcile_period)
 
 
 def limit_of(chosen: Settings, container: Container) -> Limit:

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
-from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Weaker
+from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Warned, Weaker
 from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
-from pinfold.node.kubeletstate import find_kubelet
+from pinfold.node.kubeletstate import CONFIG, ask_policy, find_kubelet, other_reservation
+from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podsource import KnownPods, pod_source
 from pinfold.node.statefile import write_atomically
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 
 if TYPE_CHECKING:
@@ -38,13 +40,17 @@ _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
 _ASK_EVERY: Final = 2.0
 
 
-def kube_parts(basis: Basis) -> Parts:
+async def kube_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon whose containers come from a container runtime."""
     chosen = basis.chosen
+    stamp = _stamp(chosen.kubernetes.kubelet_dir)
     known = _Known(chosen.kubernetes.pods_from, basis.bus)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
     groups = pod_groups(chosen.kubernetes.cgroup_root)
+    if not groups.tree.has_parent():
+        said = f"--cgroup-root {chosen.kubernetes.cgroup_root}: there is no such cgroup below {groups.tree.root}"
+        raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
     nri = chosen.runtime == "nri"
     roster = Roster(known.find)
     places = PodPlaces(groups, roster, asked_first=nri)
@@ -54,11 +60,14 @@ def kube_parts(basis: Basis) -> Parts:
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
         claim(basis)
-        manager.start()
+        await manager.start()
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
+    _compare_reserved(basis)
     repacker = repacker_of(basis, node, notifier)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask, repacker.follow]
+    if not read_only:
+        sources.append(lambda: _give_way(basis, node, applier, stamp))
     return Parts(node, sources, repacker)
 
 
@@ -68,6 +77,15 @@ def _warn_of_parts(basis: Basis) -> None:
         basis.bus.tell(
             Weaker("scope pod: a pod known only from the container runtime is decided one container at a time")
         )
+
+
+def _compare_reserved(basis: Basis) -> None:
+    """Warn if the kubelet reserves other CPUs."""
+    directory, ours = basis.chosen.kubernetes.kubelet_dir, basis.admitter.policy.reserved
+    theirs = other_reservation(directory, ours)
+    if theirs is not None:
+        said = f"the kubelet reserves {theirs} ({directory / CONFIG}), pinfold reserves CPUs {ours or 'none'}"
+        basis.bus.tell(Warned(f"{said}; reserve the same in both: the scheduler counts with the kubelet's"))
 
 
 def _meet_kubelet(basis: Basis) -> bool:
@@ -94,6 +112,30 @@ def _meet_kubelet(basis: Basis) -> bool:
 def pod_groups(cgroup_root: str | None) -> PodGroups:
     """Return the groups of the pods below the kubelet's cgroup root; None: of the only kubelet on this host."""
     return podgroups.discover(kubepods=_kubepods(cgroup_root))
+
+
+def _stamp(kubelet_dir: Path) -> tuple[int, str | None]:
+    """Return what changes when a kubelet starts with a policy of its own: its state file, and what it answers."""
+    try:
+        changed = (kubelet_dir / KUBELET_FILE).stat().st_mtime_ns
+    except OSError:
+        changed = 0
+    return changed, ask_policy()
+
+
+async def _give_way(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[int, str | None]) -> None:
+    """Only watch from the moment on that a kubelet assigns CPUs too: the two would undo each other's changes."""
+    directory = basis.chosen.kubernetes.kubelet_dir
+    while not node.read_only:
+        await asyncio.sleep(basis.chosen.reconcile_period)
+        if await asyncio.to_thread(_stamp, directory) == stamp:
+            continue
+        kubelet = await asyncio.to_thread(find_kubelet, directory)
+        if kubelet is not None:
+            node.read_only = applier.read_only = True
+            why = f"a kubelet with policy {kubelet.policy} has started beside pinfold ({kubelet.path})"
+            basis.bus.tell(ReadOnly(f"{why}; set its policy to none and restart pinfold, or stop pinfold"))
+    await asyncio.Event().wait()
 
 
 def _kubepods(cgroup_root: str | None) -> str | None:

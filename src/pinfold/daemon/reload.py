@@ -52,14 +52,14 @@ class Reloader:
         """The online CPUs in the last event."""
         self._trouble = ""
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Read the configuration again and apply it; keep the old one if the new one is wrong or cannot be applied."""
         try:
-            self._go_on(self._again.machine())
+            await self._go_on(self._again.machine())
         except (PinfoldError, OSError) as error:
             self._bus.tell(ReloadRefused(str(error)))
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Go on with the CPUs that are online now: those that have gone are replaced, those that came are used."""
         online = self._again.online()
         if online is None or online == self._node.manager.rules.topology.online:
@@ -68,19 +68,19 @@ class Reloader:
             self._bus.tell(Hotplugged(self._told - online, online - self._told))
             self._told, self._trouble = online, ""
         try:
-            self._go_on(self._again.machine())
+            await self._go_on(self._again.machine())
         except (PinfoldError, OSError) as error:  # the next check tries again
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 self._bus.tell(HotplugRefused(self._trouble))
 
-    def _go_on(self, topology: Topology) -> None:
+    async def _go_on(self, topology: Topology) -> None:
         chosen = self._again.settings(topology)
         admitter = chosen.config.build(topology)
         node, roster = self._node, self._node.roster
         if roster.limits is not None:
             roster.limits = partial(limit_of, chosen)
-        node.manager.reconfigure(Rules(admitter, topology, store_of(chosen, admitter)), node.due_pods())
+        await node.manager.reconfigure(Rules(admitter, topology, store_of(chosen, admitter)), node.due_pods)
         self._loop.period = chosen.reconcile_period
         self._repacker.pace = chosen.pace
         self._repacker.wake()

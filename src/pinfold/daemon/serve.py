@@ -18,6 +18,7 @@ from pinfold.core.events.running import NotEnded
 from pinfold.daemon.leaving import Leaving
 from pinfold.daemon.listeners import bind_unix
 from pinfold.daemon.parts import Basis, Parts, host_parts
+from pinfold.daemon.readiness import Readiness
 from pinfold.daemon.reload import Reloader, rules
 from pinfold.daemon.views import Opened, keep_record, links, open_views
 from pinfold.errors import PinfoldError
@@ -25,6 +26,7 @@ from pinfold.manager.loop import Loop
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
+from pinfold.node.sdnotify import notify
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http.server import HTTPServer
@@ -44,6 +46,7 @@ _TOLD_EVERY: Final = 60.0
 
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
+    reload = _heed_reloads()
     bus = _logging_bus(chosen)
     admitter = chosen.config.build(topology)
     bound = bind_unix(chosen.socket, "--socket")
@@ -54,8 +57,8 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     report = _reporter(bus)
     asyncio.get_running_loop().set_exception_handler(_seldom(report))
     try:
-        parts = _parts(basis)
-        loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period)
+        parts = await _parts(basis)
+        loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period, reload)
         about = _about(basis, parts)
         views = _views(basis, parts, about, record)
         if parts.supervisor is not None:  # otherwise after the runtime has reported what runs
@@ -70,8 +73,9 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         raise
     syncing = asyncio.create_task(record.sync(bus))
     try:
-        await loop.run(Reloader(again, loop, parts, bus, about), lambda: _say_ready(basis, parts, opened))
+        await loop.run(Reloader(again, loop, parts, bus, about), lambda: _begin(basis, parts, opened))
     finally:
+        notify("STOPPING=1", os.environ)
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
@@ -82,6 +86,14 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         bus.flush()
         syncing.cancel()
         record.close()
+
+
+def _heed_reloads() -> asyncio.Event:
+    """Return what SIGHUP sets from now on, also one that has come already."""
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    return told
 
 
 def _logging_bus(chosen: Settings) -> Bus:
@@ -99,6 +111,7 @@ def _views(basis: Basis, parts: Parts, about: dict[str, object], record: EventRe
 
 async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
     """Let workloads go on without us; end them, or give all CPUs back, if the user wants that."""
+    notify("STOPPING=1", os.environ)
     if parts.supervisor is not None:
         await parts.supervisor.leave()
     if parts.supervisor is not None and basis.chosen.end_workloads:
@@ -130,12 +143,12 @@ def _seldom(report: Callable[[str, Exception], None]) -> Callable[[object, dict[
     return handle
 
 
-def _parts(basis: Basis) -> Parts:
+async def _parts(basis: Basis) -> Parts:
     if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
         from pinfold.daemon.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
 
-        return kube_parts(basis)
-    return host_parts(basis)
+        return await kube_parts(basis)
+    return await host_parts(basis)
 
 
 def _about(basis: Basis, parts: Parts) -> dict[str, object]:
@@ -144,7 +157,6 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
         "runtime": applier.name,
         "groups": applier.kind,
         "weaker": list(applier.weaker),
-        "read_only": parts.node.read_only,
         "state_dir": str(basis.chosen.state_dir),
         "socket": str(basis.chosen.socket),
         "pid": os.getpid(),
@@ -152,18 +164,26 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
     }
 
 
+def _begin(basis: Basis, parts: Parts, opened: Opened) -> None:
+    """Serve; the daemon is ready when its runtime has reported what runs."""
+    for weaker in parts.node.manager.applier.weaker:
+        basis.bus.tell(Weaker(weaker))
+    # What is there now stays: no request waits while it is searched for garbage again and again.
+    gc.collect()
+    gc.freeze()
+    readiness = Readiness(links(basis.chosen), lambda: _say_ready(basis, parts, opened))
+    basis.bus.subscribe(readiness.hear)
+    readiness.serve(parts.node.link[0])
+
+
 def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:
     manager = parts.node.manager
-    for weaker in manager.applier.weaker:
-        basis.bus.tell(Weaker(weaker))
     policy = manager.rules.admitter.policy
     reserved = f", reserved {policy.reserved}" if policy.reserved else ""
     shared = f"shared CPUs {manager.wanted.shared}{reserved}"
     basis.bus.tell(Serving(pinfold.__version__, policy.name, manager.applier.name, os.getpid()))
-    # What is there now stays: no request waits while it is searched for garbage again and again.
-    gc.collect()
-    gc.freeze()
     page = f"; page http://{opened.pages}/" if opened.pages is not None else ""
     socket_ = f"socket {basis.chosen.socket}"
     sys.stdout.write(f"pinfold: ready; policy {policy.name}, {manager.applier.kind}, {shared}; {socket_}{page}\n")
     sys.stdout.flush()
+    notify("READY=1", os.environ)

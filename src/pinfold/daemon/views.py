@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _SYNC_AFTER: Final = 1.0
+_SYNC_AGAIN: Final = 60.0
 
 
 class EventRecord(NamedTuple):
@@ -63,7 +64,11 @@ class EventRecord(NamedTuple):
         while isinstance(self.archive, Journal):
             await bus.news()
             await asyncio.sleep(_SYNC_AFTER)
-            await asyncio.to_thread(self.archive.sync)
+            try:
+                await asyncio.to_thread(self.archive.sync)
+            except RuntimeError as error:  # no thread can be started now: the next time syncs this too
+                bus.tell(HistoryLost(f"not synced to the disk: {error}"))
+                await asyncio.sleep(_SYNC_AGAIN)
 
 
 def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> EventRecord:

@@ -29,11 +29,11 @@ _PAUSE: Final = 1.0
 class Changeable(Protocol):
     """The configuration and CPUs that a node was started with, which may change."""
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Read the configuration again, and go on under it."""
         ...
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Read which CPUs are online, and go on with these."""
         ...
 
@@ -41,13 +41,18 @@ class Changeable(Protocol):
 class Loop:
     """Keeps a node going."""
 
-    def __init__(self, node: Node, sources: Sequence[Source], bus: Bus, period: float) -> None:
+    def __init__(
+        self, node: Node, sources: Sequence[Source], bus: Bus, period: float, reload: asyncio.Event | None = None
+    ) -> None:
+        """Look at everything each *period* seconds; *reload* is set when the configuration is to be read again."""
         self.period = period
         self._node = node
         self._sources = sources
         self._bus = bus
         self._trouble = ""
         self._stop = asyncio.Event()
+        self._reload = asyncio.Event() if reload is None else reload
+        self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self, basis: Changeable, ready: Callable[[], None]) -> None:
@@ -55,11 +60,16 @@ class Loop:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, basis.reload)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         hotplug = Hotplug()
         if (listening := hotplug.fileno()) is not None:
-            loop.add_reader(listening, _look_if, hotplug, basis)
-        works = (*self._sources, lambda: self._reconcile_periodically(basis))
+            loop.add_reader(listening, self._look_if, hotplug)
+        works = (
+            *self._sources,
+            lambda: self._reconcile_periodically(basis),
+            lambda: _at_each(self._reload, basis.reload),
+            lambda: _at_each(self._look, basis.look),
+        )
         self._tasks = [asyncio.create_task(self._keep_at(work)) for work in works]
         try:
             ready()
@@ -92,17 +102,24 @@ class Loop:
     async def _reconcile_periodically(self, basis: Changeable) -> None:
         while True:
             await asyncio.sleep(self.period)
-            basis.look()
-            self._node.settle()
+            await basis.look()
+            await self._node.settle()
             try:
-                self._node.manager.reconcile()
+                self._node.manager.reconcile(spaced=True)
                 self._trouble = ""
             except PinfoldError as error:
                 if str(error) != self._trouble:  # the same line every few seconds would hide the rest
                     self._trouble = str(error)
                     self._bus.tell(ReconcileFailed(self._trouble))
 
+    def _look_if(self, hotplug: Hotplug) -> None:
+        if hotplug.has_happened():
+            self._look.set()
 
-def _look_if(hotplug: Hotplug, basis: Changeable) -> None:
-    if hotplug.has_happened():
-        basis.look()
+
+async def _at_each(event: asyncio.Event, react: Callable[[], Awaitable[None]]) -> None:
+    """React to each event, for ever."""
+    while True:
+        await event.wait()
+        event.clear()
+        await react()

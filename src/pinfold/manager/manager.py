@@ -1,24 +1,29 @@
-"""Manager: event → decide → save → apply → verify. No thread, no clock, no loop; it alone changes the kernel.
+"""Manager: event → decide → save → apply → verify. No thread, no clock; it alone changes the kernel.
 
 A change is saved before it is applied, so that a crash at any instant leaves a State from which the next start finishes
 or undoes it. If a change cannot be applied, it is undone and the caller gets the error; reconcile repairs drift.
+Changes come one after the other, each from its decision to what was read back. Only they wait for the disk: until a
+State is durable, `state` is the one before it, which the kernel has.
 """
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.advice import NO_ADVICE
 from pinfold.core.events.daemon import NotSaved, Reconfigured
 from pinfold.core.events.decisions import Undone
-from pinfold.core.events.measures import Applied, Configured, Decided, Left, Looked, Saved
-from pinfold.core.events.repairs import LostUpdate, NotRepaired
+from pinfold.core.events.measures import Applied, Configured, Decided, Left, Saved
+from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
-from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.outcome import Outcome
-from pinfold.core.reconcile import drift, wanted
+from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError
+from pinfold.manager.repairs import Repairs
+from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 class Store(Protocol):
     """Where the State is kept."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
         ...
 
@@ -59,6 +64,7 @@ class Refusal(PinfoldError):  # noqa: N818 - the fact
         refusal = admission.refusal
         said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
         super().__init__(f"{said} ({advice})" if str(advice) else said)
+        self.reason = "" if refusal is None else refusal.reason
         self.admission = admission
         self.advice = advice
 
@@ -72,27 +78,50 @@ class Manager:
         self.applier = applier
         self._roster = roster
         self.telling = telling
+        self.unsaved = ""
+        """Why the last save failed, empty if it did not; `keep` tries again."""
         self.show: Callable[[Wanted], None] = lambda _want: None
         """Called with what is wanted when it was applied."""
         self._applied: Wanted | None = None
+        self._turn = asyncio.Lock()
+        self._repairs = Repairs(applier, telling)
 
     @property
     def wanted(self) -> Wanted:
         """The CPUs that everything should run on."""
-        return _wanted(self.state, self.rules.topology, self._roster)
+        return wanted_of(self.state, self.rules, self._roster)
 
-    def start(self) -> None:
-        """Make the running containers agree with the State, however the earlier daemon ended."""
-        self._save(self.state)
+    async def start(self) -> None:
+        """Make the running containers agree with the State, however the earlier daemon ended.
+
+        A full or read-only disk does not prevent that: what is on it leads to the same State at every start.
+        """
+        await self.keep()
         self.enforce()
+
+    async def keep(self) -> None:
+        """Save the State if the disk may not have it; a failure is reported once, and `unsaved` says why."""
+        async with self._turn:
+            await self._keep()
+
+    async def _keep(self) -> None:
+        told = self.unsaved
+        with suppress(PinfoldError):
+            await self._save(self.state)
+        if self.unsaved not in {"", told}:
+            self.telling.tell(NotSaved(self.unsaved))
 
     # -- pods come and go
 
-    def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
+    async def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
         """Admit a pod, or those of its containers that are due; or raise a Refusal.
 
         When this returns, all others have left the pod's CPUs, and that was read back.
         """
+        async with self._turn:
+            return await self._admit(pod, due)
+
+    async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
         clock, before, rules = self.telling.clock, self.state, self.rules
         start, others = clock(), self._roster.others(pod)
         admission = rules.admitter.admit(before, pod, due=due, others=others)
@@ -105,7 +134,7 @@ class Manager:
             raise Refusal(admission, advice)
         self.know([pod])
         try:
-            self.change(admission.state)
+            await self._change(admission.state)
         except PinfoldError:
             self.telling.judged(outcome, start, ok=False)
             raise
@@ -127,17 +156,21 @@ class Manager:
         if any(uid in self.state.assignments for uid in self.telling.know(pods)):
             self.tell_state()
 
-    def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
+    async def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
         """Release the CPUs of containers that are gone: their processes end first, then the shared pool grows.
 
         Return the containers whose processes could not be ended, and why: they keep their CPUs.
         """
+        async with self._turn:
+            return await self._release(containers)
+
+    async def _release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
         stuck = self._vacate(containers)
         gone = [ref for ref in containers if ref not in stuck]
         state, before = self.state, self.state
         for ref in gone:
             state = self.rules.admitter.policy.release(state, ref).state
-        self.change(state)
+        await self._change(state)
         if gone:
             self.telling.tell(Left(tuple(gone)))
         self.telling.released(gone, before, self.state)
@@ -157,21 +190,25 @@ class Manager:
 
     # -- the rules change
 
-    def reconfigure(self, rules: Rules, pods: Mapping[PodUID, Pod]) -> None:
+    async def reconfigure(self, rules: Rules, pods: Callable[[], Mapping[PodUID, Pod]]) -> None:
         """Go on under other rules without draining the node; or raise, and leave all as it was.
 
         Containers keep their CPUs wherever the new rules allow it. The others are admitted again, like any pod; those
-        that are refused share.
+        that are refused share. *pods* returns the pods that are here.
         """
+        async with self._turn:
+            await self._reconfigure(rules, pods())
+
+    async def _reconfigure(self, rules: Rules, pods: Mapping[PodUID, Pod]) -> None:
         recovered = carry_over(rules.admitter, self.state, pods, self._roster.others)
         self.telling.not_kept(recovered)
         before, self.rules = self.rules, rules
         self._applied = None
         try:
-            self.change(recovered.state)
+            await self._change(recovered.state)
         except PinfoldError:
             self.rules = before
-            self._save(self.state)
+            await self._keep()
             raise
         self.telling.reassigned(recovered)
         self.telling.tell(Configured(rules.admitter))
@@ -179,38 +216,17 @@ class Manager:
 
     # -- what is, against what should be
 
-    def reconcile(self) -> list[Drift]:
-        """Check every container, repair what has drifted, and return it."""
-        want = self.wanted
-        found = list(drift(want, self.applier.observe(closely=True)))
-        left: list[Drift] = []
-        if found:
-            for difference in found:
-                self.telling.drifted(difference)
-            self.applier.apply(want)
-            left = list(drift(want, self.applier.observe(closely=True)))
-            for difference in left:
-                self.telling.not_repaired(difference)
-        self.telling.tell(Looked(want, found, left, self.telling.clock()))
-        return found
+    def reconcile(self, *, spaced: bool = False) -> list[Drift]:
+        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
+        return self._repairs.reconcile(self.wanted, spaced=spaced)
 
     def verify(self, ref: ContainerRef) -> None:
         """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""
-        want = self.wanted
-        wrong = self.applier.mend(ref, want)
-        if ref not in want.exclusive:
-            return
-        if wrong is not None:
-            name = self.telling.name(ref.pod)
-            self.telling.tell(LostUpdate(name, ref.name, wrong.found, wrong.wanted))
-        if not self.applier.is_clear(want) and self.reconcile():
-            left = [found for found in self.reconcile() if found.container is not None]
-            if left:
-                raise ApplyError("; ".join(map(str, left)))
+        self._repairs.verify(ref, self.wanted)
 
-    def adjust(self) -> None:
+    async def adjust(self) -> None:
         """Apply what follows from the Roster, which has changed; or raise."""
-        self.change(self.state)
+        await self.decide(lambda state: state)
 
     def enforce(self) -> None:
         """Apply what is wanted, regardless of what was applied before; or raise."""
@@ -220,30 +236,35 @@ class Manager:
         self._applied = want
         self.show(want)
 
-    def change(self, state: State) -> None:
+    async def decide(self, next_state: Callable[[State], State]) -> tuple[State, State]:
+        """Change to the State that *next_state* returns for the one that is; return both. Or raise."""
+        async with self._turn:
+            before = self.state
+            await self._change(next_state(before))
+            return before, self.state
+
+    async def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
-        want = _wanted(state, self.rules.topology, self._roster)
-        if state == self.state and want == self._applied:
+        if state == self.state and wanted_of(state, self.rules, self._roster) == self._applied:
             return
         if state != self.state or self._applied is None:
-            self._save(state)
+            await self._save(state)
         try:
+            # Not before: the Roster may have changed while the disk took the State.
+            want = wanted_of(state, self.rules, self._roster)
             applied = self._apply(want)
         except PinfoldError as error:
             self.telling.tell(Undone(str(error)))
-            self._go_back()
+            await self._go_back()
             raise
         changed, self.state = state != self.state, state
         self.show(want)
         if changed:
             self.tell_state(applied)
 
-    def _go_back(self) -> None:
+    async def _go_back(self) -> None:
         """Restore the last State on disk and in the kernel as far as possible; the next change tries again."""
-        try:
-            self._save(self.state)
-        except PinfoldError as error:
-            self.telling.tell(NotSaved(str(error)))
+        await self._keep()
         try:
             self.enforce()
         except PinfoldError as error:
@@ -253,13 +274,15 @@ class Manager:
         """Report the whole State, and how it was *applied*, for the journal."""
         self.telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
 
-    def _save(self, state: State) -> None:
+    async def _save(self, state: State) -> None:
         start, clock = self.telling.clock(), self.telling.clock
         try:
-            self.rules.store.save(state)
-        except PinfoldError:
+            await self.rules.store.save(state)
+        except PinfoldError as error:
+            self.unsaved = str(error)
             self.telling.tell(Saved(clock() - start, ok=False))
             raise
+        self.unsaved = ""
         self.telling.tell(Saved(clock() - start))
 
     def _apply(self, want: Wanted) -> tuple[int, float]:
@@ -279,17 +302,3 @@ class Manager:
         seconds = clock() - start
         self.telling.tell(Applied(seconds))
         return len(found.containers) + (found.shared is not None), round(seconds * 1e3, 3)
-
-
-def _wanted(state: State, topology: Topology, roster: Roster) -> Wanted:
-    """Return what should be, with the limits and the local memory of the containers on the Roster."""
-    want = wanted(state, topology.online)
-    near = [(ref, cpus) for ref, cpus in want.exclusive.items() if _wants_local_memory(roster, ref)]
-    mems = {ref: CPUSet.of(*(node.id for node in topology.numa_nodes if node.cpus & cpus)) for ref, cpus in near}
-    sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
-    return want._replace(sharing=sharing, mems=mems)
-
-
-def _wants_local_memory(roster: Roster, ref: ContainerRef) -> bool:
-    """Return whether a container asks for memory of the NUMA nodes of its CPUs alone."""
-    return any(roster.of(pod_id).local_memory for pod_id in roster.find_pods(ref.pod))

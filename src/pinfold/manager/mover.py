@@ -31,17 +31,17 @@ class Mover:
         self._manager = manager
         self._roster = roster
 
-    def follow(self, container: RuntimeContainer) -> None:
+    async def follow(self, container: RuntimeContainer) -> None:
         """Resize a container as its runtime reports it now; or raise, and record nothing of the report."""
         before = self._roster.containers[container.id]
         self._roster.know(container)
         try:
-            self._fit(container)
+            await self._fit(container)
         except PinfoldError:
             self._roster.know(before)
             raise
 
-    def _fit(self, container: RuntimeContainer) -> None:
+    async def _fit(self, container: RuntimeContainer) -> None:
         ref, pod = self._roster.ref(container.id), self._roster.of(container.pod).pod
         held = None if ref is None else self._manager.state.cpus(*ref)
         if ref is None or pod is None or held is None:
@@ -52,30 +52,29 @@ class Mover:
             milli = asked.resources.requests.cpu or 0
             raise NotResizable(f"{milli / 1000:g} CPUs is not a whole number; it keeps its CPUs {held}")
         if count != len(held):
-            self.resize(ref, count)
+            await self.resize(ref, count)
 
-    def resize(self, ref: ContainerRef, count: int) -> CPUSet:
+    async def resize(self, ref: ContainerRef, count: int) -> CPUSet:
         """Give a container *count* exclusive CPUs and return them; or raise, and change nothing."""
-        manager, before = self._manager, self._manager.state
-        after = self._decide(ref, count)
-        manager.change(after)
+        manager = self._manager
+        before, after = await manager.decide(lambda state: self._decide(state, ref, count))
         cpus = after.assignments[ref.pod][ref.name]
         if after != before:
             rules = manager.rules
             manager.telling.resized(ref, before, cpus, rules.admitter, rules.topology, self._others(ref))
         return cpus
 
-    def _decide(self, ref: ContainerRef, count: int) -> State:
+    def _decide(self, state: State, ref: ContainerRef, count: int) -> State:
         manager = self._manager
         try:
-            return manager.rules.admitter.resize(manager.state, ref, count, others=self._others(ref)).state
+            return manager.rules.admitter.resize(state, ref, count, others=self._others(ref)).state
         except NotResized as refusal:
             manager.telling.resize_refused(ref, refusal)
             raise
 
     def would_have(self, ref: ContainerRef, count: int) -> CPUSet:
         """Return the CPUs that a resize would give a container; or raise why it cannot be."""
-        after = self._decide(ref, count)
+        after = self._decide(self._manager.state, ref, count)
         return after.assignments[ref.pod][ref.name]
 
     def plan(self, containers: Mapping[ContainerRef, bool], budget: int) -> RepackPlan:
@@ -94,15 +93,19 @@ class Mover:
                 found[ref] = known.local_memory and not self._others(ref)
         return found
 
-    def move(self, move: Move) -> bool:
+    async def move(self, move: Move) -> bool:
         """Move a container, or raise; return False if the State has changed so that the move is no longer possible."""
         manager = self._manager
-        state, reserved = manager.state, manager.rules.admitter.policy.reserved
-        if state.cpus(*move.container) != move.before or not move.after - move.before <= state.shared - reserved:
+        before, after = await manager.decide(lambda state: self._moved(state, move))
+        if after == before:
             return False
-        manager.change(self._repacking.moved(state, move))
         manager.telling.moved(move, manager.rules.admitter.policy, manager.rules.topology)
         return True
+
+    def _moved(self, state: State, move: Move) -> State:
+        free = state.shared - self._manager.rules.admitter.policy.reserved
+        possible = state.cpus(*move.container) == move.before and move.after - move.before <= free
+        return self._repacking.moved(state, move) if possible else state
 
     @property
     def _repacking(self) -> Repacking:

@@ -8,20 +8,22 @@ pod until the pod is gone.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
-from pinfold.core.events.running import NotEnded, NotReleased, Vanished, Verified
-from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.events.running import Vanished, Verified
+from pinfold.core.pods.pod import PodUID
+from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
 from pinfold.manager.mover import Mover
+from pinfold.manager.releases import Releases
 from pinfold.manager.unpinned import Unpinned
 from pinfold.node.procfs import PROC
-from pinfold.runtimes.base import ApplyError, StillRunning
+from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
@@ -29,22 +31,11 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import Pod
+    from pinfold.core.pods.pod import ContainerRef, Pod
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.roster import Roster
-
-
-_MOMENT: Final = 1.0
-
-
-class _Leaving(NamedTuple):
-    """A container that is gone and still has CPUs."""
-
-    since: float
-    told: str = ""
-    """The last reported reason why these could not be released."""
 
 
 class Node:
@@ -59,18 +50,21 @@ class Node:
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
         self.mover = Mover(manager, roster)
-        self.since: dict[str, float] = {}
-        """When containers were first heard of, by their runtime's own ids."""
-        self.clock: Callable[[], float] = time.monotonic
-        """Tells for how many seconds killed processes have been ending."""
         self.notice_of: Callable[[ContainerRef], str] = lambda _ref: ""
         """Returns the directory in which a container is told of its CPUs; empty if there is none."""
-        self.freed: Callable[[], None] = lambda: None
-        """Called when CPUs have become free."""
+        self.refused: dict[PodUID, RefusedPod] = {}
+        """The pods that were refused and wait for a next attempt."""
+        self.since: dict[str, float] = {}
+        """When containers were first heard of, by their runtime's own ids."""
+        self.releases = Releases(manager, roster, bus)
+        self.also_unsaved: Callable[[], str] = str
+        """Returns why other files of the node could not be saved, empty if there is no such file."""
         self._bus = bus
-        self._leaving: dict[ContainerRef, _Leaving] = {}
-        self._not_released = ""
-        """Why the last release failed."""
+
+    @property
+    def unsaved(self) -> str:
+        """Why the disk may not have what it should; empty if it has."""
+        return self.manager.unsaved or self.also_unsaved()
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection to the source; report it if it has changed."""
@@ -85,7 +79,7 @@ class Node:
 
     # -- containers come and go
 
-    def arrive(self, container: RuntimeContainer) -> CPUSet | None:
+    async def arrive(self, container: RuntimeContainer) -> CPUSet | None:
         """Admit a container, and return its CPUs, None if it shares; all others have left them. Or raise why not."""
         self.roster.know(container)
         self.since.setdefault(container.id, time.time())
@@ -99,19 +93,28 @@ class Node:
             return None
         due = self.roster.due(container.pod, ref.name)
         if not self._has_decided(container.pod, due):
-            self.admit(container.pod, due)
+            await self.admit(container.pod, due)
         return self.manager.state.cpus(*ref)
 
-    def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
+    async def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
         """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
         try:
-            return self.manager.admit(pod, due)
+            admission = await self._admit(pod, due)
+        except Refusal as refusal:
+            self.refused[pod.uid] = RefusedPod(pod, refusal.reason)
+            raise
+        self.refused.pop(pod.uid, None)
+        return admission
+
+    async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
+        try:
+            return await self.manager.admit(pod, due)
         except Refusal:
-            if not self._sweep():
+            if not await self._sweep():
                 raise
-        return self.manager.admit(pod, due)
+        return await self.manager.admit(pod, due)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
         """Return whether the pod was admitted with these containers: a restarted one keeps its CPUs."""
@@ -147,7 +150,7 @@ class Node:
         self.roster.forget(container_id)
         self.since.pop(container_id, None)
 
-    def gone(self, pod_id: str) -> None:
+    async def gone(self, pod_id: str) -> None:
         """Release all CPUs of a pod whose containers have stopped."""
         told = self.roster.pods.get(pod_id)
         if told is None:
@@ -156,76 +159,44 @@ class Node:
         # Also the CPUs of containers that were removed before their pod.
         refs = {*self.roster.refs(pod_id), *(ref for ref, _ in self.manager.state.of_pod(uid))}
         self.roster.forget_pod(pod_id)
-        if not self.read_only and not self.roster.find_pods(uid):  # it may be here under another id
-            self.leave(sorted(refs))
-
-    def leave(self, refs: Iterable[ContainerRef]) -> None:
-        """Release CPUs; what fails now is tried again later."""
-        now = self.clock()
-        for ref in refs:
-            self._leaving.setdefault(ref, _Leaving(now))
-        self._release()
-
-    def _release(self) -> None:
-        gone = [ref for ref in self._leaving if not self.roster.find_pods(ref.pod)]
-        try:
-            stuck = self.manager.release(gone)
-        except PinfoldError as error:
-            if str(error) != self._not_released:  # the same problem is reported once
-                self._not_released = str(error)
-                self._bus.tell(NotReleased(self._not_released))
+        if self.roster.find_pods(uid):  # it is here under another id
             return
-        self._not_released = ""
-        if gone:
-            self.freed()
-        for ref in gone:
-            if ref in stuck:
-                self._tell_stuck(ref, stuck[ref])
-            else:
-                del self._leaving[ref]
-
-    def _tell_stuck(self, ref: ContainerRef, error: PinfoldError) -> None:
-        """Report once why a container keeps its CPUs; processes that were killed get a moment to end."""
-        leaving, is_ending = self._leaving[ref], isinstance(error, StillRunning)
-        reason = type(error).__name__ if is_ending else str(error)
-        if reason == leaving.told or (is_ending and self.clock() - leaving.since < _MOMENT):
-            return
-        self._leaving[ref] = leaving._replace(told=reason)
-        self._bus.tell(NotEnded(pod=self.manager.name(ref.pod), container=ref.name, why=str(error)))
-
-    def is_leaving(self, pod: PodUID) -> bool:
-        """Return whether a pod that is gone still has CPUs."""
-        return any(ref.pod == pod for ref in self._leaving)
+        self.refused.pop(uid, None)
+        if not self.read_only:
+            await self.releases.release(sorted(refs))
 
     # -- what happens by itself
 
-    def settle(self) -> None:
-        """Retry what failed before: release CPUs, and admit containers that run without theirs."""
-        self._sweep()
-        if self._leaving:
-            self._release()
+    async def settle(self) -> None:
+        """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
+        if self.manager.unsaved:
+            await self.manager.keep()
+        await self._sweep()
+        await self.releases.retry()
         for container_id in self.unpinned:
             container, ref = self.roster.containers.get(container_id), self.roster.ref(container_id)
             if container is None or ref is None or container.phase not in LIVE:
                 self.unpinned.has_ended(container_id)
             elif self._would_fit(container.pod, ref):
-                self._take_in(ref, container)
+                await self._take_in(ref, container)
 
-    def sweep_owners(self) -> None:
+    async def sweep_owners(self) -> None:
         """Release the CPUs of owners that have vanished; quick, so that it can be called often."""
-        self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
+        await self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
 
-    def _sweep(self, pods: Collection[str] | None = None) -> bool:
+    async def _sweep(self, pods: Collection[str] | None = None) -> bool:
         """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""
         looked_at = self.roster.pods if pods is None else pods
         gone = [pod_id for pod_id in looked_at if self.manager.applier.is_gone(pod_id)]
         for pod_id in gone:
-            told = self.roster.pods[pod_id]
+            told = self.roster.pods.get(pod_id)
+            if told is None:  # its source has reported it meanwhile
+                continue
             self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
-            self.gone(pod_id)
+            await self.gone(pod_id)
         left = self._left_unseen()
         if left:
-            self.leave(left)
+            await self.releases.release(left)
         return bool(gone or left)
 
     def _left_unseen(self) -> list[ContainerRef]:
@@ -245,7 +216,9 @@ class Node:
 
     # -- after a restart of either side
 
-    def resync(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
+    async def resync(
+        self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]
+    ) -> list[RuntimeContainer]:
         """Reconcile with all that runs: containers keep their CPUs, those without get some, vanished pods lose theirs.
 
         Return the containers that get CPUs only now.
@@ -260,21 +233,18 @@ class Node:
         if self.read_only:
             return []
         self.manager.know(self.roster.known_pods().values())
+        self.refused = {uid: pod for uid, pod in self.refused.items() if self.roster.find_pods(uid)}
         strays: list[RuntimeContainer] = []
         try:
             here = {PodUID(told_uid(pod)) for pod in self.roster.pods.values()}
-            self.leave([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
-            strays = [found for ref, found in list(self.roster.live()) if self._take_in(ref, found)]
+            await self.releases.release([ref for ref, _ in self.manager.state.flat() if ref.pod not in here])
+            strays = [found for ref, found in list(self.roster.live()) if await self._take_in(ref, found)]
             self._tell_of_unpinned(strays)
             self.manager.enforce()
             self.manager.reconcile()
         except PinfoldError as error:  # it is tried again; without us, all containers would run unpinned
             self._bus.tell(ReconcileFailed(str(error)))
         return strays
-
-    def _wants_cpus(self, pod_id: str, name: str) -> bool:
-        pod, policy = self.roster.of(pod_id).pod, self.manager.rules.admitter.policy
-        return pod is not None and any(policy.request(pod, one) for one in pod.all_containers if one.name == name)
 
     def _tell_of_unpinned(self, told: Collection[RuntimeContainer]) -> None:
         """Report exclusive containers that run on other CPUs: they were restarted while pinfold was not asked."""
@@ -286,15 +256,17 @@ class Node:
             if found is not None and not found <= cpus:
                 self.unpinned.ran(ref, age(container))
 
-    def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
+    async def _take_in(self, ref: ContainerRef, container: RuntimeContainer) -> bool:
         """Admit a container that runs already; return whether it got CPUs."""
-        if self.manager.state.cpus(*ref) is not None or not self._wants_cpus(container.pod, ref.name):
+        pod, request = self.roster.of(container.pod).pod, self.manager.rules.admitter.policy.request
+        wants = pod is not None and any(request(pod, one) for one in pod.all_containers if one.name == ref.name)
+        if self.manager.state.cpus(*ref) is not None or not wants:
             return False
         try:
-            if self.arrive(container) is None:
+            if await self.arrive(container) is None:
                 return False
         except PinfoldError as error:
-            self.unpinned.wait(container, error, self.since[container.id])
+            self.unpinned.wait(container, error, self.since.get(container.id, time.time()))
             return False
         self.unpinned.has_cpus(container.id)
         self.unpinned.ran(ref, age(container))

@@ -139,7 +139,7 @@ class Repacker:
             if held is not None and held - cpus:
                 await self._notifier.announce(ref, cpus, self.pace.grace)
             try:
-                return mover.resize(ref, count)
+                return await mover.resize(ref, count)
             except PinfoldError:
                 self._notifier.withdraw(ref)
                 raise
@@ -148,7 +148,7 @@ class Repacker:
         """Announce and make a move; return False if it could not be made, or is no longer possible."""
         await self._notifier.announce(move.container, move.after, self.pace.grace)
         try:
-            done = self._node.mover.move(move)
+            done = await self._node.mover.move(move)
         except PinfoldError:  # undone, which is reported
             done = False
         if not done:

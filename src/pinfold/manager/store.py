@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -13,10 +12,12 @@ from pinfold.core.policies.options import POD_LEVEL, RESIZE
 from pinfold.core.state import NOTHING, State
 from pinfold.errors import StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
-from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
+from pinfold.manager.savedfile import SavedFile
+from pinfold.node.statefile import keep_aside, read_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 FILE: Final = "cpu_manager_state"
 NO_GATES: Final[Mapping[str, bool]] = MappingProxyType({})
-_WRITER: Final = ThreadPoolExecutor(1, "state")
 
 
 class Loaded(NamedTuple):
@@ -42,40 +42,28 @@ class StateStore:
     """Keeps the State of one policy in one directory."""
 
     def __init__(
-        self, directory: Path, policy: Policy, gates: Mapping[str, bool] = NO_GATES, patience: float | None = None
+        self,
+        directory: Path,
+        policy: Policy,
+        gates: Mapping[str, bool] = NO_GATES,
+        disk: Executor | None = None,
+        patience: float | None = None,
     ) -> None:
         """Keep it in *directory*, with what the feature *gates* add to it.
 
-        *patience* is how many seconds a write may take; None: no limit.
+        *disk* writes it; None: right here. *patience* is how many seconds a write may take; None: no limit.
         """
         self.path = directory / FILE
         self._policy = policy
         self._pod_level, self._resize = POD_LEVEL.is_on(gates), RESIZE.is_on(gates)
-        self._patience = patience
-        self._last: str | None = None
+        # Not at once: a power failure ends all that runs, and the State before it is as good a start.
+        self._file = SavedFile(self.path, disk, at_once=False, patience=patience)
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
         resize = self._resize or bool(state.baselines)
         text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level, resize=resize)
-        if self._patience is None:
-            self._write(text)
-        else:
-            self._write_within(self._patience, text)
-        self._last = text
-
-    def _write_within(self, seconds: float, text: str) -> None:
-        writing = _WRITER.submit(self._write, text)
-        try:
-            writing.result(seconds)
-        except TimeoutError:
-            if not writing.cancel() and self._last is not None:
-                _WRITER.submit(self._write, self._last)  # after an earlier write that may still complete
-            raise StateError(f"{self.path}: the disk has not taken it within {seconds:g} s") from None
-
-    def _write(self, text: str) -> None:
-        # A power failure ends all that runs: the State before it is as good a start.
-        write_atomically(self.path, text.encode(), at_once=False)
+        await self._file.save(text)
 
     def load(self, running: Mapping[PodUID, Mapping[str, CPUSet]]) -> Loaded:
         """Return the State to start with; *running* are exclusive containers found running, with their CPUs.

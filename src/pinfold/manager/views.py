@@ -45,9 +45,11 @@ class Viewer:
             runtime=manager.applier.name,
             link=node.link,
             connected=node.link[0] in self._links,
+            unsaved=node.unsaved,
             waiting=len(node.unpinned),
+            refused=dict(node.refused),
             figures=self._count(),
-            about=self._about,
+            about={**self._about, "read_only": node.read_only},
         )
 
 

@@ -18,6 +18,8 @@ from pinfold.node.statefile import read_state_file
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pinfold.core.config import Config
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.state import State
 
 FILE: Final = "cpu_manager_state"
@@ -42,16 +44,28 @@ def find_kubelet(directory: Path, port: int = READ_ONLY_PORT) -> KubeletState | 
     """Return the state of a kubelet whose own policy assigns CPUs; None if there is none."""
     path = directory / FILE
     found = _read(path)
-    if found is None and _STATIC in {_configured(directory / CONFIG), ask_policy(port)}:
+    config = _configured(directory)
+    if found is None and _STATIC in {config.policy if config is not None else None, ask_policy(port)}:
         return KubeletState(path, _STATIC, None, "the kubelet has policy static, but this file is missing")
     return found
 
 
-def _configured(path: Path) -> str | None:
-    """Return the policy in the kubelet's configuration, where kubeadm and most others put it; None if it has none."""
+def other_reservation(directory: Path, ours: CPUSet) -> str | None:
+    """Return what the kubelet's configuration reserves if that differs from *ours*; None if not, or if unknown."""
+    config = _configured(directory)
+    if config is None:
+        return None
+    cpus, count = config.reserved.cpus, config.reserved.count
+    if cpus is not None:
+        return None if cpus == ours else f"CPUs {cpus}"
+    return None if count == len(ours) else f"{count} CPUs"
+
+
+def _configured(directory: Path) -> Config | None:
+    """Return the kubelet's configuration, where kubeadm and most others put it; None if it cannot be read."""
     try:
-        text = read_state_file(path)
-        return None if text is None else parse_kubelet_config(text).config.policy
+        text = read_state_file(directory / CONFIG)
+        return None if text is None else parse_kubelet_config(text).config
     except PinfoldError:
         return None
 

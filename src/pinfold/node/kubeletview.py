@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
 from pinfold.core.machine.topology import CPUInfo, Topology
-from pinfold.node.sysfs import SYSTEM, read_distances, read_nodes, read_online, uncore_directory
+from pinfold.node.sysfs import SYSTEM, read_distances, read_isolated, read_nodes, read_online, uncore_directory
 from pinfold.node.tree import NoCPUs, Tree
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def discover_as_kubelet(root: Path) -> Topology:
     return Topology(
         cpus=tuple(sorted(rows.values())),
         offline=CPUSet(present & ~online),
-        isolated=CPUSet(tree.mask(["cpu/isolated"], []) or 0),
+        isolated=CPUSet(read_isolated(tree)),
         memory_only=tuple(sorted(node for node, mask in nodes.items() if not mask & seen.mask)),
         distances=read_distances(tree, nodes),
         warnings=(*tree.warnings, *_warnings(CPUSet(online) - seen)),

@@ -1,7 +1,8 @@
 """The State's file on disk: replaced as a whole or not at all, and on the disk before anything relies on it.
 
 The new content is written beside the old, made durable, and renamed over it: a reader, or a crash at any instant,
-finds one or the other, whole. What a crash leaves behind has a name of its own and goes at the next write. Knows
+finds one or the other, whole. What a crash leaves behind has a name of its own and goes at the next write. The new
+file is also the lock of its writers: only our user can open it, so that no other user can keep us from writing. Knows
 nothing of what is in the file.
 """
 
@@ -11,6 +12,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +26,10 @@ MAX_FILE: Final = 16 << 20
 _MOST_ASIDE: Final = 1000
 _KINDS: Final = {stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a named pipe"}
 _UNTOUCHED: Final = "not written; the old content is unchanged"
+_PATIENCE: Final = 10.0
+_PAUSE: Final = 0.002
+_FOREIGN: Final = {errno.ELOOP, errno.ENXIO}
+"""What the system says of a link or a named pipe where a file should be."""
 
 
 class StateFileError(StateError):
@@ -46,23 +52,22 @@ def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
     A power failure right afterwards finds the new content, or if not *at_once* the one before; never less than either.
     A link is neither followed nor replaced: the user who made it may not expect either.
     """
-    with _errors_of(path, _UNTOUCHED), _locked_directory(path) as directory:
+    if len(data) > MAX_FILE:
+        raise StateFileError(path, _UNTOUCHED, f"{len(data):,} bytes; at most {MAX_FILE:,} can be read again")
+    with _errors_of(path, _UNTOUCHED), _directory(path) as directory:
         _check_replaceable(path, directory)
         new = leftover_of(path).name
-        # The directory is locked, so the process that wrote this has ended.
-        with suppress(FileNotFoundError):
-            os.unlink(new, dir_fd=directory)
-        try:
-            _write_new(new, data, directory)
-            os.rename(new, path.name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(new, dir_fd=directory)
-            raise
-        if not at_once:
-            return
-        with _errors_of(path, "written, but a power failure could still undo it"):
-            _sync_directory(directory)
+        with _locked(new, directory) as file:
+            try:
+                _fill(file, data)
+                os.rename(new, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(new, dir_fd=directory)
+                raise
+            if at_once:
+                with _errors_of(path, "written, but a power failure could still undo it"):
+                    _sync_directory(directory)
 
 
 def read_state_file(path: Path) -> str | None:
@@ -107,18 +112,71 @@ def _read_all(file: int) -> bytearray:
 
 
 @contextmanager
-def _locked_directory(path: Path) -> Iterator[int]:
+def _directory(path: Path) -> Iterator[int]:
     try:
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"there is no directory {path.parent}; create it first") from error
     try:
-        # Some network file systems cannot lock a directory; there the one daemon of the node writes unlocked.
-        with suppress(OSError):
-            fcntl.flock(directory, fcntl.LOCK_EX)
         yield directory
     finally:
         os.close(directory)
+
+
+@contextmanager
+def _locked(name: str, directory: int) -> Iterator[int]:
+    """Open the file, empty, made if there is none; no other writer has it meanwhile."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        file = _open_own(name, directory)
+        try:
+            lock(file, until)
+            if _is_at(name, directory, file):
+                os.ftruncate(file, 0)
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def lock(file: int, until: float) -> None:
+    """Lock the file for us alone, or raise when the monotonic clock shows *until*."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise TimeoutError(errno.ETIMEDOUT, "another process keeps it locked") from None
+            time.sleep(_PAUSE)
+        except OSError:  # some network file systems have no locks; there the one daemon of the node writes unlocked
+            return
+        else:
+            return
+
+
+def _open_own(name: str, directory: int) -> int:
+    """Open a file that only our user can open; remove anything else of that name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        try:
+            file = os.open(name, flags, 0o600, dir_fd=directory)
+        except OSError as error:
+            if error.errno not in _FOREIGN:
+                raise
+        else:
+            found = os.fstat(file)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+                return file
+            os.close(file)
+        os.unlink(name, dir_fd=directory)
+
+
+def _is_at(name: str, directory: int, file: int) -> bool:
+    """Return whether the file still has this name: another writer may have renamed or removed it."""
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=directory, follow_symlinks=False), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _check_replaceable(path: Path, directory: int) -> None:
@@ -131,16 +189,11 @@ def _check_regular(path: Path, what: str, mode: int) -> None:
         raise StateFileError(path, what, f"it is {_KINDS.get(stat.S_IFMT(mode), 'a device or socket')}, not a file")
 
 
-def _write_new(name: str, data: bytes, directory: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    file = os.open(name, flags, 0o600, dir_fd=directory)
-    try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _fill(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+    os.fsync(file)
 
 
 def _sync_directory(directory: int) -> None:

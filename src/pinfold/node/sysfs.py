@@ -19,6 +19,8 @@ caches once for each group, not for each of its CPUs.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.core.machine.cpuset import cpus_of, format_list
@@ -35,6 +37,8 @@ _Key = TypeVar("_Key")
 SYSTEM: Final = "sys/devices/system"
 # firmware that does not know writes -1, which some kernels print unsigned
 _UNKNOWN_ID: Final = 0xFFFFFFFF
+_NO_CPUS: Final = (None, "", "(null)")
+"""What is in a file about no CPUs: some kernels print a missing list."""
 _LAST_CORE_LEVEL: Final = 2
 
 
@@ -54,7 +58,7 @@ def discover(root: Path) -> Topology:
             numa_nodes=numa_nodes,
             uncore_caches=_uncore_caches(tree, online),
             offline=present & ~online,
-            isolated=tree.mask(["cpu/isolated"], []) or 0,
+            isolated=read_isolated(tree),
             distances=read_distances(tree, numa_nodes),
             warnings=tree.warnings,
         )
@@ -74,6 +78,12 @@ def read_online(tree: Tree) -> tuple[int, int]:
         online &= directories
     present = tree.mask(["cpu/present"], [])
     return online, online | (directories if present is None else present)
+
+
+def read_isolated(tree: Tree) -> int:
+    """Return the mask of CPUs that the kernel keeps free of other work: isolcpus and nohz_full."""
+    paths = [path for path in ("cpu/isolated", "cpu/nohz_full") if tree.text(path) not in _NO_CPUS]
+    return reduce(or_, [tree.mask([path], []) or 0 for path in paths], 0)
 
 
 def read_nodes(tree: Tree, online: int) -> dict[int, int]:

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.config import check_machine
-from pinfold.core.policies.options import OPTION_GATES, OPTIONS, parse_options
+from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, REFERENCE, Values, parse_options
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, StateError
 from pinfold.planning.plan import EMPTY_NODE, make_plan
@@ -77,12 +77,14 @@ def compare(variants: Iterable[Variant], pods: Sequence[Pod], running: Running =
 def combinations(config: Config, topology: Topology) -> list[Variant]:
     """Return every valid combination of options and Topology Manager policies on a machine, that of *config* first.
 
-    The gates of alpha and beta options are opened for it. The rest of *config* stays: policy, reserved CPUs, scope.
+    The gates of alpha and beta options are opened for it. The rest of *config* stays: policy, pinfold's own options,
+    reserved CPUs, scope.
     """
     gates = {**config.gates, **{gate.name: True for gate in OPTION_GATES.values()}}
     found = [Variant(name_of(config), topology, config)]
-    for values in product((False, True), repeat=len(OPTIONS)):
-        chosen = {name: "true" for name, on in zip(OPTIONS, values, strict=True) if on}
+    own = {name: value for name, value in config.options.items() if name in OWN}
+    for values in product((False, True), repeat=len(REFERENCE)):
+        chosen = {name: "true" for name, on in zip(REFERENCE, values, strict=True) if on} | own
         options, problems = parse_options(chosen, gates)
         for policy in TopologyPolicy:
             if problems or check_machine(options, policy, topology):
@@ -107,7 +109,9 @@ def _builds(config: Config, topology: Topology) -> bool:
 
 
 def _on(config: Config) -> frozenset[str]:
-    return frozenset(name for name, value in parse_options(config.options, _OPEN)[0]._asdict().items() if value)
+    """Return the names of the options in force, for all pods or for those that ask."""
+    options = parse_options(config.options, _OPEN)[0]
+    return frozenset(name for name in OPTIONS if options.offers(name))
 
 
 _OPEN: Final = {gate.name: True for gate in OPTION_GATES.values()}
@@ -119,10 +123,17 @@ def name_of(config: Config) -> str:
     >>> from pinfold.core.config import Config
     >>> name_of(Config("static", {"full-pcpus-only": "true"}, topology_policy="restricted")), name_of(Config("static"))
     ('full-pcpus-only, restricted', 'no options')
+    >>> name_of(Config("static", {"min-shared-cpus": "4", "prefer-isolated-cpus": "per-pod"}))
+    'min-shared-cpus=4, prefer-isolated-cpus=per-pod'
     """
     on = _on(config)
-    options = ", ".join(name for name, option in OPTIONS.items() if option.field in on) or "no options"
+    options = ", ".join(_shown(name, config.options[name]) for name in OPTIONS if name in on) or "no options"
     return options if config.topology_policy == "none" else f"{options}, {config.topology_policy}"
+
+
+def _shown(name: str, value: str) -> str:
+    plain = OPTIONS[name].values is not Values.NUMBER and value != "per-pod"
+    return name if plain else f"{name}={value}"
 
 
 def needed_gates(config: Config) -> tuple[str, ...]:
@@ -131,7 +142,7 @@ def needed_gates(config: Config) -> tuple[str, ...]:
     gates = {
         OPTION_GATES[option.maturity]
         for option in OPTIONS.values()
-        if option.field in on and option.maturity in OPTION_GATES
+        if option.name in on and option.maturity in OPTION_GATES
     }
     return tuple(sorted(gate.name for gate in gates if not gate.default))
 

@@ -113,10 +113,16 @@ class Plan:
         """The CPUs that are never exclusive."""
         return self.admitter.policy.reserved
 
+    @property
+    def shared(self) -> CPUSet:
+        """The CPUs on which containers without exclusive CPUs run afterwards."""
+        return self.admitter.policy.pools.shared(self.after)
+
     @cached_property
     def ruler(self) -> Ruler:
         """Measures how CPUs are spread on this node."""
-        return Ruler(self.topology, self.topology.online - self.reserved)
+        seen = self.admitter.policy.pools.seen(self.topology)
+        return Ruler(seen, seen.online - self.reserved)
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
@@ -153,7 +159,7 @@ class Plan:
     @cached_property
     def leftover(self) -> Leftover:
         """The free CPUs afterwards."""
-        return self.ruler.leftover(self.after.shared - self.reserved)
+        return self.ruler.leftover(self.admitter.policy.pools.assignable(self.after))
 
     @cached_property
     def defects(self) -> tuple[tuple[str, Defect, str], ...]:
@@ -178,8 +184,9 @@ class Plan:
         policy = self.admitter.policy
         if not policy.allocatable:
             return ()
-        kept_apart = policy.kept_apart
-        return tuple(map(self._with_names, self.after.check(self.topology.online, kept_apart=kept_apart)))
+        kept_apart, idle = policy.kept_apart, policy.pools.idle(self.after)
+        broken = self.after.check(self.topology.online, kept_apart=kept_apart, idle=idle)
+        return tuple(map(self._with_names, broken))
 
     def _with_names(self, text: str) -> str:
         """Return *text* with pod names instead of UIDs."""

@@ -158,10 +158,9 @@ class Site:
         self._admit = admitter.admit
         self._answers: dict[tuple[int, Shape], tuple[int, str | None]] = {}
         shared = admitter.policy.start(State.new()).shared
-        # Under policy `none` no CPU is ever assigned, and all are offered.
-        self._reserved = admitter.policy.reserved.mask
+        self._pools = admitter.policy.pools
         self._given_away = bool(shared)
-        self._zones = tuple((zone.mask & ~self._reserved) for zone in kind.topology.numa_nodes)
+        self._zones = tuple(zone.mask for zone in kind.topology.numa_nodes)
         self.room = Room(
             kind.allocatable,
             kind.most_pods,
@@ -172,9 +171,9 @@ class Site:
 
     def zones(self, shared: int) -> tuple[int, ...]:
         """Return the number of assignable CPUs of each NUMA node."""
-        if not self._given_away:
-            return tuple([zone.bit_count() for zone in self._zones])
-        return tuple([(shared & zone).bit_count() for zone in self._zones])
+        # Under policy `none` no CPU is ever assigned, and all are offered.
+        free = self._pools.free(shared, self._pools.options) if self._given_away else -1
+        return tuple([(free & zone).bit_count() for zone in self._zones])
 
     def admit(self, shared: int, shape: Shape) -> tuple[int, str | None]:
         """Return the shared pool after a pod of that shape, and the reason if it is refused."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.errors import PinfoldError
+from pinfold.node.processgroups.errors import listed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.origin import Origin
 
 
-_SHOWN_PIDS: Final = 10
-
-
 class ApplyError(PinfoldError):
     """CPUs could not be set as decided; no container may start on them."""
 
@@ -29,9 +27,7 @@ class StillRunning(ApplyError):  # noqa: N818 - the fact
     """Processes were killed and have not ended yet: it takes a moment, or until a frozen process goes on."""
 
     def __init__(self, pids: Sequence[int]) -> None:
-        shown = ", ".join(map(str, pids[:_SHOWN_PIDS]))
-        more = f" and {len(pids) - _SHOWN_PIDS} more" if len(pids) > _SHOWN_PIDS else ""
-        super().__init__(f"killed, but not ended yet: {shown}{more}; is it frozen, or does it wait for a disk?")
+        super().__init__(f"killed, but not ended yet: {listed(pids)}; is it frozen, or does it wait for a disk?")
         self.pids = tuple(pids)
 
 
@@ -160,11 +156,15 @@ class Launcher(Protocol):
         """Return what a process belongs to already, in words; None if it can be attached."""
         ...
 
-    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
-        """Make a running process the container's main process; if that fails it stays where it was.
+    def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
+        """Return a running process that is to be attached; raise if it is not there.
 
-        A process that is *lent* goes back to where it was when the container is gone.
+        A process that is *lent* goes back to where it is now when the container is gone.
         """
+        ...
+
+    def attach(self, ref: ContainerRef, main: Main) -> None:
+        """Make a running process the container's main process; if that fails it stays where it was."""
         ...
 
     def signal(self, ref: ContainerRef, number: Signals) -> None:

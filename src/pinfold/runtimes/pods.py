@@ -11,119 +11,28 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.reconcile import Drift, Observed, Wanted, steps
-from pinfold.formats.pods.runtime import Phase, parse_parent, ref_of, told_uid
+from pinfold.core.reconcile import Cause, Drift, Fault, Observed, Wanted, steps
+from pinfold.formats.pods.runtime import ref_of
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.formats.pods.runtime import RuntimeContainer
-    from pinfold.node.podgroups.groups import PodGroups
     from pinfold.node.podgroups.settings import GroupSetting
     from pinfold.node.podgroups.systemd import Systemd
-    from pinfold.runtimes.roster import Roster
+    from pinfold.runtimes.podplaces import PodPlaces
 
 _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive CPUs"
 _ROUNDS: Final = 5
+_THROTTLED: Final = "a CPU quota limits the container or its pod, although it has exclusive CPUs"
 _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
-
-
-class PodPlaces:
-    """Where the groups of the pods on a Roster are, and which of them belong to the shared pool; changes nothing."""
-
-    def __init__(self, groups: PodGroups, roster: Roster, *, asked_first: bool) -> None:
-        """Use these groups; *asked_first*: the runtime asks again before a container runs (NRI), unlike CRI."""
-        self.groups = groups
-        self.roster = roster
-        self._asked_first = asked_first
-
-    def group(self, container: RuntimeContainer) -> Path | None:
-        """Return the container's group, if there is one yet."""
-        tree = self.groups.tree
-        group = tree.paths.container(container.cgroups_path) if container.cgroups_path else None
-        if (group is None or not tree.exists(group)) and container.pid:
-            group = tree.of_process(container.pid)
-        return group if group is not None and tree.exists(group) else None
-
-    def cpus(self, container: RuntimeContainer) -> CPUSet:
-        """Return the CPUs that the kernel lets the container use; none if it has no group."""
-        group = self.group(container)
-        try:
-            return self.groups.cpus(group) if group is not None else EMPTY
-        except CgroupError:
-            return EMPTY
-
-    def is_throttled(self, container: RuntimeContainer) -> bool:
-        """Return whether a quota limits the container, its own or its pod's."""
-        group = self.group(container)
-        if group is None:
-            return False
-        try:
-            return any(self.groups.quota(path).quota is not None for path in (group, group.parent))
-        except CgroupError:
-            return False
-
-    def pod_group(self, pod_id: str) -> Path | None:
-        """Return the group of a pod, if there is one."""
-        tree = self.groups.tree
-        parent = self.roster.pods[pod_id].cgroup_parent
-        if parent:
-            group = tree.paths.pod(parent)
-            return group if tree.exists(group) else None
-        groups = (self.group(container) for container in self.roster.containers_of(pod_id))
-        return next((group.parent for group in groups if group is not None), None)
-
-    def live(self, refs: Iterable[ContainerRef]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
-        """Yield those of the containers that run or are about to."""
-        return ((ref, container) for ref in refs if (container := self.roster.find(ref)) is not None)
-
-    def awaits_its_start(self, container: RuntimeContainer) -> bool:
-        """Return whether the runtime asks again before the container runs: until then it may have any CPUs."""
-        return self._asked_first and container.phase is Phase.CREATED
-
-    def settled(self) -> set[Path] | None:
-        """Return the groups of pods in which no container is about to be created; None means all known pods."""
-        if not (self.groups.nested and self._asked_first):
-            return None
-        containers_of = self.roster.containers_of
-        settled = (pod for pod in self.roster.pods if not any(map(self.awaits_its_start, containers_of(pod))))
-        return {group for group in map(self.pod_group, settled) if group is not None}
-
-    def pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
-        """Return the Guaranteed pods that only share, and the sharing containers of the other Guaranteed pods."""
-        guaranteed: list[Path] = []
-        singles: list[Path] = []
-        for pod_id in self.roster.pods:
-            group = self.pod_group(pod_id) if self.roster.of(pod_id).guaranteed else None
-            if group is None:
-                continue
-            if not any(ref in want.exclusive for ref in self.roster.refs(pod_id)):
-                guaranteed.append(group)
-                continue
-            found = self.roster.containers_of(pod_id)
-            owners = {self.group(one) for one in found if ref_of(self.roster.pods[pod_id], one) in want.exclusive}
-            singles += [path for path in self.groups.tree.containers(group) if path not in owners]
-        return guaranteed + self._strangers(want), singles
-
-    def _strangers(self, want: Wanted) -> list[Path]:
-        """Return the sharing Guaranteed pods that the runtime has not reported: some report only new pods."""
-        if self.roster.is_complete or not self.roster.pods:
-            return []
-        known = {*map(told_uid, self.roster.pods.values()), *(ref.pod for ref in want.exclusive)}
-        return [group for group, uid in self.guaranteed().items() if uid not in known]
-
-    def guaranteed(self) -> dict[Path, str]:
-        """Return the groups of all Guaranteed pods, on the Roster or not, and the pods' UIDs."""
-        tree = self.groups.tree
-        places = {group: parse_parent(f"/{group.relative_to(tree.root)}") for group in tree.guaranteed()}
-        return {group: place.uid for group, place in places.items() if place is not None}
 
 
 class PodApplier:
@@ -147,6 +56,8 @@ class PodApplier:
         self._owners: dict[ContainerRef, CPUSet] = {}
         self._astray = False
         """Whether the last close look has found a container on other CPUs than its own."""
+        self._throttled: set[ContainerRef] = set()
+        """The exclusive containers that it has found with a quota, their own or their pod's."""
 
     @property
     def kind(self) -> str:
@@ -167,10 +78,13 @@ class PodApplier:
             looked_at = ref in self._owners or not self._places.awaits_its_start(container)
             if looked_at and (cpus := self._places.cpus(container)):
                 found[ref] = cpus
-        if closely:
-            pool = self._pool or EMPTY
-            self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
-        return Observed(None, found)
+        if not closely:
+            return Observed(None, found)
+        pool = self._pool or EMPTY
+        self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
+        owners = self._places.live(ref for ref in found if ref in self._owners)
+        self._throttled = {ref for ref, container in owners if self._places.is_throttled(container)}
+        return Observed(None, found, dict.fromkeys(self._throttled, Fault(Cause.LIMIT, _THROTTLED)))
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other."""
@@ -192,11 +106,14 @@ class PodApplier:
                 settings += self._set_pool(step.cpus, want)
             else:
                 settings += self._set_owner(step.container, step.cpus, want)
+        for ref in self._throttled & want.exclusive.keys():
+            settings += self._set_owner(ref, want.exclusive[ref], want)
         for ref in gone:
             settings += self._give_quota_back(self._roster.find(ref))
         if gone and not any(step.container is None for step in way):
             settings += self._set_pool(want.shared, want)
         self._pool, self._owners, self._astray = want.shared, dict(want.exclusive), False
+        self._throttled.clear()
         self._record(settings)
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:

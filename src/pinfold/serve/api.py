@@ -17,6 +17,7 @@ from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import DECISIONS, Explanation, alignment_counts, explain_entry, why_shared
 from pinfold.core.machine.layout import layout_data
+from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod
     from pinfold.core.snapshot import ContainerView, Snapshot
     from pinfold.manager.telling.bus import Bus
@@ -69,8 +69,9 @@ class Views:
         self.look = look
         self.bus = bus
         self._archive = archive
-        topology = look().topology
-        self._ruler = topology, Ruler(topology)
+        node = look()
+        seen = node.policy.pools.seen(node.topology)
+        self._ruler = seen, Ruler(seen)
         self._last: dict[Subject, Explanation] = {}
         """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
@@ -122,13 +123,14 @@ class Views:
         pods = {(pod.namespace, pod.name): pod for pod in node.pods}
         return [self._container(node, view, pods.get((view.namespace, view.pod))) for view in node.containers]
 
-    def _measure(self, topology: Topology, cpus: CPUSet) -> Alignment:
-        if self._ruler[0] is not topology:  # a CPU has gone offline, or come back
-            self._ruler = topology, Ruler(topology)
+    def _measure(self, node: Snapshot, cpus: CPUSet) -> Alignment:
+        seen = node.policy.pools.seen(node.topology)
+        if self._ruler[0] is not seen:  # other rules, or a CPU has gone offline or come back
+            self._ruler = seen, Ruler(seen)
         return self._ruler[1].measure(cpus)
 
     def _container(self, node: Snapshot, view: ContainerView, pod: Pod | None) -> dict[str, object]:
-        alignment = alignment_counts(self._measure(node.topology, view.cpus)) if view.exclusive else None
+        alignment = alignment_counts(self._measure(node, view.cpus)) if view.exclusive else None
         data = {**view.data(), "alignment": alignment, "why": self._why(node, view, pod)}
         decided = self._last.get(Subject(view.namespace, view.pod, view.container)) if view.exclusive else None
         if decided is not None and decided.since is not None and decided.cpus == view.cpus:
@@ -159,9 +161,10 @@ class Views:
         task.add_done_callback(self._looking.discard)
 
     def pods(self) -> list[dict[str, object]]:
-        """Return every pod."""
+        """Return every pod, also those that wait after a refusal."""
         node = self.look(closely=True)
         kinds = {(view.namespace, view.pod): view.kind for view in node.containers}
+        found = {pod.uid: RefusedPod(pod, "") for pod in node.pods} | dict(node.refused)
         return [
             {
                 "namespace": pod.namespace,
@@ -170,8 +173,9 @@ class Views:
                 "qos": pod.qos,
                 "kind": kinds.get((pod.namespace, pod.name), ""),
                 "containers": [container.name for container in pod.all_containers],
+                "refused": reason,
             }
-            for pod in node.pods
+            for pod, reason in found.values()
         ]
 
     def config(self) -> dict[str, object]:
@@ -260,8 +264,10 @@ class API:
         return self._page.response(request.segments)
 
     def _check_ready(self) -> None:
-        """Raise if the daemon is not ready: the container runtime cannot be reached."""
+        """Raise if the daemon is not ready: the container runtime or the disk cannot be used."""
         node = self._views.look()
+        if node.unsaved:
+            raise HTTPError(503, "NotReady", f"not saved: {node.unsaved}"[:_MESSAGE], _AGAIN)
         if not node.connected:
             state, detail = node.link
             said = " ".join(f"the connection to the container runtime is {state}: {detail}".split())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
-from pinfold.errors import AdmissionError, PinfoldError
+from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.formats.pods.document import pod_document
@@ -96,11 +96,11 @@ class Control:
             case ["run"]:
                 body = _body(request)
                 self._check_real()
-                return self._reserve(_name(body), body, WorkloadKind.RUN)
+                return await self._reserve(_name(body), body, WorkloadKind.RUN)
             case ["run", uid, "attach"]:
-                return self._attach(request, PodUID(uid))
+                return await self._attach(request, PodUID(uid))
             case ["adopt"]:
-                return self._adopt(request)
+                return await self._adopt(request)
             case ["pods", namespace, name, "resize"]:
                 return await self._resize(request, namespace, name)
             case ["repack"]:
@@ -149,13 +149,13 @@ class Control:
         ignored = [str(ignored) for document in documents for ignored in document.ignored]
         submitted = []
         for pod in pods:
-            submitted.append(self._submit(pod))
+            submitted.append(await self._submit(pod))
             await asyncio.sleep(0)  # others have their turn between pods
         return Response(200, {"pods": submitted, "ignored": ignored})
 
-    def _submit(self, pod: Pod) -> dict[str, object]:
+    async def _submit(self, pod: Pod) -> dict[str, object]:
         try:
-            admission = self._supervisor.submit(pod)
+            admission = await self._supervisor.submit(pod)
         except Refusal as refusal:
             return {"pod": pod.name, "refused": _refused(refusal)}
         except PodExists as error:
@@ -182,6 +182,9 @@ class Control:
             lent = await self._supervisor.delete(name, namespace)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
+        except StateError as error:
+            said = f"pod {name} has ended, but that is not on the disk yet, and a restart of the daemon could start it"
+            raise HTTPError(503, "NotSaved", f"{said} again; pinfold tries again by itself: {error}") from error
         return Response(200, {"deleted": name, "given_back": lent})
 
     async def _repack(self, request: Request) -> Response:
@@ -213,11 +216,11 @@ class Control:
             return Response(409, {"reason": refusal.reason, "message": str(refusal)})
         return Response(200, {"container": resized, "cpus": str(cpus)})
 
-    def _reserve(self, name: str, body: dict[str, object], kind: WorkloadKind) -> Response:
+    async def _reserve(self, name: str, body: dict[str, object], kind: WorkloadKind) -> Response:
         milli = _milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
         try:
-            pod, admission = self._supervisor.reserve(name, cpu, kind=kind)
+            pod, admission = await self._supervisor.reserve(name, cpu, kind=kind)
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         except Refusal as refusal:
@@ -226,18 +229,18 @@ class Control:
         environment = {**self._supervisor.launcher.environment(ref), **self._supervisor.environment(ref)}
         return Response(201, {"uid": pod.uid, "environment": environment, "cpus": _cpus(admission)})
 
-    def _attach(self, request: Request, uid: PodUID) -> Response:
+    async def _attach(self, request: Request, uid: PodUID) -> Response:
         pid = _pid(_body(request))
         _check_owner(pid, request)
         try:
-            self._supervisor.attach(uid, pid)
+            await self._supervisor.attach(uid, pid)
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         return Response(200, {"attached": pid})
 
-    def _adopt(self, request: Request) -> Response:
+    async def _adopt(self, request: Request) -> Response:
         body = _body(request)
         pid = _pid(body)
         _check_owner(pid, request)
@@ -245,9 +248,9 @@ class Control:
         held = self._supervisor.launcher.holder(pid)
         if held is not None:
             raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to {held}")
-        reserved = self._reserve(_name(body), body, WorkloadKind.ADOPTED)
+        reserved = await self._reserve(_name(body), body, WorkloadKind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
-            self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
+            await self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
 
 

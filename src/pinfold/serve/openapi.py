@@ -50,9 +50,25 @@ _CONTAINER: Final = _object(
     alignment=_or_null(_ALIGNMENT),
     why=_TEXT,
 )
-_POD: Final = _object(namespace=_TEXT, name=_TEXT, uid=_TEXT, qos=_TEXT, kind=_TEXT, containers=_list(_TEXT))
+_POD: Final = _object(
+    namespace=_TEXT,
+    name=_TEXT,
+    uid=_TEXT,
+    qos=_TEXT,
+    kind=_TEXT,
+    containers=_list(_TEXT),
+    refused={"type": "string", "description": "the reason word if the pod waits after a refusal, else empty"},
+)
 _POOLS: Final = _object(
-    online=_CPUS, shared=_CPUS, reserved=_CPUS, assignable=_CPUS, exclusive=_CPUS, offline=_CPUS, isolated=_CPUS
+    online=_CPUS,
+    shared=_CPUS,
+    reserved=_CPUS,
+    assignable=_CPUS,
+    exclusive=_CPUS,
+    idle=_CPUS,
+    allocatable=_CPUS,
+    offline=_CPUS,
+    isolated=_CPUS,
 )
 _BOX: Final = _object(
     label={"type": "string", "description": "the groups that the box stands for, such as Socket 0 · NUMA 0"},

@@ -54,9 +54,9 @@ class PodResources:
         return pb.ListPodResourcesResponse(pod_resources=found).SerializeToString()
 
     def get_allocatable(self, request: bytes) -> bytes:
-        """Return the CPUs that can be exclusive, whether they are or not."""
+        """Return the CPUs that can be exclusive at the same time, whether they are or not."""
         _parse("GetAllocatableResources", request, pb.AllocatableResourcesRequest())
-        return pb.AllocatableResourcesResponse(cpu_ids=list(self._read().policy.allocatable)).SerializeToString()
+        return pb.AllocatableResourcesResponse(cpu_ids=list(self._read().policy.pools.offered)).SerializeToString()
 
     def get_pod(self, request: bytes) -> bytes:
         """Return one pod, by its name and namespace."""

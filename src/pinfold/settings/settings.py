@@ -228,13 +228,14 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
 
 
 def default_reservation(topology: Topology) -> Reservation:
-    """Return the core of the lowest CPU; only the lowest CPU if the machine has no other core.
+    """Return the core of the lowest CPU that is not isolated; only that CPU if the machine has no other core.
 
     >>> from pinfold.core.machine.presets import preset
     >>> print(default_reservation(preset("laptop-4")).cpus, default_reservation(preset("threads:2")).cpus)
     0,2 0
     """
-    lowest = CPUSet(topology.online.mask & -topology.online.mask)
+    usable = (topology.online - topology.isolated or topology.online).mask
+    lowest = CPUSet(usable & -usable)
     core = topology.siblings(lowest)
     return Reservation.of(core if core < topology.online else lowest)
 
@@ -404,6 +405,9 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
 
 def _read_text(name: str) -> str:
     try:
+        # Else a named pipe would wait for a writer, now or at the next reload.
+        if Path(name).is_fifo() and not name.startswith(("/dev/", "/proc/")):
+            raise ParseError("is a named pipe, which cannot be read again", where=name)
         with Path(name).open("rb") as file:
             data = file.read(_MAX_FILE + 1)
     except OSError as error:

@@ -15,7 +15,7 @@ from pinfold.core.admission import Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import POLICIES
 from pinfold.core.machine.presets import SHAPES
-from pinfold.core.policies.options import OPTIONS
+from pinfold.core.policies.options import OPTIONS, Values
 from pinfold.core.topologymanager.options import TopologyOption, TopologyPolicy
 
 if TYPE_CHECKING:
@@ -78,6 +78,11 @@ def _one_of(names: Iterable[str]) -> str:
     return f"{{{','.join(names)}}}"
 
 
+def _by_values() -> dict[Values, list[str]]:
+    """Return the policy options by the values that they can have."""
+    return {values: [option.name for option in OPTIONS.values() if option.values is values] for values in Values}
+
+
 _PAIRS: Final = "NAME=VALUE,..."
 
 CPU_MANAGER: Final = (
@@ -93,7 +98,7 @@ CPU_MANAGER: Final = (
     ),
     Setting(
         "policy_options",
-        f"true or false for {', '.join(OPTIONS)}",
+        "; ".join(f"{values} for {', '.join(names)}" for values, names in _by_values().items()),
         "",
         "--policy-options",
         "--cpu-manager-policy-options",
@@ -112,7 +117,7 @@ CPU_MANAGER: Final = (
     Setting(
         "reserved_cpus",
         "the CPUs that are never exclusive, e.g. 0-1,8; overrides the amounts below",
-        "the core of the lowest CPU; one CPU of it if there is no other core",
+        "the core of the lowest CPU that is not isolated; one CPU of it if there is no other core",
         kubelet="--reserved-cpus",
         field="reservedSystemCPUs",
         form="CPUS",

@@ -134,7 +134,7 @@ def is_about(what: str, name: str) -> Callable[[Event], bool]:
 
 
 def simulated(*options: str) -> Daemon:
-    """Return a daemon for a machine that nobody has; what it starts does not run."""
+    """Return a daemon for a simulated machine; what it starts does not run."""
     daemon = Daemon(*_SIMULATED, *options, kind="affinity")
     daemon.groups = []
     return daemon

@@ -26,7 +26,7 @@ def web(daemon: Daemon) -> Web:
 
 @pytest.fixture(scope="module", params=["simulated", pytest.param("processes", marks=needs_two_cpus)])
 def node(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    """Return a daemon that has assigned, shared, refused and released; nobody changes it any more."""
+    """Return a daemon that has assigned, shared, refused and released; nothing changes it any more."""
     with simulated() if request.param == "simulated" else Daemon() as started:
         started.start()
         started.apply(pod("gone", container(cpus=1)))

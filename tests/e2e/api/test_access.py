@@ -1,4 +1,4 @@
-"""Who may ask what, and where: nobody changes anything, only this host reads, unless that is said otherwise."""
+"""Which clients may read what: none can change anything, and only this host can read, unless a flag allows more."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_given_port_that_is_taken_ends_the_start_in_one_line() -> None:
 
 def test_the_usual_port_being_taken_is_a_warning_and_the_daemon_runs_on() -> None:
     with simulated() as daemon, ExitStack() as stack:
-        with suppress(OSError):  # somebody else has it already: just as well
+        with suppress(OSError):  # another program has it already: just as well
             stack.enter_context(socket.create_server(("127.0.0.1", 9440)))
         daemon.where = daemon.where[: daemon.where.index("--listen")]
         daemon.start()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.e2e.daemon import Daemon
 
 HOSTILE: Final = 10 << 20
-"""As many bytes as nobody needs to ask a question."""
+"""More bytes than any real request has."""
 _GROWTH: Final = 8 << 20
 
 
@@ -88,7 +88,7 @@ def test_one_address_cannot_keep_the_others_out(daemon: Daemon, web: Web) -> Non
     wait_for(lambda: web.of("127.0.1.1").ask("/healthz").status == 200, "there is room again")
 
 
-def test_clients_that_say_little_by_little_keep_nobody_waiting(daemon: Daemon, web: Web) -> None:
+def test_clients_that_send_little_by_little_delay_no_other_client(daemon: Daemon, web: Web) -> None:
     with ExitStack() as stack:
         slow = connect(stack, web, REMOTE.connections - 8)
         for talk in slow:
@@ -104,7 +104,7 @@ def test_clients_that_say_little_by_little_keep_nobody_waiting(daemon: Daemon, w
         assert web.ask("/healthz").status == 200
 
 
-def test_seventy_slow_clients_keep_nobody_of_their_own_address_waiting(web: Web) -> None:
+def test_seventy_slow_clients_delay_no_other_client_of_their_address(web: Web) -> None:
     with ExitStack() as stack:
         for _ in range(70):
             talk = stack.enter_context(web.connect())

@@ -1,4 +1,4 @@
-"""The stream of events: a change is seen at once, nothing is lost or told twice, and nobody is held up."""
+"""The stream of events: a change is seen at once, no event is lost or sent twice, and no client delays others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_resuming_loses_nothing_and_repeats_nothing(daemon: Daemon, web: Web) ->
                 daemon.apply(pod(name, container(cpus=1)))
                 told += stream.until(is_about("assigned", name))
                 after = told[-1].id
-        with Stream(web, after) as stream:  # what came when nobody watched
+        with Stream(web, after) as stream:  # what happened while no client watched
             for name in names:
                 daemon.delete(name)
             told += stream.until(is_about("released", names[-1]))

@@ -1,4 +1,4 @@
-"""What a daemon shows over TCP is what is so: on disk, in the kernel, and for whoever asks in another way."""
+"""What a daemon shows over TCP agrees with the disk, with the kernel, and with its other answers."""
 
 from __future__ import annotations
 

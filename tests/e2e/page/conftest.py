@@ -26,7 +26,7 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def open_page(chromium: Chromium) -> Iterator[Callable[..., Tab]]:
-    """Return what opens the page of a server; at last nothing was complained of, and nobody else was asked."""
+    """Return what opens the page of a server; at the end it has logged no error, and has asked no other host."""
     tabs: list[tuple[Tab, str]] = []
 
     def opened(server: PageServer | str, width: int = 1280, height: int = 900, *, dark: bool = False) -> Tab:

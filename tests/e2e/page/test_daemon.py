@@ -27,7 +27,7 @@ LAST_ASSIGNED: Final = (
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """Return a daemon for a machine that nobody has."""
+    """Return a daemon for a simulated machine."""
     with Daemon("--runtime", "simulated", "--preset", "xeon-2s-64", kind="affinity") as started:
         started.groups = []  # nothing runs, so there is nothing to group
         yield started.start()

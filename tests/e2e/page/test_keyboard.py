@@ -1,4 +1,4 @@
-"""For everyone: by keyboard, for screen readers, in light and dark, and nothing runs that is not ours."""
+"""Accessible: by keyboard, for screen readers, in light and dark, and nothing runs that is not ours."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def row(cpus: str, **changes: object) -> dict[str, object]:
 
 def answers(*rows: dict[str, object]) -> dict[str, object]:
     """Return what a daemon with these containers says."""
-    return {"node": {"policy": "static", "pools": POOLS}, "containers": list(rows)}
+    return {"node": {"policy": "static", "pools": POOLS}, "containers": list(rows), "pods": []}
 
 
 @pytest.mark.parametrize("what", ["pods", "containers", "cpus"])
@@ -71,3 +71,12 @@ def test_names_cannot_speak_to_the_terminal(tmp_path: Path, capsys: pytest.Captu
 def test_what_is_escaped_still_stands_in_its_column() -> None:
     text = format_table([Column("POD"), Column("CPUS")], [["a\tb", "1"], ["web", "2"]])
     assert text.splitlines() == ["POD   CPUS", r"a\tb  1", "web   2"]
+
+
+def test_get_pods_shows_refused_pods_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"namespace": "default", "uid": "u", "qos": "Guaranteed", "kind": "", "containers": ["app"]}
+    listed = [{**told, "name": "web", "refused": ""}, {**told, "name": "big", "refused": "SMTAlignmentError"}]
+    with answering(tmp_path / "s", {**answers(row("1")), "pods": listed}) as path:
+        assert main(["get", "pods", "--socket", path]) == 0
+    _, web, big = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (web[0], big[0], big[-1]) == ("web", "big", "SMTAlignmentError")

@@ -1,4 +1,4 @@
-"""`pinfold history` and `pinfold explain`, from a journal's files and from whoever answers on a socket."""
+"""`pinfold history` and `pinfold explain`, from a journal's files and from a daemon on a socket."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_a_refused_pod_and_a_gone_one_are_explained(call: Run, state_dir: Path) 
     assert out == "default/web/app has no exclusive CPUs\n  it released its CPUs\n"
 
 
-def test_a_container_that_nobody_knows_is_an_error(call: Run, state_dir: Path, socket: str) -> None:
+def test_an_unknown_container_is_an_error(call: Run, state_dir: Path, socket: str) -> None:
     assert call("explain", "who", "--state-dir", state_dir)[::2] == (
         2,
         "pinfold: error: the journal has no decision on who\n",

@@ -311,7 +311,7 @@ def test_short_work_shows_nothing() -> None:
     assert not terminal.getvalue()
 
 
-def test_where_nobody_looks_there_is_no_bar() -> None:
+def test_without_a_terminal_there_is_no_bar() -> None:
     stream, clock = StringIO(), count(0)
     assert list(shown(range(4), 4, "trying", stream, lambda: next(clock))) == [0, 1, 2, 3]
     assert not stream.getvalue()

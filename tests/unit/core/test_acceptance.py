@@ -58,7 +58,7 @@ class Node:
 
     @property
     def sees(self) -> str:
-        """The CPUs of everyone without CPUs of their own."""
+        """The CPUs of all containers without exclusive CPUs."""
         return str(self.state.shared)
 
     def admit(self, pod: Pod) -> Mapping[str, str]:

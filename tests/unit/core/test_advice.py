@@ -43,7 +43,7 @@ def test_cpus_of_finished_init_containers_can_be_given_again() -> None:
     assert advice_for_last(pod).room == "14 can be given (1-7,9-15)"
 
 
-def test_whoever_would_make_room_by_ending_is_named() -> None:
+def test_a_container_that_would_make_room_by_ending_is_named() -> None:
     advice = advice_for_last(pod_of(pinned(4), uid="a"), pod_of(pinned(6), uid="b"), pod_of(pinned(10), uid="c"))
     assert (advice.move, advice.end, advice.sizes) == (None, "b/app", (4,))
     assert "would fit if b/app ended, or with 4 CPUs" in str(advice)
@@ -52,7 +52,7 @@ def test_whoever_would_make_room_by_ending_is_named() -> None:
 SINGLE = Config("static", reserved=RESERVED, topology_policy="single-numa-node")
 
 
-def test_whoever_could_move_is_named_rather_than_one_that_had_to_end() -> None:
+def test_a_container_that_could_move_is_named_rather_than_one_that_had_to_end() -> None:
     """The small one lies in the node that the large one needs, and there is room for it in the other."""
     state = State(NODES.online - CPUSet.of(4, 12), {PodUID("small"): {"app": CPUSet.of(4, 12)}})
     plan = make_plan([pod_of(pinned(8), uid="large")], NODES, SINGLE, Running(state))

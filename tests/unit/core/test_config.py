@@ -74,6 +74,7 @@ class TestReservation:
         (problem,) = error.value.problems
         assert problem.said == "[cpumanager] unable to determine reserved CPU resources for static policy"
         assert problem.advice.startswith("reserve at least one CPU: without one, the shared pool could become empty")
+        assert "--reserved-cpus" in problem.advice
 
     @pytest.mark.parametrize("reserved", [Reservation(0), Reservation.of(CPUSet())])
     def test_zero_is_explained(self, reserved: Reservation) -> None:

@@ -19,6 +19,7 @@ from pinfold.core.events.repairs import Drifted, Hotplugged, NotRepaired
 from pinfold.core.events.running import Ended, GivenBack, RanUnpinned
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.pods.pod import Pod, PodUID
+from pinfold.core.reconcile import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,8 +97,8 @@ CASES: Mapping[str, tuple[Told, dict[str, object], dict[str, object], dict[str, 
         {},
     ),
     "drift of a container": (
-        Drifted(pod=WEB, container="app", found=EMPTY, wanted=TWO),
-        {"pod": "web", "container": "app", "found": "none", "wanted": "2-3"},
+        Drifted(pod=WEB, container="app", cause=Cause.CPUS, found=EMPTY, wanted=TWO),
+        {"pod": "web", "container": "app", "cause": "cpus", "found": "none", "wanted": "2-3"},
         {},
         {},
     ),
@@ -125,7 +126,10 @@ def test_about_a_pod_the_stream_adds_its_namespace_and_the_journal_its_uid(
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (Drifted(pool="shared", found=TWO, wanted=EMPTY), {"pool": "shared", "found": "2-3", "wanted": ""}),
+        (
+            Drifted(pool="shared", cause=Cause.LIMIT, found=TWO, wanted=EMPTY, why="cpu.max is 1"),
+            {"pool": "shared", "cause": "limit", "found": "2-3", "wanted": "", "why": "cpu.max is 1"},
+        ),
         (NotRepaired(why="busy"), {"why": "busy"}),
         (Hotplugged(TWO, EMPTY), {"offline": "2-3", "online": ""}),
         (TakenOver("/var/x", TWO), {"from": "/var/x", "exclusive": "2-3"}),

@@ -79,7 +79,7 @@ def test_in_one_line_the_first_steps_stand_for_all() -> None:
     assert many.why == "took core 0, then took core 1, then took core 2, and 2 more steps"
 
 
-def test_whoever_shares_is_told_why() -> None:
+def test_an_explanation_says_why_a_container_shares() -> None:
     static = make_plan([], NODES, SINGLE).admitter.policy
     none = make_plan([], NODES, Config("none")).admitter.policy
     half = Container("c", HALF)

@@ -20,13 +20,13 @@ wants = st.builds(Wanted, cpus, st.dictionaries(refs, cpus))
 
 
 def test_the_shared_pool_and_every_assignment_are_wanted() -> None:
-    want = wanted(STATE)
+    want = wanted(STATE, STATE.shared)
     assert want == Wanted(CPUSet.parse("0-1"), {WEB: CPUSet.of(2)})
     assert (want.cpus_of(WEB), want.cpus_of(DB)) == (CPUSet.of(2), CPUSet.parse("0-1"))
 
 
 def test_a_state_without_assignments_wants_the_shared_pool_alone() -> None:
-    assert wanted(State(CPUSet.of(0))) == Wanted(CPUSet.of(0), {})
+    assert wanted(State(CPUSet.of(0)), CPUSet.of(0)) == Wanted(CPUSet.of(0), {})
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_state_without_assignments_wants_the_shared_pool_alone() -> None:
     ids=["all right", "nothing to see", "pool", "exclusive", "shared container", "no CPU", "pool first"],
 )
 def test_every_difference_is_named(observed: Observed, expected: list[str]) -> None:
-    found = list(drift(wanted(STATE), observed))
+    found = list(drift(wanted(STATE, STATE.shared), observed))
     assert len(found) == len(expected)
     for difference, end in zip(found, expected, strict=True):
         assert str(difference).endswith(end)
@@ -69,7 +69,7 @@ def test_setting_what_has_drifted_right_leaves_no_drift(
 ) -> None:
     observed = Observed(shared, containers)
     repaired = dict(containers)
-    for container, right, found in drift(want, observed):
+    for container, right, found, *_ in drift(want, observed):
         if container is None:
             assert found == shared
             shared = right

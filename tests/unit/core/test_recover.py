@@ -127,7 +127,7 @@ def test_with_a_strict_reservation_the_last_shared_cpu_is_not_given_away() -> No
     assert list(lost) == [ContainerRef(B, "app")]
 
 
-def test_under_policy_none_nobody_keeps_cpus() -> None:
+def test_under_policy_none_no_container_keeps_cpus() -> None:
     policy = Config("none", reserved=Reservation.of(CPUSet.of(0))).build(from_shape("cores:4")).policy
     state, lost = recover(policy, {A: {"app": CPUSet.of(1)}})
     assert state.assignments == {}

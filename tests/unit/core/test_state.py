@@ -61,9 +61,7 @@ def test_containers_of_one_pod_may_share_cpus_because_init_containers_end() -> N
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        pytest.param(
-            State(EMPTY, {P1: {"app": ONLINE}}), ["the shared pool is empty"], id="nothing is left for everyone else"
-        ),
+        pytest.param(State(EMPTY, {P1: {"app": ONLINE}}), ["the shared pool is empty"], id="nothing is left to share"),
         pytest.param(
             STATE._replace(shared=CPUSet.parse("0,3,5-7")),
             ["pod p2 has CPUs 3, which are also shared"],

@@ -11,7 +11,8 @@ from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID, Resource
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import DEFAULT, Options
 from pinfold.core.policies.podlevel import EmptyPodSharedPoolError
-from pinfold.core.policies.static import EmptySharedPoolError, StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.pools import EmptySharedPoolError
+from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
 from pinfold.core.policies.wholecores import SMTAlignmentError, UnequalCoresError
 from pinfold.core.state import State
 from pinfold.core.topologymanager.hint import Hint
@@ -288,7 +289,7 @@ class TestReuse:
 
 
 class TestRelease:
-    def test_releasing_twice_or_somebody_unknown_changes_nothing(self) -> None:
+    def test_releasing_twice_or_an_unknown_container_changes_nothing(self) -> None:
         node = Node()
         node.admit(pod_of(pinned(2)))
         node.release("app")
@@ -394,7 +395,7 @@ class TestPodLevel:
 
 
 class TestNone:
-    def test_nobody_gets_cpus_and_nothing_is_kept(self) -> None:
+    def test_no_container_gets_cpus_and_nothing_is_kept(self) -> None:
         policy = NonePolicy()
         pod = pod_of(pinned(2))
         state = policy.start(State.new())

@@ -95,7 +95,7 @@ def test_only_the_owners_of_the_asked_time_are_told() -> None:
     assert [tenure.owner for tenure in owners_of(STORY, 2, 300.0, 500.0)] == [WEB, None]
 
 
-def test_a_cpu_that_is_neither_shared_nor_given_is_nobodys() -> None:
+def test_a_cpu_that_is_neither_shared_nor_given_has_no_owner() -> None:
     assert [tenure.pool for tenure in owners_of(STORY, 99)] == ["nobody"]
 
 

@@ -1,4 +1,4 @@
-"""Unix sockets to listen at: nobody loses theirs, and what the dead have left is no hindrance."""
+"""Unix sockets to listen at: sockets in use are kept, sockets of ended processes are replaced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_socket_can_be_used_by_its_owner_alone(tmp_path: Path) -> None:
     bound.listener.close()
 
 
-def test_a_socket_that_somebody_listens_at_is_left_alone(tmp_path: Path) -> None:
+def test_a_socket_in_use_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "kubelet.sock"
     with socket.socket(socket.AF_UNIX) as kubelet, socket.socket(socket.AF_UNIX) as client:
         kubelet.bind(str(path))
@@ -39,7 +39,7 @@ def test_a_socket_that_somebody_listens_at_is_left_alone(tmp_path: Path) -> None
         client.connect(str(path))
 
 
-def test_somebody_who_is_too_busy_to_answer_is_left_alone_too(tmp_path: Path) -> None:
+def test_a_socket_of_a_busy_process_is_left_alone_too(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as client:
         busy.bind(str(path))
@@ -50,7 +50,7 @@ def test_somebody_who_is_too_busy_to_answer_is_left_alone_too(tmp_path: Path) ->
         assert path.is_socket()
 
 
-def test_a_socket_that_nobody_listens_at_any_more_is_replaced(tmp_path: Path) -> None:
+def test_a_socket_that_no_process_listens_at_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_used_is_named_in_one_line(tmp_path: Path) -> Non
     assert "\n" not in str(refused.value)
 
 
-def test_the_socket_of_whoever_came_after_us_is_not_removed(tmp_path: Path) -> None:
+def test_the_socket_of_a_later_daemon_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     ours = bind_unix(path, FLAG)
     path.unlink()

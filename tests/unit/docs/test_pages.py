@@ -1,4 +1,4 @@
-"""The pages name files, modules, code and commands that exist."""
+"""The pages name files, modules, code and commands that exist, and quote what these print."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ FOLDERS = "|".join([r"\.ci", *(found.parent.name for place in (ROOT, SOURCE) for
 _PATH = re.compile(rf"(?<![\w/.~$-])((?:{FOLDERS})/[\w./{{}},-]*)")
 _BARE = re.compile(r"`([\w-]+\.(?:py|js|md|json|sh))`")
 _BRACES = re.compile(r"(.*)\{(.*)\}(.*)")
-_LINK = re.compile(r"\]\((?!http)([^)#]+)")
+_LINK = re.compile(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)")
 _MODULE = re.compile(rf"python -m ([\w.]+)|\b(pinfold\.(?:{FOLDERS})[\w.]*)")
 _CODE = re.compile(r"`([\w/]+\.py)` `(\w+)(?:\.(\w+))?`")
 _SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+_QUOTED = re.compile(r"```sh\n(pinfold [^\n]+)\n```\n\n```\n(.*?)(?:…\n)?```", re.DOTALL)
 _COMMAND = re.compile(r"(?:\.venv/bin/)?(pinfold|make) [a-z][^`]*")
 
 page = pytest.mark.parametrize("page", PAGES, ids=[str(found.relative_to(ROOT)) for found in PAGES])
@@ -65,8 +66,17 @@ def test_every_path_exists(page: Path) -> None:
     folders = {*below, *(path.parent for path in below)}
     missing = {path for path in named if not exists(path, ROOT, SOURCE, page.parent)}
     missing |= {name for name in _BARE.findall(text) if not exists(name, ROOT, page.parent, *folders)}
-    missing |= {link for link in _LINK.findall(text) if not exists(link, page.parent)}
     assert not missing
+
+
+@page
+def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    for link, heading in _LINK.findall(page.read_text()):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        if heading:
+            headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", found.lower()).replace(" ", "-") for found in headings]
 
 
 @page
@@ -94,3 +104,15 @@ def test_every_command_and_option_exists(page: Path, capsys: pytest.CaptureFixtu
         help_text = capsys.readouterr().out
         flags = [word.partition("=")[0] for word in words if word.startswith("--")]
         assert not [flag for flag in flags if not re.search(rf"{flag}\b", help_text)], what
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/how-to/plan.md", pytest.param("docs/how-to/fleet.md", marks=pytest.mark.slow)], ids=["plan", "fleet"]
+)
+def test_a_command_prints_what_its_page_quotes(
+    page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    ((command, quoted),) = _QUOTED.findall((ROOT / page).read_text())
+    main(shlex.split(command)[1:])
+    assert capsys.readouterr().out.startswith(quoted)

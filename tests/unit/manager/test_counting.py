@@ -20,6 +20,7 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.counters import Counters
+from tests.now import now
 from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Store:
 
     full = False
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         if self.full:
             raise StateError(f"no room for {state.shared}")
 
@@ -61,14 +62,14 @@ class Node:
         state, telling = ADMITTER.policy.start(State.new()), Telling(bus, lambda: float(next(ticks)))
         rules = Rules(ADMITTER, MACHINE, self.store)
         self.manager = Manager(rules, state, self.applier, Roster(), telling)
-        self.manager.start()
+        now(self.manager.start())
 
 
 def test_admission_release_save_and_apply_are_counted() -> None:
     node = Node()
-    node.manager.admit(ONE)
-    node.manager.release([ONE.ref(ONE.containers[0])])
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
+    now(node.manager.release([ONE.ref(ONE.containers[0])]))
+    now(node.manager.admit(ONE))
     assert node.counters.tally.value(rows.ADMISSIONS) == 2
     assert node.counters.tally.value(rows.PINNING_REQUESTS) == 2
     assert node.counters.tally.value(rows.RELEASES) == 1
@@ -80,8 +81,8 @@ def test_pod_of_the_shared_pool_that_comes_back_under_its_name_is_another_reques
     node = Node()
     idle = Pod(PodUID("run-idle"), "idle", containers=(Container("main"),))
     for _ in range(2):
-        node.manager.admit(idle)
-        node.manager.release([idle.ref(idle.containers[0])])
+        now(node.manager.admit(idle))
+        now(node.manager.release([idle.ref(idle.containers[0])]))
     assert node.counters.tally.value(rows.ADMISSIONS) == 2
 
 
@@ -89,11 +90,11 @@ def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> No
     node = Node()
     node.store.full = True
     with pytest.raises(PinfoldError):
-        node.manager.admit(ONE)
+        now(node.manager.admit(ONE))
     node.store.full = False
     node.applier.stuck = True
     with pytest.raises(PinfoldError):
-        node.manager.admit(ONE)
+        now(node.manager.admit(ONE))
     assert node.counters.tally.value(rows.SAVE_FAILURES) == 1
     assert node.counters.tally.value(rows.PINNING_REQUESTS) == 2
     assert node.counters.tally.value(rows.PINNING_ERRORS) == 2
@@ -102,13 +103,13 @@ def test_what_cannot_be_saved_or_applied_is_counted_as_failed_and_raised() -> No
 def test_refusal_is_counted() -> None:
     node = Node()
     with pytest.raises(Refusal):
-        node.manager.admit(pod_of(pinned(99)))
+        now(node.manager.admit(pod_of(pinned(99))))
     assert node.counters.tally.value(rows.REFUSALS, "UnexpectedAdmissionError") == 1
 
 
 def test_repaired_drift_is_counted_and_so_is_the_time_since_the_last_look() -> None:
     node = Node()
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     node.manager.reconcile()
     assert node.counters.tally.value(rows.OVERLAP) == 0
     node.applier.shared = MACHINE.online

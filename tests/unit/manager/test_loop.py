@@ -28,10 +28,10 @@ class Basis:
         self.reloads = 0
         self.looks = 0
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         self.reloads += 1
 
-    def look(self) -> None:
+    async def look(self) -> None:
         self.looks += 1
 
 
@@ -80,6 +80,25 @@ def test_after_each_period_cpus_are_looked_at_and_differences_repaired(tmp_path:
             await clock.leap(PERIOD + 1)
             assert basis.looks == looks
             assert host.node.applier.shared == MACHINE.online
+
+    looping(tmp_path, scenario)
+
+
+def test_a_repair_that_is_undone_again_and_again_is_reported_and_becomes_less_frequent(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock, _basis: Basis) -> None:
+        repaired = []
+        for look in range(1, 22):
+            host.node.applier.shared = CPUSet.of(0)
+            await clock.leap(PERIOD + 1)
+            if host.node.applier.shared == MACHINE.online:
+                repaired.append(look)
+        assert repaired == [1, 2, 3, 4, 5, 7, 9, 13, 21]
+        (told,) = host.node.told("fight")
+        assert (told.fields["pool"], told.fields["cause"]) == ("shared", "cpus")
+        await clock.leap(PERIOD + 1)
+        host.node.applier.shared = CPUSet.of(0)
+        await clock.leap(PERIOD + 1)
+        assert host.node.applier.shared == MACHINE.online
 
     looping(tmp_path, scenario)
 

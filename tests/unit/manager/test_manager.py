@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,11 +20,13 @@ from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.state import State
 from pinfold.errors import StateError
 from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.node import Node
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
+from tests.now import now
 from tests.property.strategies import pinned, pod_of, pods
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admitter
     from pinfold.core.entries import Entry
+    from pinfold.runtimes.base import Main
 
 
 MACHINE = from_shape("cores:4,threads:2")
@@ -45,11 +50,19 @@ class MemoryStore:
     def __init__(self, log: list[str]) -> None:
         self.state: State | None = None
         self.full = False
+        self.full_after: int | None = None
+        """After so many saves it is full."""
+        self.gate: asyncio.Event | None = None
         self._log = log
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
         if self.full:
             raise StateError("the disk is full")
+        if self.full_after is not None:
+            self.full_after -= 1
+            self.full = self.full_after == 0
         self._log.append("save")
         self.state = state
 
@@ -92,9 +105,9 @@ class TroubledLauncher(SimulatedLauncher):
         super().__init__(applier)
         self._troubled = applier
 
-    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
+    def attach(self, ref: ContainerRef, main: Main) -> None:
         self._troubled.fail_at("attach", ref)
-        super().attach(ref, pid, lent=lent)
+        super().attach(ref, main)
 
     def signal(self, ref: ContainerRef, number: Signals) -> None:
         self._troubled.fail_at("signal", ref)
@@ -104,15 +117,16 @@ class TroubledLauncher(SimulatedLauncher):
 class Stand:
     """A Manager with all that is around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, full: bool = False) -> None:
         self.log: list[str] = []
         self.bus = Bus(time.time)
         self.store = MemoryStore(self.log)
+        self.store.full = full
         self.applier = RecordingApplier(self.log)
         self.roster = Roster()
         rules = Rules(ADMITTER, MACHINE, self.store)
         self.manager = Manager(rules, FIRST, self.applier, self.roster, Telling(self.bus))
-        self.manager.start()
+        now(self.manager.start())
 
     def rules(self, admitter: Admitter, topology: Topology = MACHINE) -> Rules:
         return Rules(admitter, topology, self.store)
@@ -123,7 +137,7 @@ class Stand:
         assert state.check(MACHINE.online) == []
         assert self.store.state == state
         assert self.applier.shared == state.shared
-        assert list(drift(wanted(state), self.applier.observe())) == []
+        assert list(drift(wanted(state, state.shared), self.applier.observe())) == []
 
     def told(self, what: str) -> list[Entry]:
         return [entry for entry in self.bus.after(0) if entry.what == what]
@@ -147,7 +161,7 @@ def test_at_the_start_the_state_is_saved_and_applied(node: Stand) -> None:
 
 def test_a_change_is_saved_before_it_is_applied(node: Stand) -> None:
     node.log.clear()
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     assert node.log == ["save", "apply"]
     (told,) = node.told("assigned")
     cpus = str(node.manager.state.exclusive)
@@ -155,10 +169,10 @@ def test_a_change_is_saved_before_it_is_applied(node: Stand) -> None:
     node.check()
 
 
-def test_when_a_pod_is_let_in_everyone_else_has_left_its_cpus(node: Stand) -> None:
+def test_when_a_pod_is_admitted_all_others_have_left_its_cpus(node: Stand) -> None:
     other = ContainerRef(PodUID("other"), "app")
     node.applier.containers[other] = MACHINE.online
-    cpus = node.manager.admit(TWO).decisions["app"].cpus
+    cpus = now(node.manager.admit(TWO)).decisions["app"].cpus
     assert cpus is not None
     assert not node.applier.containers[other] & cpus
     assert not node.manager.state.shared & cpus
@@ -167,7 +181,7 @@ def test_when_a_pod_is_let_in_everyone_else_has_left_its_cpus(node: Stand) -> No
 def test_a_refusal_changes_nothing_and_is_told(node: Stand) -> None:
     node.log.clear()
     with pytest.raises(Refusal, match="not enough cpus"):
-        node.manager.admit(ALL_OF_IT)
+        now(node.manager.admit(ALL_OF_IT))
     assert node.manager.state == FIRST
     assert node.log == []
     assert node.told("refused")[0].fields["pod"] == "all"
@@ -176,7 +190,7 @@ def test_a_refusal_changes_nothing_and_is_told(node: Stand) -> None:
 
 def test_of_a_refused_pod_no_container_keeps_what_it_had_got(node: Stand) -> None:
     with pytest.raises(Refusal) as refused:
-        node.manager.admit(pod_of(pinned(2), pinned(6, "more"), uid="greedy"))
+        now(node.manager.admit(pod_of(pinned(2), pinned(6, "more"), uid="greedy")))
     assert refused.value.admission.container == "more"
     assert node.manager.state == FIRST
     node.check()
@@ -186,62 +200,101 @@ def test_what_cannot_be_saved_is_not_applied(node: Stand) -> None:
     node.store.full = True
     node.log.clear()
     with pytest.raises(StateError, match="full"):
-        node.manager.admit(ONE)
+        now(node.manager.admit(ONE))
     assert node.log == []
     node.check()
     node.store.full = False
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     node.check()
 
 
+def test_a_node_starts_although_its_state_cannot_be_saved_and_saves_it_later() -> None:
+    node = Stand(full=True)
+    assert (node.manager.unsaved, len(node.told("not-saved"))) == ("the disk is full", 1)
+    now(node.manager.keep())
+    assert len(node.told("not-saved")) == 1  # the same problem is reported once
+    node.store.full = False
+    now(node.manager.keep())
+    assert node.manager.unsaved == ""
+    node.check()
+
+
+def test_what_could_not_be_undone_on_the_disk_is_tried_again(node: Stand) -> None:
+    node.applier.stuck = True
+    node.store.full_after = 1
+    with pytest.raises(ApplyError):
+        now(node.manager.admit(ONE))
+    assert node.manager.unsaved
+    assert node.store.state != node.manager.state == FIRST
+    node.applier.stuck, node.store.full = False, False
+    now(Node(node.manager, node.roster, node.bus).settle())
+    node.check()
+
+
+def test_changes_wait_for_each_other_and_nothing_else_waits_for_the_disk() -> None:
+    async def scenario() -> None:
+        node = Stand()
+        node.store.gate = asyncio.Event()
+        changes = [asyncio.create_task(node.manager.admit(pod)) for pod in (ONE, TWO)]
+        await asyncio.sleep(0)
+        assert node.manager.state == FIRST
+        assert node.manager.reconcile() == []  # the kernel has what is durable
+        node.store.gate.set()
+        await asyncio.gather(*changes)
+        assert {*node.manager.state.assignments} == {ONE.uid, TWO.uid}
+        node.check()
+
+    asyncio.run(scenario())
+
+
 def test_what_cannot_be_applied_is_undone(node: Stand) -> None:
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     before = node.manager.state
     node.applier.stuck = True
     with pytest.raises(ApplyError, match="shared pool"):
-        node.manager.admit(TWO)
+        now(node.manager.admit(TWO))
     assert node.told("undone")
     assert node.manager.state == before
     node.check()
     node.applier.stuck = False
-    node.manager.admit(TWO)
+    now(node.manager.admit(TWO))
     node.check()
 
 
 def test_a_runtime_that_is_gone_for_a_while_loses_nothing(node: Stand) -> None:
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     before = node.manager.state
     node.applier.fail = "no answer"
     with pytest.raises(ApplyError, match="no answer"):
-        node.manager.admit(TWO)
+        now(node.manager.admit(TWO))
     with pytest.raises(ApplyError, match="no answer"):
-        node.manager.release(refs(ONE))
+        now(node.manager.release(refs(ONE)))
     assert node.manager.state == node.store.state == before
     node.applier.fail = None
     node.manager.reconcile()
     node.check()
-    node.manager.release(refs(ONE))
+    now(node.manager.release(refs(ONE)))
     assert node.manager.state == FIRST
 
 
 def test_admit_then_release_gives_the_state_back(node: Stand) -> None:
     for pod in (ONE, TWO):
-        node.manager.admit(pod)
+        now(node.manager.admit(pod))
         node.check()
     for pod in (ONE, TWO):
-        node.manager.release(refs(pod))
+        now(node.manager.release(refs(pod)))
         node.check()
     assert node.manager.state == FIRST
 
 
 def test_to_release_what_has_nothing_does_nothing(node: Stand) -> None:
     node.log.clear()
-    node.manager.release([ContainerRef(PodUID("nobody"), "app")])
+    now(node.manager.release([ContainerRef(PodUID("nobody"), "app")]))
     assert (node.log, node.told("released")) == ([], [])
 
 
 def test_drift_is_found_told_and_repaired(node: Stand) -> None:
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     (ref,) = refs(ONE)
     node.applier.shared = MACHINE.online
     node.applier.containers[ref] = CPUSet.of(7)
@@ -264,12 +317,28 @@ def test_drift_that_cannot_be_repaired_is_told(node: Stand) -> None:
     assert told.fields == {"pool": "shared", "found": "0", "wanted": "0-7"}
 
 
+def test_shared_containers_are_kept_off_idle_siblings_and_free_isolated_cpus(node: Stand) -> None:
+    machine = replace(MACHINE, isolated=CPUSet.of(3, 7))
+    chosen = {"isolate-smt-siblings": "true", "prefer-isolated-cpus": "true"}
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    other = Config("static", chosen, Reservation.of(CPUSet.of(0)), gates=gates).build(machine)
+    now(node.manager.reconfigure(node.rules(other, machine), dict))
+    assert str(node.applier.shared) == "0-2,4-6"
+    pods = [pod_of(pinned(1), uid="p1"), pod_of(pinned(1), uid="p2")]
+    for pod in pods:
+        now(node.manager.admit(pod))
+    assert [str(node.applier.containers[ref]) for pod in pods for ref in refs(pod)] == ["3", "1"]
+    assert str(node.applier.shared) == "0,2,4,6"
+    now(node.manager.release([ref for pod in pods for ref in refs(pod)]))
+    assert str(node.applier.shared) == "0-2,4-6"
+
+
 def test_another_configuration_keeps_what_it_allows_and_moves_the_rest(node: Stand) -> None:
-    node.manager.admit(ONE)
-    node.manager.admit(TWO)
+    now(node.manager.admit(ONE))
+    now(node.manager.admit(TWO))
     one = node.manager.state.cpus(ONE.uid, "app")
     other = Config("static", reserved=Reservation.of(CPUSet.of(0, 2))).build(MACHINE)
-    node.manager.reconfigure(node.rules(other), {pod.uid: pod for pod in (ONE, TWO)})
+    now(node.manager.reconfigure(node.rules(other), lambda: {pod.uid: pod for pod in (ONE, TWO)}))
     state = node.manager.state
     assert state.cpus(ONE.uid, "app") == one
     assert not state.exclusive & CPUSet.of(0, 2)
@@ -278,33 +347,33 @@ def test_another_configuration_keeps_what_it_allows_and_moves_the_rest(node: Sta
 
 
 def test_a_cpu_that_goes_offline_is_replaced_and_one_that_comes_is_shared(node: Stand) -> None:
-    node.manager.admit(ONE)
-    node.manager.admit(TWO)
+    now(node.manager.admit(ONE))
+    now(node.manager.admit(TWO))
     one, two = (node.manager.state.cpus(pod.uid, "app") for pod in (ONE, TWO))
     assert two is not None
     gone = max(two)
     online = MACHINE.online - CPUSet.of(gone)
     left = Topology(tuple(row for row in MACHINE.cpus if row.cpu != gone), offline=CPUSet.of(gone))
     config = Config("static", reserved=Reservation.of(CPUSet.of(0)))
-    node.manager.reconfigure(node.rules(config.build(left), left), {pod.uid: pod for pod in (ONE, TWO)})
-    now = node.manager.state.cpus(TWO.uid, "app")
-    assert now is not None
-    assert (node.manager.state.cpus(ONE.uid, "app"), len(now), gone in now) == (one, 2, False)
+    now(node.manager.reconfigure(node.rules(config.build(left), left), lambda: {pod.uid: pod for pod in (ONE, TWO)}))
+    other = node.manager.state.cpus(TWO.uid, "app")
+    assert other is not None
+    assert (node.manager.state.cpus(ONE.uid, "app"), len(other), gone in other) == (one, 2, False)
     assert node.manager.wanted.shared | node.manager.state.exclusive == online
-    assert [entry.fields["cpus"] for entry in node.told("assigned")][-1] == str(now)
-    node.manager.reconfigure(node.rules(ADMITTER), {})
-    assert node.manager.state.cpus(TWO.uid, "app") == now
+    assert [entry.fields["cpus"] for entry in node.told("assigned")][-1] == str(other)
+    now(node.manager.reconfigure(node.rules(ADMITTER), dict))
+    assert node.manager.state.cpus(TWO.uid, "app") == other
     assert gone in node.manager.state.shared
     node.check()
 
 
 def test_a_configuration_that_cannot_be_applied_leaves_the_one_before(node: Stand) -> None:
-    node.manager.admit(ONE)
+    now(node.manager.admit(ONE))
     before = node.manager.state
     node.applier.stuck = True
     other = Config("static", reserved=Reservation.of(before.exclusive)).build(MACHINE)
     with pytest.raises(ApplyError):
-        node.manager.reconfigure(node.rules(other), {ONE.uid: ONE})
+        now(node.manager.reconfigure(node.rules(other), lambda: {ONE.uid: ONE}))
     node.applier.stuck = False
     assert node.manager.rules.admitter is ADMITTER
     assert node.manager.state == before
@@ -321,11 +390,11 @@ def test_whatever_fails_memory_disk_and_kernel_agree_afterwards(data: st.DataObj
         try:
             if data.draw(st.booleans()) and running:
                 gone = data.draw(st.sampled_from(sorted(running)))
-                node.manager.release(refs(running[gone]))
+                now(node.manager.release(refs(running[gone])))
                 del running[gone]
             else:
                 pod = data.draw(pods(f"p{step}", most=3))
-                node.manager.admit(pod)
+                now(node.manager.admit(pod))
                 running[pod.uid] = pod
         except (ApplyError, StateError, Refusal):
             pass

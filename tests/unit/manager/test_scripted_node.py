@@ -22,7 +22,8 @@ from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.settings import CPUS
 from pinfold.runtimes.cri.client import CRIClient
 from pinfold.runtimes.nri.answers import Answers
-from pinfold.runtimes.pods import PodApplier, PodPlaces
+from pinfold.runtimes.podplaces import PodPlaces
+from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.nripeer import PluginError
 from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 class NoDisk:
     """A State that is kept nowhere."""
 
-    def save(self, state: State) -> None:
+    async def save(self, state: State) -> None:
         """Forget it."""
 
 

@@ -2,46 +2,124 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import asyncio
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.errors import StateError
+from pinfold.manager.savedfile import SavedFile
 from pinfold.manager.store import FILE, StateStore
+from tests.now import now
 from tests.unit.manager.test_manager import ADMITTER, FIRST, ONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 POLICY = ADMITTER.policy
 NEXT = ADMITTER.admit(FIRST, ONE).state
 
 
-@contextmanager
-def slow(directory: Path) -> Iterator[None]:
-    """Keep everybody from writing into a directory, as a disk does that does not answer."""
-    lock = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+class SlowDisk(ThreadPoolExecutor):
+    """A disk that takes nothing while it is `stuck`."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.writes = 0
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        def later() -> _T:
+            assert self.goes_on.wait(30)
+            self.writes += 1
+            return fn(*args, **kwargs)
+
+        return super().submit(later)
 
 
-def test_a_disk_that_keeps_us_waiting_is_an_error_and_the_last_state_stays(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, POLICY, patience=0.2)
-    store.save(FIRST)
-    before = store.path.read_text()
-    with slow(tmp_path), pytest.raises(StateError, match="the disk has not taken it within"):
-        store.save(NEXT)
-    StateStore(tmp_path, POLICY, patience=30).save(FIRST)  # after all that waited for the disk
-    assert store.path.read_text() == before
+@pytest.fixture
+def disk() -> Iterator[SlowDisk]:
+    with SlowDisk() as disk:
+        yield disk
+
+
+def test_a_disk_that_keeps_us_waiting_is_an_error_and_the_last_state_stays(tmp_path: Path, disk: SlowDisk) -> None:
+    store = StateStore(tmp_path, POLICY, disk=disk, patience=0.2)
+
+    async def scenario() -> None:
+        await store.save(FIRST)
+        before = store.path.read_text()
+        disk.goes_on.clear()
+        with pytest.raises(StateError, match="the disk has not taken it within"):
+            await store.save(NEXT)
+        disk.goes_on.set()
+        await StateStore(tmp_path, POLICY, disk=disk).save(FIRST)  # after all that waited for the disk
+        assert store.path.read_text() == before
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_timed_out_and_is_saved_again_is_on_the_disk(tmp_path: Path, disk: SlowDisk) -> None:
+    store = StateStore(tmp_path, POLICY, disk=disk, patience=0.2)
+
+    async def scenario() -> None:
+        await store.save(FIRST)
+        disk.goes_on.clear()
+        with pytest.raises(StateError):
+            await store.save(NEXT)
+        disk.goes_on.set()
+        await store.save(NEXT)
+        assert store.load({}).state == NEXT
+
+    asyncio.run(scenario())
+
+
+def test_the_loop_goes_on_while_the_disk_takes_a_state(tmp_path: Path, disk: SlowDisk) -> None:
+    async def scenario() -> None:
+        disk.goes_on.clear()
+        saving = asyncio.create_task(StateStore(tmp_path, POLICY, disk=disk).save(FIRST))
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+        assert not saving.done()
+        disk.goes_on.set()
+        await saving
+
+    asyncio.run(scenario())
+
+
+def test_saves_that_come_during_a_write_share_the_next_one(tmp_path: Path, disk: SlowDisk) -> None:
+    file = SavedFile(tmp_path / "file", disk)
+
+    async def scenario() -> None:
+        disk.goes_on.clear()
+        first = asyncio.create_task(file.save("0"))
+        await asyncio.sleep(0.01)
+        others = [asyncio.create_task(file.save(str(number))) for number in range(1, 50)]
+        await asyncio.sleep(0.01)
+        disk.goes_on.set()
+        await asyncio.gather(first, *others)
+
+    asyncio.run(scenario())
+    assert (disk.writes, file.path.read_text()) == (2, "49")
+
+
+def test_what_the_disk_has_is_not_written_again(tmp_path: Path, disk: SlowDisk) -> None:
+    store = StateStore(tmp_path, POLICY, disk=disk)
+
+    async def scenario() -> None:
+        for state in (NEXT, NEXT, FIRST, FIRST):
+            await store.save(state)
+
+    asyncio.run(scenario())
+    assert disk.writes == 2
 
 
 def test_a_damaged_file_is_kept_aside_and_running_containers_keep_their_cpus(tmp_path: Path) -> None:
@@ -55,7 +133,7 @@ def test_a_damaged_file_is_kept_aside_and_running_containers_keep_their_cpus(tmp
 
 def test_a_running_container_that_the_file_does_not_know_keeps_its_cpus(tmp_path: Path) -> None:
     store = StateStore(tmp_path, POLICY)
-    store.save(NEXT)
+    now(store.save(NEXT))
     running = {PodUID("u"): {"app": CPUSet.of(3)}}
     loaded = store.load(running)
     assert loaded.state.cpus(PodUID("u"), "app") == CPUSet.of(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinfold.node.hotplug import Hotplug
 
 
-def test_without_a_change_nothing_has_happened_and_nobody_waits() -> None:
+def test_without_a_change_nothing_has_happened_and_the_call_returns() -> None:
     hotplug = Hotplug()
     assert not hotplug.has_happened()
     hotplug.close()

@@ -12,7 +12,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
-from pinfold.node.kubeletstate import FILE, ask_policy, find_kubelet
+from pinfold.node.kubeletstate import FILE, ask_policy, find_kubelet, other_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_a_kubelet_with_policy_none_manages_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"data": 1}', "[" * 5000])
-def test_a_file_that_cannot_be_read_is_somebodys(tmp_path: Path, text: str) -> None:
+def test_a_file_that_cannot_be_read_counts_as_a_kubelets(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     found = find_kubelet(tmp_path, CLOSED)
     assert found is not None
@@ -94,3 +94,23 @@ def test_nonsense_is_no_answer(kubelet: tuple[int, list[bytes]], answer: bytes) 
     port, said = kubelet
     said[0] = answer
     assert ask_policy(port) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("reservedSystemCPUs: 0-1\n", None),
+        ("reservedSystemCPUs: 0,2\n", "CPUs 0,2"),
+        ("kubeReserved: {cpu: 1500m}\n", None),
+        ("kubeReserved: {cpu: 500m}\n", "1 CPUs"),
+        ("", "0 CPUs"),
+    ],
+    ids=["the same", "others", "as many", "fewer", "none"],
+)
+def test_other_reserved_cpus_in_the_kubelets_configuration_are_told(
+    tmp_path: Path, fields: str, told: str | None
+) -> None:
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    (tmp_path / "config.yaml").write_text(head + fields)
+    assert other_reservation(tmp_path, CPUSet.parse("0-1")) == told
+    assert other_reservation(tmp_path / "missing", CPUSet.parse("0-1")) is None

@@ -106,7 +106,7 @@ def test_any_file_name_is_told_in_one_line(tmp_path: Path) -> None:
     assert problem.encode()
 
 
-def test_what_is_no_plain_file_is_a_problem_and_holds_nobody_up(tmp_path: Path) -> None:
+def test_what_is_no_plain_file_is_a_problem_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")

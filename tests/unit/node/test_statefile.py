@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from pinfold.node.statefile import MAX_FILE, StateFileError, leftover_of, read_s
 from tests.needs import lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SOURCE = Path(__file__).parents[3] / "src"
 OLD, NEW = b"old", b"new" * 1000
@@ -114,6 +115,38 @@ def test_what_a_crash_left_behind_is_removed_at_the_next_write(path: Path) -> No
     leftover_of(path).write_bytes(b"half a st")
     write_atomically(path, NEW)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_no_user_can_keep_us_from_writing_by_a_lock_on_the_directory(path: Path) -> None:
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        write_atomically(path, NEW)
+    finally:
+        os.close(directory)
+    assert path.read_bytes() == NEW
+
+
+def test_a_leftover_that_others_could_lock_is_replaced(path: Path) -> None:
+    leftover = leftover_of(path)
+    leftover.touch(0o644)
+    with leftover.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        write_atomically(path, NEW)
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("make", [lambda at: at.symlink_to("elsewhere"), os.mkfifo], ids=["link", "named pipe"])
+def test_a_leftover_that_is_no_file_is_replaced_and_not_followed(path: Path, make: Callable[[Path], None]) -> None:
+    make(leftover_of(path))
+    write_atomically(path, NEW)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_more_than_can_be_read_again_is_not_written(path: Path) -> None:
+    write_atomically(path, OLD)
+    refused(path, f"{MAX_FILE + 1:,} bytes; at most {MAX_FILE:,} can be read again", b" " * (MAX_FILE + 1))
+    assert path.read_bytes() == OLD
 
 
 def test_a_missing_directory_is_named(path: Path) -> None:

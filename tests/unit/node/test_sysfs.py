@@ -456,6 +456,16 @@ def test_directory_in_place_of_a_file_is_warned_of(place: str, root: Path) -> No
     assert topology == expected(machine)
 
 
+@pytest.mark.parametrize(("tickless", "isolated"), [("3,5-6\n", "2-3,5-6"), ("\n", "2-3"), ("(null)\n", "2-3")])
+def test_tickless_cpus_are_isolated_too(root: Path, tickless: str, isolated: str) -> None:
+    write_sysfs(machine_called("isolated-cpus"), root)
+    (root / "sys/devices/system/cpu/isolated").write_text("2-3\n")
+    (root / "sys/devices/system/cpu/nohz_full").write_text(tickless)
+    topology = discover(root)
+    assert str(topology.isolated) == isolated
+    assert topology.warnings == ()
+
+
 def test_isolated_cpus_that_are_garbled_are_none(root: Path) -> None:
     write_sysfs(machine_called("isolated-cpus"), root)
     (root / "sys/devices/system/cpu/isolated").write_text("2-\n")

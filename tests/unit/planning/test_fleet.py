@@ -114,7 +114,7 @@ def test_a_node_takes_no_more_pods_than_its_kubelet_allows() -> None:
     assert outcomes(few)[BLIND].unschedulable == 10
 
 
-def test_policy_none_refuses_nobody() -> None:
+def test_policy_none_refuses_no_pod() -> None:
     fleet = fleet_of(2, Config(), (guaranteed(8000), 4))
     for outcome in outcomes(fleet).values():
         assert (outcome.placed, outcome.types[0].usage.exclusive) == (4, 0)

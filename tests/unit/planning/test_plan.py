@@ -92,7 +92,7 @@ def test_a_state_of_another_machine_is_refused() -> None:
         make_plan([], CACHES, CONFIG, Running(State(CPUSet.parse("0-63"))))
 
 
-def test_policy_none_places_everyone_in_the_shared_pool() -> None:
+def test_policy_none_places_all_pods_in_the_shared_pool() -> None:
     plan = make_plan([pod_of(pinned(2))], CACHES, Config())
     assert plan.placements[0].cpus is None
     assert plan.placements[0].wanted == 0

@@ -47,6 +47,7 @@ from pinfold.serve.metrics.counters import Counters
 from pinfold.serve.metrics.metrics import Metrics
 from pinfold.serve.openapi import document
 from pinfold.serve.page import Page
+from tests.now import now
 from tests.property.strategies import guaranteed
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Stand:
         rules = Rules(ADMITTER, MACHINE, StateStore(directory, ADMITTER.policy))
         state = ADMITTER.policy.start(State.new())
         self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
-        self.manager.start()
+        now(self.manager.start())
         self.node = Node(self.manager, roster, self.bus)
         self.node.link = ("connected", "")
         workbook = Workbook(
@@ -117,7 +118,7 @@ class Stand:
         resources = guaranteed(milli)
         container = Container("app", resources, command=("sleep",))
         with suppress(Refusal):
-            self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,)))
+            now(self.host.submit(Pod(PodUID(f"{namespace}-{name}"), name, namespace, containers=(container,))))
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, **headers: str) -> Response:
         asked = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -212,7 +213,7 @@ def refused_pod(name: str, reason: str, message: str) -> Refused:
 
 
 async def busy(node: Stand) -> None:
-    """Let somebody have CPUs, share, be refused and leave."""
+    """Let containers have CPUs, share, be refused and leave."""
     node.submit("gone", 1000)
     await node.host.delete("gone", "default")
     node.submit("web", 2000)
@@ -223,7 +224,7 @@ async def busy(node: Stand) -> None:
 @pytest.mark.parametrize("what", READ)
 def test_every_answer_is_as_its_document_says(what: str) -> None:
     async def scenario(node: Stand) -> None:
-        if what != "explain":  # there is nobody yet
+        if what != "explain":  # there is no container yet
             assert differences(await node.ask(f"/api/v1/{what}", {}), schema_of(what), what) == []
         await busy(node)
         for name in ("web", "half", "big", "gone"):

@@ -1,4 +1,4 @@
-"""The HTTP server: what it answers, to whom, and what becomes of errors."""
+"""The HTTP server: its answers, which users it serves, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_an_answer_that_cannot_be_sent_is_an_error_and_answered_as_one(tmp_path:
 
 
 @pytest.mark.parametrize("error", [KeyError("main"), OSError("disk"), asyncio.CancelledError()], ids=repr)
-def test_an_error_that_nobody_expected_is_answered_and_reported(tmp_path: Path, error: BaseException) -> None:
+def test_an_unexpected_error_is_answered_and_reported(tmp_path: Path, error: BaseException) -> None:
     async def fail(_request: Request) -> Response:
         raise error
 
@@ -280,7 +280,7 @@ def test_an_error_that_nobody_expected_is_answered_and_reported(tmp_path: Path, 
     serve(tmp_path, scenario, fail)
 
 
-def test_an_error_that_nobody_listens_for_goes_to_the_loop(tmp_path: Path) -> None:
+def test_an_error_without_a_listener_goes_to_the_loop(tmp_path: Path) -> None:
     heard: list[dict[str, object]] = []
 
     async def fail(_request: Request) -> Response:
@@ -379,7 +379,7 @@ def test_when_it_closes_an_answer_that_takes_long_is_given_up(tmp_path: Path) ->
     serve(tmp_path, scenario, stuck)
 
 
-def test_nobody_is_served_after_it_has_closed(tmp_path: Path) -> None:
+def test_no_client_is_served_after_it_has_closed(tmp_path: Path) -> None:
     async def scenario(site: Site) -> None:
         await site.server.close()
         with pytest.raises(OSError, match=r"."):

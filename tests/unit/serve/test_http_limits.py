@@ -52,7 +52,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_garbage_is_answered_with_what_is_wrong_and_harms_nobody(tmp_path: Path, garbage: str, *, tcp: bool) -> None:
+def test_garbage_is_answered_with_what_is_wrong_and_does_no_harm(tmp_path: Path, garbage: str, *, tcp: bool) -> None:
     data, status = GARBAGE[garbage]
 
     async def scenario(site: Site) -> None:
@@ -225,7 +225,7 @@ def test_a_client_that_reads_little_by_little_is_dropped() -> None:
     serve(None, scenario, large, limits=REMOTE._replace(pace=1_000_000))
 
 
-def test_answers_that_nobody_reads_do_not_fill_the_memory() -> None:
+def test_answers_that_are_not_read_do_not_fill_the_memory() -> None:
     async def begin(site: Site, source: str) -> tuple[Talk, int]:
         talk = await site.connect(source)
         talk.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket can

@@ -331,7 +331,7 @@ def test_a_watcher_that_does_not_read_is_dropped(tmp_path: Path, *, tcp: bool, s
     serve(None if tcp else tmp_path, scenario, endless(size))
 
 
-def test_a_stream_without_end_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_stream_without_end_delays_no_other_client(tmp_path: Path) -> None:
     stream = endless(10)
 
     async def handle(request: Request) -> Response:

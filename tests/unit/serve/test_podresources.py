@@ -103,7 +103,7 @@ def test_containers_of_the_shared_pool_have_no_cpus(tmp_path: Path) -> None:
     run(test())
 
 
-def test_pod_with_cpus_as_a_whole_lists_them_and_only_the_parts_that_are_somebodys_own(tmp_path: Path) -> None:
+def test_pod_with_cpus_as_a_whole_lists_them_and_only_the_parts_that_are_a_containers_own(tmp_path: Path) -> None:
     idle = pod_of(pinned(0)).containers[0]
     pod = Pod(PodUID("w"), "w", containers=(pinned(2, "own"), idle), resources=guaranteed(3000))
     state = State(CPUSet.of(0), {pod.uid: {"own": CPUSet.of(1, 5), "app": CPUSet.of(2)}}, {pod.uid: CPUSet.of(1, 2, 5)})
@@ -145,6 +145,14 @@ def test_allocatable_is_everything_but_the_reserved_cpus_whether_taken_or_not(tm
         assert list(reply.cpu_ids) == [1, 2, 3, 4, 5, 6, 7]
 
     run(test())
+
+
+def test_allocatable_are_no_more_cpus_than_min_shared_cpus_leaves() -> None:
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    reserved = Reservation.of(CPUSet.of(0))
+    policy = Config("static", {"min-shared-cpus": "4"}, reserved, gates=gates).build(MACHINE).policy
+    served = PodResources(lambda: Snapshot(MACHINE, policy, policy.start(State.new())))
+    assert served.get_allocatable(b"") == field(2, bytes(range(1, 5)))
 
 
 def test_get_finds_one_pod_by_name_and_namespace(tmp_path: Path) -> None:

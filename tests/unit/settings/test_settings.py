@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
@@ -355,6 +356,12 @@ def test_a_file_that_is_no_text_or_too_large_is_refused(config_file: Path) -> No
     assert problems("--config", str(config_file)) == [f"{config_file}: is not text (byte 1 is not UTF-8)"]
     config_file.write_bytes(b" " * ((1 << 20) + 1))
     assert problems("--config", str(config_file)) == [f"{config_file}: is larger than 1 MiB"]
+
+
+def test_a_named_pipe_in_place_of_a_configuration_does_not_hang(tmp_path: Path) -> None:
+    pipe = tmp_path / "config.yaml"
+    os.mkfifo(pipe)
+    assert problems("--config", str(pipe)) == [f"{pipe}: is a named pipe, which cannot be read again"]
 
 
 @pytest.mark.parametrize(

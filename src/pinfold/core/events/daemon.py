@@ -169,6 +169,16 @@ class ReadOnly:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondManager:
+    """Another daemon can give the same CPUs away; reserve them in one of the two, with `--reserved-cpus`."""
+
+    what: ClassVar = "second-manager"
+    group: str
+    pid: str
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
 class TakenOver:
     """The daemon has taken over the kubelet's State."""
 
@@ -230,6 +240,7 @@ DaemonEvent = (
     | NRIFailed
     | PodsNotRead
     | ReadOnly
+    | SecondManager
     | TakenOver
     | Weaker
     | Warned

@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drifted:
-    """Another program has changed the CPUs of a container or of a pool; the daemon changes them back."""
+    """Another program has changed the CPUs, limits or processes of a container or of a pool; it is repaired."""
 
     what: ClassVar = "drift"
     pod: PodName | None = None
     container: str = ""
     pool: str = ""
+    cause: str
     found: CPUSet = field(metadata=FOUND)
     wanted: CPUSet
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRepaired:
-    """The CPUs of a container or of a pool could not be changed back; `why` if nothing could be changed."""
+    """A container or a pool could not be repaired; `why` if that is not its CPUs, or if nothing could be changed."""
 
     what: ClassVar = "not-repaired"
     pod: PodName | None = None
@@ -35,6 +37,18 @@ class NotRepaired:
     found: CPUSet | None = field(default=None, metadata=FOUND)
     wanted: CPUSet | None = None
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fought:
+    """Another program has undone a repair several times in a row: find it and stop it. Repairs become less frequent."""
+
+    what: ClassVar = "fight"
+    pod: PodName | None = None
+    container: str = ""
+    pool: str = ""
+    cause: str
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +98,4 @@ class HotplugRefused:
     why: str
 
 
-RepairEvent = Drifted | NotRepaired | LostUpdate | ReconcileFailed | Degraded | Hotplugged | HotplugRefused
+RepairEvent = Drifted | NotRepaired | Fought | LostUpdate | ReconcileFailed | Degraded | Hotplugged | HotplugRefused

@@ -6,7 +6,7 @@ Does not know its source: sysfs, hwloc, lscpu, cAdvisor or a preset says which C
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
@@ -178,6 +178,17 @@ class Topology:
     def threads_per_core(self) -> int:
         """The largest number of CPUs that a core has."""
         return max((core.mask.bit_count() for core in self.cores), default=0)
+
+    @cached_property
+    def without_smt(self) -> Topology:
+        """The machine as it would be with one CPU on each core: the lowest.
+
+        >>> from pinfold.core.machine.presets import preset
+        >>> preset("sockets:2,cores:4,threads:2").without_smt == preset("sockets:2,cores:4,threads:1")
+        True
+        """
+        first = {core.mask & -core.mask for core in self.cores}
+        return replace(self, cpus=tuple(row for row in self.cpus if 1 << row.cpu in first), counted=None, warnings=())
 
     def siblings(self, cpus: CPUSet) -> CPUSet:
         """Return *cpus* and all CPUs on the same cores."""

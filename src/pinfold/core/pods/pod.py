@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 PodUID = NewType("PodUID", str)
 
+ANNOTATION_PREFIX: Final = "pinfold.dev/"
+"""The annotations of a pod that pinfold reads begin with it."""
+
 _MILLI: Final = 1000
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
+    from pinfold.core.policies.pools import Pools
     from pinfold.core.policies.repacking import Repacking
     from pinfold.core.policies.resizing import Resizing
     from pinfold.core.state import State
@@ -57,6 +58,11 @@ class Policy(Protocol):
     @property
     def kept_apart(self) -> CPUSet:
         """The reserved CPUs that are not in the shared pool."""
+        ...
+
+    @property
+    def pools(self) -> Pools:
+        """Which CPUs containers share, which stay idle, and which can be given."""
         ...
 
     @property

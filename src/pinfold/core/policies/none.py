@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.machine.topology import Topology
 from pinfold.core.policies.base import Decision, Kept
+from pinfold.core.policies.pools import Pools
 from pinfold.core.state import State
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class NonePolicy:
     kept_apart: Final = EMPTY
     resizing: Final = None
     repacking: Final = None
+    pools: Final = Pools(Topology(()))
     pod_level: Final = False
     defects: Final[tuple[tuple[Defect, str], ...]] = ()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
 from pinfold.core.policies.base import Decision
+from pinfold.core.policies.options import OWN
 from pinfold.core.policies.wholecores import SMTAlignmentError, UnequalCoresError, make_up
 from pinfold.core.state import NOTHING
 from pinfold.core.topologymanager.cpu import cpu_hints
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.policies.options import Options
     from pinfold.core.policies.static import StaticPolicy
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
@@ -107,6 +109,8 @@ class Resizing(NamedTuple):
         held = _held(state, container)
         if self.policy.machine.exact:
             raise NotResizable("the kubelet does not resize containers with exclusive CPUs")
+        if fixed := fixed_by(self.policy.options):
+            raise NotResizable(f"the option {fixed} is in force, under which CPUs do not change while a container runs")
         if container.pod in state.pods:
             raise NotResizable("its pod has pod-level resources: the pod's CPUs are divided among its containers")
         if count < 1:
@@ -150,7 +154,8 @@ class Resizing(NamedTuple):
                     recorder.step(f"grew {name or 'near its affinity'}", took)
         if policy.options.full_pcpus_only:
             taken = self._only_whole_cores(free, taken, more)
-        return policy.left_some(state, taken, recorder)
+        policy.pools.check_left(state, CPUSet(taken))
+        return taken
 
     def _areas(self, held: int, near: int) -> Iterator[tuple[str, int]]:
         """Yield where to grow, the closest CPUs first; an option that spreads CPUs has other places."""
@@ -220,6 +225,11 @@ class Resizing(NamedTuple):
 
 _NUMA: Final = 1
 _CORE: Final = 3
+
+
+def fixed_by(options: Options) -> str:
+    """Return the option under which the CPUs of a running container do not change; empty if there is none."""
+    return next((name for name in OWN if name != "min-shared-cpus" and options.offers(name)), "")
 
 
 def baseline(state: State, container: ContainerRef) -> CPUSet:

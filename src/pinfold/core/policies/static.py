@@ -12,19 +12,21 @@ from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
 from pinfold.core.allocators.packed import take_packed
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
-from pinfold.core.pods.pod import exclusive_cpus, exclusive_pod_cpus
+from pinfold.core.pods.pod import ANNOTATION_PREFIX, exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision, Kept
 from pinfold.core.policies.keeping import keep_what_fits
-from pinfold.core.policies.options import DEFAULT
+from pinfold.core.policies.options import DEFAULT, OWN
+from pinfold.core.policies.placing import Placing
 from pinfold.core.policies.podlevel import check_budget, divide
+from pinfold.core.policies.pools import EmptySharedPoolError, Pools
 from pinfold.core.policies.repacking import Repacking
-from pinfold.core.policies.resizing import Resizing, without_baseline
+from pinfold.core.policies.resizing import Resizing, fixed_by, without_baseline
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
 from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned
 from pinfold.core.topologymanager.hint import UNSATISFIABLE
 from pinfold.core.trace import Defect, Recorder
-from pinfold.core.validation import validate
+from pinfold.core.validation import EmptySharedPool, validate
 from pinfold.errors import AdmissionError, ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -35,31 +37,18 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.hint import Hints
 
 
-class EmptySharedPoolError(AdmissionError):
-    """The request would take the last CPU that shared containers can run on."""
-
-    reason = "EmptySharedPoolError"
-
-    def __init__(self, wanted: int, shared: CPUSet) -> None:
-        super().__init__(
-            f"{wanted} CPUs would empty the shared pool (CPUs {shared}): with strict-cpu-reservation the reserved CPUs "
-            "are not part of it, and containers without exclusive CPUs would have nowhere to run"
-        )
-        self.wanted = wanted
-        self.shared = shared
-
-
-def reserve(
+def reserve(  # noqa: PLR0913, PLR0917 - all that the choice depends on
     machine: Machine,
     arrangement: Arrangement,
     count: int,
     cpus: CPUSet | None = None,
     recorder: Recorder | None = None,
+    avoided: CPUSet = EMPTY,
 ) -> CPUSet:
-    """Return the reserved CPUs: those listed, or *count* CPUs chosen as a container's would be."""
+    """Return the reserved CPUs: those listed, or *count* CPUs chosen as a container's would be, none of *avoided*."""
     if cpus is None:
-        free = machine.online.bit_count()
-        cpus = CPUSet(_take(machine, machine.online, count, arrangement, recorder)) if count <= free else EMPTY
+        free = machine.online & ~avoided.mask
+        cpus = CPUSet(_take(machine, free, count, arrangement, recorder)) if count <= free.bit_count() else EMPTY
     if len(cpus) != count:
         said = f"[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {count})"
         raise ConfigError(Problem(said, f"the machine has CPUs {machine.topology.online}"))
@@ -104,11 +93,14 @@ class StaticPolicy:
         self._allocator: Final = take_distributed if self.arrangement.group else take_packed
         self._exact: Final = machine.fidelity is Fidelity.KUBELET
         self._by_own_size: Final = not self._exact and not machine.even
+        self.pools: Final = Pools.of(machine.topology, reserved, options)
+        self._has_own: Final = options.offers(*OWN)
+        self._placings: Final[dict[Options, Placing]] = {}
 
     @property
     def allocatable(self) -> CPUSet:
         """The CPUs that can be exclusive."""
-        return self.machine.topology.online - self.reserved
+        return self.pools.allocatable
 
     @property
     def kept_apart(self) -> CPUSet:
@@ -122,8 +114,8 @@ class StaticPolicy:
 
     @property
     def repacking(self) -> Repacking | None:
-        """The rules for containers that move while they run; None if the policy is static."""
-        return Repacking(self) if self.name == "dynamic" else None
+        """The rules for containers that move while they run; None if the policy is static, or an option forbids it."""
+        return Repacking(self) if self.name == "dynamic" and not fixed_by(self.options) else None
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
@@ -135,12 +127,34 @@ class StaticPolicy:
 
     def start(self, state: State) -> State:
         """Return the State to start with: *state* if it fits the machine and the reserved CPUs."""
-        strict = self.options.strict_cpu_reservation
-        return validate(state, online=self.machine.topology.online, reserved=self.reserved, strict=strict)
+        strict, idle = self.options.strict_cpu_reservation, self.pools.idle(state)
+        whole = state._replace(shared=state.shared | idle) if idle else state
+        whole = validate(whole, online=self.machine.topology.online, reserved=self.reserved, strict=strict)
+        if self.pools.isolated and not self.pools.shared(whole):
+            raise EmptySharedPool
+        return state if idle else whole
 
     def keep(self, found: State) -> Kept:
         """Return a sound State that keeps as much of *found* as the rules allow."""
-        return keep_what_fits(found, self.start(State.new()).shared, self.reserved)
+        return keep_what_fits(found, self.start(State.new()).shared, self.pools)
+
+    def _placing(self, pod: Pod, recorder: Recorder | None = None) -> Placing | None:
+        """Return what places the pod; None if no option of pinfold's own is in force on the node."""
+        if recorder is not None:
+            for name in self.options.not_offered(pod.annotations):
+                recorder.step(
+                    f"ignored the annotation {ANNOTATION_PREFIX}{name}", 0, "the node does not offer the option"
+                )
+        if not self._has_own:
+            return None
+        options = self.options.for_pod(pod.annotations)
+        found = self._placings.get(options)
+        if found is None:
+            topology = self.machine.topology
+            machine = Machine(topology.without_smt) if options.isolate_smt_siblings else self.machine
+            found = Placing(StaticPolicy(machine, self.reserved, options.reference), self.pools, options)
+            self._placings[options] = found
+        return found
 
     def request(self, pod: Pod, container: Container) -> int:
         """Return how many exclusive CPUs the container must have; 0 puts it into the shared pool."""
@@ -153,8 +167,8 @@ class StaticPolicy:
             return None
         cpus = state.cpus(pod.uid, container.name)
         if cpus is not None:
-            return self._hints_for_assigned(cpus, need)
-        return self._hints(state, need, state.reusable.get(pod.uid, EMPTY))
+            return self._hints_for_assigned(pod, cpus, need)
+        return self._hints(state, pod, need, state.reusable.get(pod.uid, EMPTY))
 
     def pod_hints(self, state: State, pod: Pod) -> Hints | None:
         """Return the hints for all containers of the pod together."""
@@ -167,10 +181,13 @@ class StaticPolicy:
                 return UNSATISFIABLE
         assigned = state.cpus_of_pod(pod.uid)
         if len(assigned) == need:
-            return self._hints_for_assigned(assigned, need)
-        return self._hints(state, need, state.reusable.get(pod.uid, EMPTY) | assigned)
+            return self._hints_for_assigned(pod, assigned, need)
+        return self._hints(state, pod, need, state.reusable.get(pod.uid, EMPTY) | assigned)
 
-    def _hints(self, state: State, need: int, reusable: CPUSet) -> Hints:
+    def _hints(self, state: State, pod: Pod, need: int, reusable: CPUSet) -> Hints:
+        placing = self._placing(pod)
+        if placing is not None:
+            return placing.hints(state, need, reusable.mask)
         available = state.shared.mask & ~self.reserved.mask
         if self.options.full_pcpus_only and self._by_own_size:
             # A core that is larger than the request cannot be part of it.
@@ -178,7 +195,10 @@ class StaticPolicy:
         by_socket = self.options.align_by_socket
         return cpu_hints(self.machine.topology, available, reusable.mask, need, align_by_socket=by_socket)
 
-    def _hints_for_assigned(self, cpus: CPUSet, need: int) -> Hints:
+    def _hints_for_assigned(self, pod: Pod, cpus: CPUSet, need: int) -> Hints:
+        placing = self._placing(pod)
+        if placing is not None:
+            return placing.hints_for_assigned(cpus, need)
         by_socket = self.options.align_by_socket
         return hints_for_assigned(self.machine.topology, cpus.mask, need, align_by_socket=by_socket)
 
@@ -199,10 +219,15 @@ class StaticPolicy:
         if cpus is not None:
             return Decision(_with(state, state.shared, state.assignments, _reusable(state, pod, container, cpus)), cpus)
         reusable, held = self._reusable_now(state, pod, container)
-        cpus = CPUSet(self._choose(state, count, affinity, reusable, held, recorder))
+        placing = self._placing(pod, recorder)
+        if placing is None:
+            occupied = cpus = CPUSet(self._choose(state, count, affinity, reusable, held, recorder))
+        else:
+            cpus = placing.choose(state, count, affinity, reusable, recorder)
+            occupied = placing.occupied(cpus)
         mine = {**containers, container.name: cpus} if containers else {container.name: cpus}
         assignments = {**state.assignments, pod.uid: mine}
-        shared = CPUSet(state.shared.mask & ~cpus.mask)
+        shared = CPUSet(state.shared.mask & ~occupied.mask)
         return Decision(_with(state, shared, assignments, _reusable(state, pod, container, cpus)), cpus)
 
     def _reusable_now(self, state: State, pod: Pod, container: Container) -> tuple[int, int]:
@@ -234,15 +259,17 @@ class StaticPolicy:
             what = f"CPUs {CPUSet(held)} count as free, but containers of the pod have them"
             recorder.defect(Defect.REUSED_WHILE_HELD, what)
         available = state.shared.mask & ~self.reserved.mask | reusable
-        if self.options.full_pcpus_only:
-            if self._by_own_size:
-                return self.left_some(state, self._take_whole_cores(available, count, affinity, recorder), recorder)
+        if self.options.full_pcpus_only and not self._by_own_size:
             self._check_whole_cores(state, count, recorder)
+        return self.left_some(state, self.choose_from(available, count, affinity, recorder), recorder)
+
+    def choose_from(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
+        """Return *count* of the *available* CPUs, near the affinity if there is one."""
+        if self.options.full_pcpus_only and self._by_own_size:
+            return self._take_whole_cores(available, count, affinity, recorder)
         if affinity is None:
-            taken = self._allocator(self.machine, available, count, self.arrangement, recorder)
-        else:
-            taken = self._take_near(available, count, affinity, recorder)
-        return self.left_some(state, taken, recorder)
+            return self._allocator(self.machine, available, count, self.arrangement, recorder)
+        return self._take_near(available, count, affinity, recorder)
 
     def left_some(self, state: State, taken: int, recorder: Recorder | None) -> int:
         """Return the taken CPUs; raise if the shared pool would be empty."""
@@ -328,11 +355,16 @@ class StaticPolicy:
         self, state: State, pod: Pod, count: int, affinity: int | None, recorder: Recorder | None
     ) -> Decision:
         check_budget(pod, count)
-        cpus = CPUSet(self._choose(state, count, affinity, 0, 0, recorder))
+        placing = self._placing(pod, recorder)
+        if placing is None:
+            occupied = cpus = CPUSet(self._choose(state, count, affinity, 0, 0, recorder))
+        else:
+            cpus = placing.choose(state, count, affinity, 0, recorder)
+            occupied = placing.occupied(cpus)
         pods = {**state.pods, pod.uid: cpus}
-        shared = state.shared - cpus
+        shared = state.shared - occupied
         try:
-            parts = divide(pod, cpus.mask, partial(self.take, recorder=recorder))
+            parts = divide(pod, cpus.mask, partial((placing or self).take, recorder=recorder))
         except AdmissionError as refusal:
             if not self._exact:
                 raise
@@ -359,27 +391,33 @@ class StaticPolicy:
             rest = {name: held for name, held in containers.items() if name != container.name}
         assignments = {**state.assignments}
         if container.pod in state.pods:
-            return Decision(_without_pod_container(state, container.pod, assignments, rest), cpus)
-        freed = cpus.mask
+            freed = self.pools.with_idle(state, state.pods[container.pod])
+            return Decision(_without_pod_container(state, container.pod, assignments, rest, freed), cpus)
+        kept = 0
         if rest:
             assignments[container.pod] = rest
             for held in rest.values():
-                freed &= ~held.mask
+                kept |= held.mask
         else:
             del assignments[container.pod]
-        return Decision(_with(state, CPUSet(state.shared.mask | freed), assignments, state.reusable), cpus)
+        freed = self.pools.with_idle(state, CPUSet(cpus.mask & ~kept))
+        return Decision(_with(state, CPUSet(state.shared.mask | freed.mask), assignments, state.reusable), cpus)
 
 
 def _without_pod_container(
-    state: State, pod: PodUID, assignments: dict[PodUID, Mapping[str, CPUSet]], rest: Mapping[str, CPUSet]
+    state: State,
+    pod: PodUID,
+    assignments: dict[PodUID, Mapping[str, CPUSet]],
+    rest: Mapping[str, CPUSet],
+    freed: CPUSet,
 ) -> State:
-    """Return the State without a container of a pod with pod-level CPUs; the last container returns the CPUs."""
+    """Return the State without a container of a pod with pod-level CPUs; after the last one the CPUs are *freed*."""
     if rest:
         assignments[pod] = rest
         return _with(state, state.shared, assignments, state.reusable)
     del assignments[pod]
     pods = {uid: cpus for uid, cpus in state.pods.items() if uid != pod}
-    return State(state.shared | state.pods[pod], assignments, pods, state.baselines, state.reusable)
+    return State(state.shared | freed, assignments, pods, state.baselines, state.reusable)
 
 
 def _take(

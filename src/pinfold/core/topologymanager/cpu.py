@@ -15,11 +15,11 @@ from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.machine.cpuset import cpus_of
-from pinfold.core.topologymanager.hint import UNSATISFIABLE
+from pinfold.core.topologymanager.hint import UNSATISFIABLE, HintList
 from pinfold.core.topologymanager.masks import MOST_MASKS, mask_of, mask_table, narrow_then_low
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pinfold.core.machine.topology import Topology
     from pinfold.core.topologymanager.hint import Hint, Hints
@@ -180,6 +180,19 @@ def cpu_hints(
         reused = [(reusable & mask).bit_count() for mask in masks]
         free, need = with_required([sum(both) for both in zip(free, reused, strict=True)], need, reused)
     return CPUHints(nodes, free, need, count, _socket_rule(topology, count) if align_by_socket else None)
+
+
+def listed_hints(
+    topology: Topology, holds: Callable[[int], bool], count: int, *, align_by_socket: bool = False
+) -> HintList:
+    """Return the hints as a list: the masks of which *holds* is true, preferred if they have *count* nodes.
+
+    It raises a ValueError if the masks are too many (`mask_table`).
+    """
+    table = mask_table(topology.numa_columns[0], count)
+    rule = _socket_rule(topology, count) if align_by_socket else None
+    hints = table.hints if rule is None else rule.preferred_too(table)
+    return HintList(hint for hint in hints if hint.affinity is not None and holds(hint.affinity))
 
 
 def with_required(free: Sequence[int], need: int, required: Sequence[int]) -> tuple[tuple[int, ...], int]:

@@ -6,6 +6,7 @@
 | `pinfold.dev/exclude` | `true`, `false` | pinfold ignores the pod |
 | `pinfold.dev/local-memory` | `true`, `false` | exclusive containers use memory of their CPUs' NUMA nodes |
 | `pinfold.dev/movable` | `true`, `false` | whether its exclusive CPUs may change while it runs (default true) |
+| `pinfold.dev/OPTION` | `true`, `false` | the policy option is in force for the pod, if its value is `per-pod` |
 | `pinfold.dev/init.CONTAINER` | `true`, `false` | the container is an init container |
 | `pinfold.dev/sidecar.CONTAINER` | `true`, `false` | the container is an init container that keeps running |
 
@@ -19,13 +20,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import MAX_CPU
+from pinfold.core.pods.pod import ANNOTATION_PREFIX
+from pinfold.core.policies.options import OPTIONS, Values
 from pinfold.errors import excerpt
 from pinfold.formats.fields import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PREFIX: Final = "pinfold.dev/"
+PREFIX: Final = ANNOTATION_PREFIX
 SHARED: Final = 0
 """Stands for a container that never gets exclusive CPUs."""
 
@@ -85,7 +88,7 @@ class _Reader:
         kind, dot, container = name.partition(".")
         if not dot and kind in _ALONE:
             self.switches[kind.replace("-", "_")] = self.switch(key, value)
-        elif name in _FOR_THE_RUNTIME:
+        elif name in _FOR_OTHERS:
             self.switch(key, value)
         elif dot and kind in _BY_CONTAINER:
             if _CONTAINER_FORM.fullmatch(container):
@@ -93,7 +96,7 @@ class _Reader:
             else:
                 self.refuse(key, f"{excerpt(container)} is not a container name")
         else:
-            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER)]
+            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER), *_OPTIONS]
             self.refuse(key, f"unknown; these are known under {PREFIX}: {', '.join(every)}")
 
     def read_cpus(self, container: str, key: str, value: str) -> None:
@@ -125,8 +128,9 @@ class _Reader:
 
 
 _ALONE: Final = ("exclude", "local-memory", "movable")
-_FOR_THE_RUNTIME: Final = ("tolerate-missing",)
-"""Annotations for a container runtime that requires this plugin; ignored here."""
+_OPTIONS: Final = tuple(name for name, option in OPTIONS.items() if option.values is Values.PER_POD)
+_FOR_OTHERS: Final = ("tolerate-missing", *_OPTIONS)
+"""Only checked here: one is for a container runtime that requires this plugin, the policy reads the options itself."""
 _BY_CONTAINER: Final[Mapping[str, Callable[[_Reader, str, str, str], None]]] = {
     "cpus": _Reader.read_cpus,
     "init": _Reader.read_init,

@@ -69,6 +69,7 @@ class CRISource:
             events = asyncio.create_task(self._listen())
             try:
                 version = await self._client.version()
+                await self.look()
                 self._node.linked("connected", f"{version.name} {version.version}")
                 delay = _FIRST_DELAY
                 await self._look_again_and_again()
@@ -120,11 +121,11 @@ class CRISource:
 
     async def _look_again_and_again(self) -> None:
         while True:
-            self._something.clear()
-            await self.look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
                     await self._something.wait()
+            self._something.clear()
+            await self.look()
 
     async def look(self, *, patiently: bool = False) -> None:
         """List all containers, and record the new and the gone ones; *patiently*: gone if missing twice."""
@@ -134,16 +135,16 @@ class CRISource:
         told = await self._ask_all(fresh, None if self._first else _SOON)
         if self._first:
             self._first = False
-            self._begin(pods, told)
+            await self._begin(pods, told)
             return
-        self._forget_gone(pods, containers, patiently=patiently)
+        await self._forget_gone(pods, containers, patiently=patiently)
         for pod in pods:
             if pod.ready and pod.id not in self._node.roster.pods:
                 self._node.roster.know_pod(pod)
         listed_still = {container.id for container in containers}
         for container in told:
             if container.id in listed_still:
-                self._record(container)
+                await self._record(container)
 
     async def _ask_all(self, fresh: Iterable[RuntimeContainer], within: float | None) -> list[RuntimeContainer]:
         """Return the status of containers; a slow answer for one does not delay the others."""
@@ -176,13 +177,13 @@ class CRISource:
             except PinfoldError:
                 return None
 
-    def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
+    async def _begin(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Reconcile the node with everything that runs, all at once."""
         ready = [pod for pod in pods if pod.ready]
-        for container in self._node.resync(ready, containers):
+        for container in await self._node.resync(ready, containers):
             self._update(container)
 
-    def _forget_gone(
+    async def _forget_gone(
         self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer], *, patiently: bool
     ) -> None:
         roster = self._node.roster
@@ -190,12 +191,12 @@ class CRISource:
         missing = {*roster.pods, *roster.containers} - there
         gone, self._missing = missing & self._missing if patiently else missing, missing
         for pod_id in [pod_id for pod_id in roster.pods if pod_id in gone]:
-            self._node.gone(pod_id)
+            await self._node.gone(pod_id)
         for container_id in [found for found in roster.containers if found in gone]:
             self._node.removed(container_id)
         self._asked = {container_id: at for container_id, at in self._asked.items() if container_id in there}
 
-    def _record(self, container: RuntimeContainer) -> None:
+    async def _record(self, container: RuntimeContainer) -> None:
         if container.phase not in LIVE:
             self._node.stopped(container)
             return
@@ -207,12 +208,12 @@ class CRISource:
             before = self._was_right(container) if known else False
             if known:
                 with suppress(AdmissionError):  # it keeps its CPUs, which is reported
-                    self._node.mover.follow(container)
+                    await self._node.mover.follow(container)
                 before = before and self._was_right(container)
-            cpus = self._node.arrive(container)
+            cpus = await self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:
-            self._node.unpinned.wait(container, error, self._node.since[container.id])
+            self._node.unpinned.wait(container, error, self._node.since.get(container.id, time.time()))
             self._share(container)
             return
         if cpus is not None and not before:

@@ -13,14 +13,16 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
-from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.manager.savedfile import SavedFile
+from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
 from pinfold.node.procfs import Procfs
-from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
+from pinfold.node.statefile import keep_aside, read_state_file
 from pinfold.runtimes.base import Main
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from concurrent.futures import Executor
 
     from pinfold.core.pods.pod import Pod
 
@@ -44,12 +46,16 @@ class KeptWorkload(NamedTuple):
 class KeptWorkloads:
     """The file in one state directory."""
 
-    def __init__(self, directory: Path, boot: str | None = None) -> None:
-        """Keep it in *directory*; *boot* is the boot ID: a PID means nothing after another boot."""
+    def __init__(self, directory: Path, boot: str | None = None, disk: Executor | None = None) -> None:
+        """Keep it in *directory*; *boot* is the boot ID: a PID means nothing after another boot.
+
+        *disk* writes it; None: right here.
+        """
         self._path = directory / FILE
+        self._file = SavedFile(self._path, disk)
         self._boot = Procfs(Path("/proc")).boot() if boot is None else boot
 
-    def save(self, workloads: Iterable[KeptWorkload]) -> None:
+    async def save(self, workloads: Iterable[KeptWorkload]) -> None:
         """Save all of them, durably, or raise."""
         rows = [
             {
@@ -61,7 +67,7 @@ class KeptWorkloads:
             }
             for kept in workloads
         ]
-        write_atomically(self._path, json.dumps({"boot": self._boot, "workloads": rows}).encode())
+        await self._file.save(json.dumps({"boot": self._boot, "workloads": rows}))
 
     def load(self) -> tuple[list[KeptWorkload], str | None]:
         """Return the workloads that an earlier daemon saved, and the problems in reading them."""
@@ -73,8 +79,16 @@ class KeptWorkloads:
         except _UNREADABLE as error:
             return [], self._problem(error)
         problems = [row for row in read if not isinstance(row, KeptWorkload)]
-        rows = [row if is_of_now else row._replace(mains={}) for row in read if isinstance(row, KeptWorkload)]
-        return rows, self._problem(problems[0]) if problems else None
+        rows = [
+            row if is_of_now else row._replace(mains=dict.fromkeys(row.mains, BEGUN))
+            for row in read
+            if isinstance(row, KeptWorkload)
+        ]
+        if problems:
+            return rows, self._problem(problems[0])
+        if text is not None:
+            self._file.has(text)
+        return rows, None
 
     def _problem(self, error: Exception) -> str:
         aside = keep_aside(self._path)

@@ -35,12 +35,14 @@ class NRISource:
         self._node = node
         self._bus = bus
         self._is_told_all = is_told_all
+        self._settling: asyncio.Future[None] | None = None
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection; report a runtime that has registered us and does not go on."""
         self._node.linked(link, detail)
         if link == "registered" and not self._is_told_all:
-            self._node.settle()  # nothing reports the pods that ended while we were away
+            # Nothing reports the pods that ended while we were away.
+            self._settling = asyncio.ensure_future(self._node.settle())
         elif link == "registered":
             asyncio.get_running_loop().call_later(_STUCK_AFTER, self._tell_if_stuck, self._node.link)
 
@@ -53,11 +55,13 @@ class NRISource:
         """Look often whether owners have vanished, for ever: after its restart containerd 1.7 reports no end."""
         while True:
             await asyncio.sleep(_LOOK)
-            self._node.sweep_owners()
+            await self._node.sweep_owners()
 
-    def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> dict[str, Pinning]:
+    async def synchronized(
+        self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]
+    ) -> dict[str, Pinning]:
         """Record all that runs; return the containers that get CPUs only now."""
-        strays = self._node.resync(pods, containers)
+        strays = await self._node.resync(pods, containers)
         found = {container.id: self._node.roster.ref(container.id) for container in strays}
         return {container_id: self._pinning(ref) for container_id, ref in found.items() if ref is not None}
 
@@ -65,20 +69,20 @@ class NRISource:
         """Record a pod."""
         self._node.roster.know_pod(pod)
 
-    def created(self, container: RuntimeContainer) -> Pinning | None:
+    async def created(self, container: RuntimeContainer) -> Pinning | None:
         """Decide, and return the CPUs; no other container is on them any more."""
         try:
-            cpus = self._node.arrive(container)
+            cpus = await self._node.arrive(container)
         except PinfoldError:
             self._node.removed(container.id)
             raise
         ref = self._node.roster.ref(container.id)
         return None if cpus is None or ref is None else self._pinning(ref)
 
-    def starting(self, container: RuntimeContainer) -> None:
+    async def starting(self, container: RuntimeContainer) -> None:
         """Verify the container and the others before its first instruction."""
         if container.id not in self._node.roster.containers:  # the runtime created it without asking us
-            self._node.arrive(container)
+            await self._node.arrive(container)
         self._node.verify(container, has_group=True)
 
     def started(self, container: RuntimeContainer) -> None:
@@ -91,7 +95,7 @@ class NRISource:
         except PinfoldError as error:  # it runs already: no reply could stop it
             self._bus.tell(NotVerified(container=container.name, why=str(error)))
 
-    def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
+    async def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
         """Record the resources that another program wants for a container, and return its CPUs.
 
         A container with exclusive CPUs gets as many as it asks for now (an in-place resize), or raise why not.
@@ -101,7 +105,7 @@ class NRISource:
             return {}
         amounts = {name: getattr(container, name) or getattr(known, name) for name in ("shares", "quota", "period")}
         known = known._replace(**amounts, cpus=container.cpus or known.cpus)
-        self._node.mover.follow(known)
+        await self._node.mover.follow(known)
         if self._node.manager.state.cpus(*ref) is not None:
             return {container.id: self._pinning(ref)}
         if not known.cpus:  # without CPUs in the runtime's own record, what the cgroup has stays
@@ -118,9 +122,9 @@ class NRISource:
         """Forget a container."""
         self._node.removed(container_id)
 
-    def gone(self, pod_id: str) -> None:
+    async def gone(self, pod_id: str) -> None:
         """Release the CPUs of a pod."""
-        self._node.gone(pod_id)
+        await self._node.gone(pod_id)
 
     def _pinning(self, ref: ContainerRef) -> Pinning:
         want = self._node.manager.wanted

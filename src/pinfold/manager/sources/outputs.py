@@ -1,21 +1,34 @@
-"""Keeps what containers print within bounds: looks at the files again and again, in a thread."""
+"""Keeps what containers print within bounds: looks at the files again and again, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pinfold.manager.sources.workbook import Workbook
     from pinfold.node.outputs import Outputs
 
+_URGENT: Final = -10
+"""The priority of the thread, if that is permitted: containers that print without end leave it little time."""
+
 
 async def bound_outputs(outputs: Outputs, workbook: Workbook) -> None:
     """Cut the output of containers that print too much, and remove that of containers long gone, for ever."""
-    while True:
-        look = await asyncio.to_thread(outputs.look, workbook.outputs())
-        current = workbook.outputs()
-        for name in look.ended:
-            if name not in current:  # a pod of this name may have started meanwhile
-                outputs.remove(name)
-        await asyncio.sleep(look.pause)
+    with ThreadPoolExecutor(1, initializer=_hurry) as thread:
+        while True:
+            look = await asyncio.get_running_loop().run_in_executor(thread, outputs.look, workbook.outputs())
+            current = workbook.outputs()
+            for name in look.ended:
+                if name not in current:  # a pod of this name may have started meanwhile
+                    outputs.remove(name)
+            await asyncio.sleep(look.pause)
+
+
+def _hurry() -> None:
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _URGENT)

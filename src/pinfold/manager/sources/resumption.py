@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept, WorkloadsNotUsable
+from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.core.events.running import Found
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
-from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Resumption:
         self._node = node
         self._bus = bus
 
-    def resume(self, rows: Iterable[KeptWorkload], problem: str | None) -> None:
+    async def resume(self, rows: Iterable[KeptWorkload], problem: str | None) -> None:
         """Go on with the workloads in *rows*; *problem* says what in their file could not be read."""
         if problem is not None:
             self._bus.tell(WorkloadsNotUsable(problem))
@@ -43,20 +44,29 @@ class Resumption:
             self._workbook.take(workload)
         manager = self._node.manager
         manager.know([workload.pod for workload, _ in found])
-        manager.adjust()
+        await manager.adjust()
         left = [ref for workload, kept in found for ref in self._go_on(workload, kept)]
         left += self._take_in_strangers(left)
         here = self._workbook.workloads
-        self._node.leave([*left, *(ref for ref, _ in manager.state.flat() if ref.pod not in here)])
-        self._admit_again()
+        await self._node.releases.release([*left, *(ref for ref, _ in manager.state.flat() if ref.pod not in here)])
+        await self._admit_again()
+        self._look_closely()
+        for workload in here.values():
+            if workload.kind is WorkloadKind.POD:
+                self._supervisor.begin(workload)
         self._workbook.save()
+
+    def _look_closely(self) -> None:
+        """Bring back processes that a killed daemon has moved half way: none may be on exclusive CPUs of others."""
+        try:
+            self._node.manager.reconcile()
+        except PinfoldError as error:  # it is tried again
+            self._bus.tell(ReconcileFailed(str(error)))
 
     def _go_on(self, workload: Workload, kept: KeptWorkload) -> list[ContainerRef]:
         """Go on with a workload; return its containers if nothing of it runs and what is left must not be ended."""
         alive = [self._find_again(workload, container, kept) for container in kept.pod.all_containers]
-        if workload.kind is WorkloadKind.POD:
-            self._supervisor.begin(workload)
-        elif not any(alive):
+        if workload.kind is not WorkloadKind.POD and not any(alive):
             self._workbook.drop(workload)
             return workload.refs() if workload.kind is WorkloadKind.ADOPTED else []
         return []
@@ -69,9 +79,12 @@ class Resumption:
             return False
         adopted = workload.kind is WorkloadKind.ADOPTED
         origin = kept.origins.get(name, Origin()) if adopted else None
-        found = self._launcher.find_again(ref, kept.mains.get(name), origin)
+        main = kept.mains.get(name)
+        found = self._launcher.find_again(ref, main if main != BEGUN else None, origin)
         if found:
             workload.now(name, Phase.RUNNING, self._launcher.mains[ref].pid)
+        elif main is not None and workload.pod.restart_policy == "Never" and not container.sidecar:
+            workload.is_done(name, None)  # it ended while no daemon watched it
         return found
 
     def _take_in_strangers(self, left: Iterable[ContainerRef]) -> list[ContainerRef]:
@@ -101,7 +114,7 @@ class Resumption:
             workload.now(ref.name, Phase.RUNNING, self._launcher.mains[ref].pid)
             self._bus.tell(Found(PodName.of(pod), ref.name))
 
-    def _admit_again(self) -> None:
+    async def _admit_again(self) -> None:
         """Give CPUs to containers that should have some and have none; or report that they share."""
         manager = self._node.manager
         for workload in list(self._workbook.workloads.values()):
@@ -109,7 +122,7 @@ class Resumption:
             if not due:
                 continue
             try:
-                manager.admit(workload.pod, due)
+                await manager.admit(workload.pod, due)
             except PinfoldError as error:
                 for name in due:
                     self._bus.tell(NotKept(PodName.of(workload.pod), name, EMPTY, str(error)))

@@ -21,7 +21,7 @@ from pinfold.node.notices import STATE_DIR
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from pinfold.core.admission import Admission
     from pinfold.core.events import Event
@@ -46,8 +46,10 @@ class Supervisor:
         self.workbook = workbook
         self._node = node
         self._bus = bus
+        node.also_unsaved = lambda: workbook.unsaved
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
         self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
+        self._working: set[asyncio.Task[None]] = set()
 
     # -- requests of clients
 
@@ -58,48 +60,64 @@ class Supervisor:
                 if not container.command:
                     raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
 
-    def submit(self, pod: Pod) -> Admission:
+    async def submit(self, pod: Pod) -> Admission:
         """Admit a pod and start its containers; it is saved before the first of them runs. Or raise why not."""
         self.check([pod])
         workload = self.workbook.new(pod, WorkloadKind.POD)
-        admission = self._admit(workload)
+        admission = await self._admit(workload)
         self.begin(workload)
         return admission
 
-    def reserve(self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN) -> tuple[Pod, Admission]:
+    async def reserve(
+        self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN
+    ) -> tuple[Pod, Admission]:
         """Admit a pod for a process that the client starts and must attach soon."""
         amounts = Amounts(cpu * 1000, _MEMORY) if isinstance(cpu, int) else cpu
         limits = amounts if isinstance(cpu, int) else Amounts()
         uid = PodUID(f"{kind}-{name}")
         pod = Pod(uid, name, containers=(Container("main", Resources(amounts, limits)),), restart_policy="Never")
         workload = self.workbook.new(pod, kind)
-        admission = self._admit(workload)
+        admission = await self._admit(workload)
         loop = asyncio.get_running_loop()
         self._deadlines[uid] = loop.call_later(_ATTACH_WITHIN, self._give_up, workload)
         return pod, admission
 
-    def attach(self, uid: PodUID, pid: int) -> None:
+    async def attach(self, uid: PodUID, pid: int) -> None:
         """Put a process into the container that was reserved for it; when this returns it may run."""
         workload = self.workbook.workloads.get(uid)
         if workload is None or workload.kind is WorkloadKind.POD:
             raise UnknownPod(f"nothing is reserved under {uid}")
         if uid not in self._deadlines:
             raise PodExists(f"pod {workload.pod.name} has its process already")
-        try:
-            self._check_free(pid)
-            self.launcher.attach(workload.refs()[0], pid, lent=workload.kind is WorkloadKind.ADOPTED)
-        except Exception:  # any error: no process may be left on CPUs that are never given back
-            self._finish(workload)
-            raise
         self._deadlines.pop(uid).cancel()
+        try:
+            await self._attach(workload, pid)
+        except Exception:  # any error: no process may be left on CPUs that are never given back
+            await self._finish(workload)
+            raise
         workload.now("main", Phase.RUNNING, pid)
         self._bus.tell(Started(PodName.of(workload.pod), "main", pid))
         self.workbook.save()
 
+    async def _attach(self, workload: Workload, pid: int) -> None:
+        """Save which process comes, and from where, before it is moved: a crash must leave none pinned and unknown."""
+        (ref,) = workload.refs()
+        self._check_free(pid)
+        workload.begun[ref.name] = self.launcher.expect(ref, pid, lent=workload.kind is WorkloadKind.ADOPTED)
+        await self.workbook.write()
+        self._check_here(workload)
+        self.launcher.attach(ref, workload.begun[ref.name])
+
+    def _check_here(self, workload: Workload) -> None:
+        """Raise if the workload was deleted while the disk took it."""
+        if self.workbook.workloads.get(workload.pod.uid) is not workload:
+            raise UnknownPod(f"pod {workload.pod.name} was deleted meanwhile")
+
     def _check_free(self, pid: int) -> None:
         if pid == os.getpid():
             raise ApplyError(f"process {pid} is pinfold itself")
-        if any(main.pid == pid for main in self.launcher.mains.values()):
+        coming = (main for workload in self.workbook.workloads.values() for main in workload.begun.values())
+        if any(main.pid == pid for main in (*self.launcher.mains.values(), *coming)):
             raise ApplyError(f"process {pid} is the main process of another container")
 
     async def resize(
@@ -124,68 +142,68 @@ class Supervisor:
         return {STATE_DIR: directory} if directory else {}
 
     async def delete(self, name: str, namespace: str = "default") -> list[int]:
-        """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent."""
-        workload = self.workbook.find(name, namespace)
-        lent = await self._end(workload)
-        workload.remove_outputs()
-        return lent
+        """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent.
+
+        Raise if the disk does not take that: the pod has ended, and a crash before the next try would bring it back.
+        """
+        try:
+            workload = self.workbook.find(name, namespace)
+            lent = await self._end(workload)
+            workload.remove_outputs()
+            return lent
+        finally:  # also if it is gone already: an earlier request may have failed only at this
+            await self.workbook.write()
 
     async def end_all(self) -> None:
         """End all workloads, side by side."""
         events = asyncio.create_task(self.follow())
         await asyncio.gather(*map(self._end, list(self.workbook.workloads.values())), return_exceptions=True)
         events.cancel()
-        self._node.settle()
-
-    async def give_back(self) -> None:
-        """Give all adopted processes back; they go on where they were before."""
-        adopted = (workload for workload in self.workbook.workloads.values() if workload.kind is WorkloadKind.ADOPTED)
-        for workload in list(adopted):
-            await self._end(workload)
+        await self._node.settle()
 
     # -- what happens by itself
 
     async def leave(self) -> None:
-        """Stop watching; processes go on."""
+        """Stop watching, and save all that has happened; processes go on."""
         for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), *self._working, return_exceptions=True)
+        with suppress(PinfoldError):  # it is reported
+            await self.workbook.write()
 
     async def follow(self) -> None:
         """Record the processes that end by themselves, for ever."""
         async for ended in self.launcher.events():
-            if ended.container is None:
-                self._node.settle()
-                continue
-            workload = self.workbook.workloads.get(ended.container.pod)
-            if workload is None:
-                self._node.settle()
+            workload = None if ended.container is None else self.workbook.workloads.get(ended.container.pod)
+            if ended.container is None or workload is None:
+                self._soon(self._node.settle())
                 continue
             workload.ended(ended.container, ended.code)
             if workload.kind is not WorkloadKind.POD and not self._runs(workload):
-                self._finish(workload)
+                self._soon(self._finish(workload))  # the end of another one is not to wait for the disk
 
     def _runs(self, workload: Workload) -> bool:
         return any(ref in self.launcher.mains for ref in workload.refs())
 
     def _give_up(self, workload: Workload) -> None:
         self._bus.tell(NeverAttached(PodName.of(workload.pod)))
-        self._finish(workload)
+        self._soon(self._finish(workload))
 
     # -- beginning and ending
 
-    def _admit(self, workload: Workload) -> Admission:
+    async def _admit(self, workload: Workload) -> Admission:
         """Admit a pod and save it; or raise, and keep nothing of it."""
-        self._node.settle()
+        await self._node.settle()
         self.workbook.check_new(workload.pod)
-        if self._node.is_leaving(workload.pod.uid):
+        if self._node.releases.is_leaving(workload.pod.uid):
             raise PodExists(f"an earlier pod {workload.pod.name} has not ended yet; try again in a moment")
         self.workbook.take(workload)
         try:
-            admission = self._node.admit(workload.pod.uid)
-            self.workbook.write()
+            admission = await self._node.admit(workload.pod.uid)
+            await self.workbook.write()
+            self._check_here(workload)
         except PinfoldError:
-            self._finish(workload)
+            await self._finish(workload)
             raise
         return admission
 
@@ -203,7 +221,7 @@ class Supervisor:
         with suppress(PinfoldError):  # then its CPUs are released later, which is reported
             await workload.end()
         self._tasks.pop(workload.pod.uid, None)
-        self._finish(workload)
+        await self._finish(workload)
 
     async def _end(self, workload: Workload) -> list[int]:
         """End a workload, or give it back if it is only lent; return the main processes that go on."""
@@ -216,15 +234,21 @@ class Supervisor:
                 lent = []
                 await workload.end()
         finally:
-            self._finish(workload)
+            await self._finish(workload)
         return lent
 
-    def _finish(self, workload: Workload) -> None:
+    def _soon(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _finish(self, workload: Workload) -> None:
         """Give the CPUs back: first no process is left on them, then the shared pool grows."""
         deadline = self._deadlines.pop(workload.pod.uid, None)
         if deadline is not None:
             deadline.cancel()
-        if self.workbook.workloads.pop(workload.pod.uid, None) is None:
+        if self.workbook.workloads.get(workload.pod.uid) is not workload:
             return  # it has ended by itself meanwhile
-        self._node.gone(workload.pod.uid)
+        del self.workbook.workloads[workload.pod.uid]
+        await self._node.gone(workload.pod.uid)
         self.workbook.save()

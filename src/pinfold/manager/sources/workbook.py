@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NotSaved
 from pinfold.core.pods.pod import Resources
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pinfold.node.outputs import Outputs
     from pinfold.runtimes.base import Launcher
     from pinfold.runtimes.roster import Roster
+
+_PAUSE: Final = 1.0
 
 
 class UnknownPod(PinfoldError):  # noqa: N818 - the fact
@@ -39,6 +43,11 @@ class Workbook:
         self._kept = kept
         self._bus = bus
         self._outputs = outputs
+        self.unsaved = ""
+        """Why the disk does not have the workloads as they are; empty if it has."""
+        self._changed = False
+        self._saving: asyncio.Future[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def new(self, pod: Pod, kind: WorkloadKind) -> Workload:
         """Return a workload that is not here yet."""
@@ -49,6 +58,7 @@ class Workbook:
         self.workloads[workload.pod.uid] = workload
         self._roster.know_pod(workload.told())
         workload.changed = self._roster.know
+        workload.persist = self.persist
         workload.tell_all()
 
     def resize(self, workload: Workload, name: str, count: int) -> None:
@@ -83,20 +93,46 @@ class Workbook:
             if workload.pod.uid == pod.uid:
                 raise PodExists(f"pod {workload.pod.name} has the uid {pod.uid} already; delete it first")
 
-    def write(self) -> None:
-        """Save all workloads, durably, or raise."""
-        self._kept.save(map(self._as_kept, self.workloads.values()))
+    async def write(self) -> None:
+        """Save all workloads, durably, or raise; what could not be saved is tried again until it is."""
+        try:
+            await self._kept.save(map(self._as_kept, self.workloads.values()))
+        except PinfoldError as error:
+            self._try_later(str(error))
+            raise
+        self.unsaved = ""
+
+    async def persist(self) -> None:
+        """Save all workloads; return when the disk has them, however long that takes."""
+        while True:
+            try:
+                return await self.write()
+            except PinfoldError:  # it is reported
+                await asyncio.sleep(_PAUSE)
 
     def save(self) -> None:
-        """Save all workloads; if that fails, the next change tries again."""
-        try:
-            self.write()
-        except PinfoldError as error:
-            self._bus.tell(NotSaved(str(error)))
+        """Save all workloads soon, and try again until the disk has them."""
+        self._changed = True
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.ensure_future(self._save())
+
+    async def _save(self) -> None:
+        while self._changed:
+            self._changed = False
+            with suppress(PinfoldError):  # it is reported, and tried again
+                await self.write()
+
+    def _try_later(self, why: str) -> None:
+        if self.unsaved != why:
+            self.unsaved = why
+            self._bus.tell(NotSaved(why))
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(_PAUSE, self.save)
 
     def _as_kept(self, workload: Workload) -> KeptWorkload:
         mains, lent = self._launcher.mains, self._launcher.lent
-        running = {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
+        running = workload.begun | {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
         origins = {ref.name: lent[ref] for ref in workload.refs() if ref in lent}
         return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)
 

@@ -14,10 +14,10 @@ from pinfold.core.events.about import PodName
 from pinfold.core.events.running import CannotStart, Ended, Started
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
-from pinfold.runtimes.base import LaunchError
+from pinfold.runtimes.base import LaunchError, Main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from pinfold.core.events import Event
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
@@ -31,6 +31,8 @@ _LONGEST_NAME: Final = 200
 _NOT_STARTED: Final = 126
 _GOOD_RUN: Final = 600.0
 """After so many seconds a container counts as working, as in the kubelet."""
+BEGUN: Final = Main(0, 0)
+"""A main process that may have run, and is not known: it was about to start, or of an earlier boot."""
 
 
 class WorkloadKind(StrEnum):
@@ -44,16 +46,22 @@ class WorkloadKind(StrEnum):
 
 
 class Workload:
-    """One pod and its processes; *changed* is called with each change of a container, as values."""
+    """One pod and its processes.
+
+    *changed* is called with each change of a container, as values; *persist* waits until the disk has the workload.
+    """
 
     def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, outputs: Outputs) -> None:
         self.pod = pod
         self.kind = kind
         self.done: dict[str, int | None] = {}
         """The exit codes of the containers that will not be started again."""
+        self.begun: dict[str, Main] = {}
+        """The main processes that were about to run when the workload was last saved, as far as they are known."""
         self.changed: Callable[[RuntimeContainer], None] = lambda _container: None
         self.environment: Callable[[ContainerRef], Mapping[str, str]] = lambda _ref: {}
         """Returns what is added to a container's environment variables."""
+        self.persist: Callable[[], Awaitable[None]] = _nothing
         self._outputs = outputs
         self._launcher = launcher
         self._containers = {
@@ -134,6 +142,8 @@ class Workload:
         delay, clock = _FIRST_DELAY, asyncio.get_running_loop().time
         while name not in self.done:
             start = clock()
+            if policy == "Never":
+                await self._begin_once(self.pod.ref(container))
             event = await self._once(container, tell, begun)
             code = self._containers[name].code
             if policy == "Never" or (policy == "OnFailure" and code == 0):
@@ -147,6 +157,12 @@ class Workload:
                 delay = min(delay * 2, _LONGEST_DELAY)
                 self._count_restart(name)
         return self.done[name]
+
+    async def _begin_once(self, ref: ContainerRef) -> None:
+        """Save that a container is about to run, before it does: no crash may lead to a second run."""
+        if ref not in self._launcher.mains:
+            self.begun[ref.name] = BEGUN
+            await self.persist()
 
     def _count_restart(self, name: str) -> None:
         before = self._containers[name]
@@ -197,6 +213,10 @@ class Workload:
                 self._launcher.signal(ref, signal.SIGKILL)
         await self._launcher.clear(self.refs(), _GRACE)
         await self._launcher.gone(running, _GRACE)
+
+
+async def _nothing() -> None:
+    """Save nothing."""
 
 
 def _output_name(pod: Pod, container: Container) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
@@ -27,7 +27,7 @@ from pinfold.core.events.decisions import (
     StateChanged,
 )
 from pinfold.core.events.measures import Judged
-from pinfold.core.events.repairs import Degraded, Drifted, NotRepaired
+from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
 from pinfold.core.trace import Recorder, Trace
 from pinfold.formats.pods.document import pod_document
@@ -52,6 +52,17 @@ if TYPE_CHECKING:
 
 _ADVICE_SECONDS: Final = 0.002
 """The advice is part of a refusal's message, so the container runtime waits for it."""
+
+
+class _About(TypedDict):
+    """What the events about a difference have in common."""
+
+    pod: PodName | None
+    container: str
+    pool: str
+    found: CPUSet
+    wanted: CPUSet
+    why: str
 
 
 class Telling:
@@ -180,7 +191,7 @@ class Telling:
         verified, milliseconds = applied or (None, None)
         self._bus.tell(
             lambda: StateChanged(
-                shared=state.shared or topology.online,
+                shared=policy.pools.shared(state) or topology.online,
                 reserved=policy.reserved,
                 offline=topology.offline,
                 exclusive={f"{names.get(ref.pod, ref.pod)}/{ref.name}": cpus for ref, cpus in exclusive.items()},
@@ -191,25 +202,38 @@ class Telling:
 
     # -- repairs
 
-    def drifted(self, difference: Drift) -> None:
-        """Report a difference between the wanted and the actual CPUs."""
-        pod, container, pool = self._about(difference)
-        found, wanted = difference.found, difference.wanted
-        self._bus.tell(Drifted(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
+    def drifted(self, found: Iterable[Drift]) -> None:
+        """Report differences between what is wanted and what is."""
+        for difference in found:
+            self._bus.tell(Drifted(cause=difference.cause, **self._about(difference)))
 
-    def not_repaired(self, difference: Drift) -> None:
-        """Report a difference that could not be repaired."""
-        pod, container, pool = self._about(difference)
-        found, wanted = difference.found, difference.wanted
-        self._bus.tell(NotRepaired(pod=pod, container=container, pool=pool, found=found, wanted=wanted))
+    def fought(self, begun: Iterable[Drift], times: int) -> None:
+        """Report that another program has undone the repairs of differences so many times."""
+        for difference in begun:
+            about = self._about(difference)
+            pod, container, pool = about["pod"], about["container"], about["pool"]
+            self._bus.tell(Fought(pod=pod, container=container, pool=pool, cause=difference.cause, times=times))
 
-    def _about(self, difference: Drift) -> tuple[PodName | None, str, str]:
+    def not_repaired(self, left: Iterable[Drift]) -> None:
+        """Report differences that could not be repaired."""
+        for difference in left:
+            self._bus.tell(NotRepaired(**self._about(difference)))
+
+    def _about(self, difference: Drift) -> _About:
         ref = difference.container
-        return (None, "", "shared") if ref is None else (self.name(ref.pod), ref.name, "")
+        return {
+            "pod": None if ref is None else self.name(ref.pod),
+            "container": "" if ref is None else ref.name,
+            "pool": "shared" if ref is None else "",
+            "found": difference.found,
+            "wanted": difference.wanted,
+            "why": difference.why,
+        }
 
     def _ruler(self, topology: Topology, policy: Policy) -> Ruler:
         if self._ruled is None or self._ruled[0] is not topology or self._ruled[1] != policy.allocatable:
-            self._ruled = topology, policy.allocatable, Ruler(topology, policy.allocatable or None)
+            seen = policy.pools.seen(topology)
+            self._ruled = topology, policy.allocatable, Ruler(seen, policy.allocatable or None)
         return self._ruled[2]
 
 

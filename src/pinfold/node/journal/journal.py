@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.entries import STATE
 from pinfold.errors import PinfoldError
 from pinfold.formats.journal.record import Packer, UnusableEntry, format_base
-from pinfold.node.journal.files import MAX_SEGMENT, SLACK, Archive, Segment, find_segments, read_segment, segment_of
+from pinfold.node.journal.files import (
+    MAX_SEGMENT,
+    SLACK,
+    Archive,
+    Segment,
+    find_segments,
+    read_bytes,
+    read_segment,
+    segment_of,
+)
+from pinfold.node.statefile import keep_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +142,9 @@ class Journal(Archive):
         self.last = max(self.last, segment.number - 1 + parsed.damaged, entries[-1].number if entries else 0)
         self._state = parsed.last_state
         # Without entries it has the number of the next file, and the State it begins with begins that too.
-        if not parsed.whole or not (entries or parsed.damaged):
+        if not parsed.whole and b"\0" in read_bytes(segment.path):
+            self._keep_aside(segment)
+        elif not parsed.whole or not (entries or parsed.damaged):
             self._drop(segment)
         elif self._open is None and self._sizes[segment] <= MAX_SEGMENT:
             self.damaged = parsed.damaged
@@ -249,6 +261,12 @@ class Journal(Archive):
         with suppress(FileNotFoundError):
             segment.path.unlink()
         self.bytes -= self._sizes.pop(segment, 0)
+
+    def _keep_aside(self, segment: Segment) -> None:
+        """Keep a file that a power failure has left unreadable: an expert may find something in it."""
+        aside = keep_aside(segment.path)
+        self._sizes.pop(segment, None)
+        self._say(f"{segment.path}: unreadable, as after a power failure; kept as {aside.name if aside else 'it is'}")
 
     def _count(self) -> None:
         self.bytes = sum(self._sizes.values())

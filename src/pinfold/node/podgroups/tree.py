@@ -70,6 +70,10 @@ class PodTree:
             self._found = self._search()
         return self._found
 
+    def has_parent(self) -> bool:
+        """Return whether the group exists in which kubepods is, or will be; yes if it is searched for."""
+        return self._given is None or self.exists(self._given.parent)
+
     def pooled(self) -> list[Path]:
         """Return the groups of all Burstable and of all BestEffort pods, those that exist."""
         top = self.kubepods()

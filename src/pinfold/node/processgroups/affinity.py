@@ -7,13 +7,12 @@ belongs to which (`membership`). After a restart, the marks in the environment o
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.processgroups.confinement import Confinement
-from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, GroupsHeldError
+from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError
 from pinfold.node.processgroups.names import checked_name, marks, show
 from pinfold.node.processgroups.origin import give_back_all, origin_of
 from pinfold.node.processgroups.threads import Reach
@@ -43,11 +42,10 @@ class AffinityGroups:
     kind = KIND
 
     def __init__(self, name: str, root: Path = Path("/")) -> None:
-        self._name = checked_name(name)
+        self.name = checked_name(name)
         self._procfs = Procfs(root / "proc")
         self._reach = Reach(root)
         self._confinement = Confinement(name, self._procfs)
-        self._held: socket.socket | None = None
 
     @property
     def weaker(self) -> tuple[str, ...]:
@@ -68,17 +66,7 @@ class AffinityGroups:
         return tuple(reasons)
 
     def hold(self) -> None:
-        """Keep other daemons of this user from using the same marks; raise if one does."""
-        if self._held is not None:
-            return
-        # A name that is no file: the kernel frees it when the process that has it ends.
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            held.bind(f"\0pinfold-{os.geteuid()}-{self._name}")
-        except OSError as error:
-            held.close()
-            raise GroupsHeldError(self._name) from error
-        self._held = held
+        """Do nothing: there is no group to hold. The register of daemons keeps their names apart."""
 
     def prepare(self, shared: CPUSet) -> None:
         """Set the shared pool; there is nothing to make."""
@@ -105,6 +93,20 @@ class AffinityGroups:
         """Remember the container as one that shares, and move the processes that it has."""
         self._reach.check(_POOL, self._confinement.pool, exact=False)
         self._confinement.set_own(ref, None)
+
+    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:  # noqa: ARG002 - affinity has no limits
+        """Return nothing: there are no limits."""
+        return ""
+
+    def wrong_pools(self) -> str:
+        """Return nothing: there are no quotas."""
+        return ""
+
+    def free_pools(self) -> None:
+        """Do nothing: there are no quotas."""
+
+    def expel(self, pid: int) -> None:
+        """Do nothing: no process can be moved into a container."""
 
     def group(self, ref: ContainerRef) -> AffinityGroup:
         """Return the container's group, or raise if it has none."""
@@ -133,11 +135,8 @@ class AffinityGroups:
         """Forget all containers, which must have no processes."""
         pids = [pid for pids in self._confinement.members().values() for pid in pids]
         if pids:
-            raise GroupInUseError(self._name, pids)
+            raise GroupInUseError(self.name, pids)
         self._confinement.forget_all()
-        if self._held is not None:
-            self._held.close()
-            self._held = None
 
 
 class AffinityGroup:
@@ -156,6 +155,10 @@ class AffinityGroup:
     def cpus(self) -> CPUSet:
         """Return the CPUs that the container should have, and any others that one of its threads may use."""
         return self._confinement.used(self.members()) | self._confinement.cpus(self._ref)
+
+    def places(self) -> list[Path]:
+        """Return none: there are no cgroups."""
+        return []
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which the container's processes are found after a restart."""

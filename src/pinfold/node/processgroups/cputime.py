@@ -13,6 +13,7 @@ from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pinfold.core.reconcile import Limit
@@ -72,6 +73,26 @@ class CPUTimeV1:
                 files.write(group / _PERIOD, str(limit.period))
             files.write(group / _QUOTA, str(-1 if limit.quota is None else limit.quota))
 
+    def wrong_limit(self, group: Path, limit: Limit) -> str:
+        """Return how the weight and quota of a shared container's group differ from its limit; "" if they do not."""
+        if not self._is_there:
+            return ""
+        quota = str(-1 if limit.quota is None else limit.quota)
+        wanted = {SHARES: str(limit.shares), _QUOTA: quota, _PERIOD: str(limit.period)}
+        return _difference(group, wanted) or _difference(group.parent, {_QUOTA: "-1"})
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool; "" if none does."""
+        groups = (self._tree.top, self._tree.shared, self._tree.exclusive) if self._is_there else ()
+        return next(filter(None, (_difference(group, {_QUOTA: "-1"}) for group in groups)), "")
+
+    def free_pools(self) -> None:
+        """Lift the quotas of both pools, and of the pods in the shared one."""
+        shared = self._tree.shared
+        for group in (self._tree.top, shared, self._tree.exclusive, *files.groups_below(shared)):
+            if _difference(group, {_QUOTA: "-1"}):
+                files.write(group / _QUOTA, "-1")
+
     def weigh(self, pod: Path) -> None:
         """Give a pod's group the weight of its containers together, so that containers of all pods compete equally."""
         if self._is_there:
@@ -102,10 +123,41 @@ class CPUTimeV2:
             files.write(group / _MAX, f"{'max' if limit.quota is None else limit.quota} {limit.period}")
         self.weigh(group.parent)
 
+    def wrong_limit(self, group: Path, limit: Limit) -> str:
+        """Return how the weight and quota of a shared container's group differ from its limit; "" if they do not."""
+        if not self._is_there:
+            return ""
+        quota = f"{'max' if limit.quota is None else limit.quota} {limit.period}"
+        return _difference(group, {_WEIGHT: str(limit.weight), _MAX: quota}) or self._limited(group.parent)
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool; "" if none does."""
+        groups = (self._tree.top, self._tree.shared, self._tree.exclusive) if self._is_there else ()
+        return next(filter(None, map(self._limited, groups)), "")
+
+    def free_pools(self) -> None:
+        """Lift the quotas of both pools, and of the pods in the shared one."""
+        shared = self._tree.shared
+        for group in (self._tree.top, shared, self._tree.exclusive, *files.groups_below(shared)):
+            if self._limited(group):
+                files.write_once(group / _MAX, "max")
+
+    def _limited(self, group: Path) -> str:
+        found = files.read(group / _MAX) if (group / _MAX).exists() else "max"
+        return "" if found.startswith("max") else f"{group / _MAX} is {found} instead of max"
+
     def weigh(self, pod: Path) -> None:
         """Give a pod's group the weight of its containers together, so that containers of all pods compete equally."""
         if self._is_there:
             _add_up(pod, _WEIGHT, _MAX_WEIGHT)
+
+
+def _difference(group: Path, wanted: Mapping[str, str]) -> str:
+    """Return the first of the group's files that has another value than wanted; "" if none has."""
+    for file, value in wanted.items():
+        if (group / file).exists() and (found := files.read(group / file)) != value:
+            return f"{group / file} is {found} instead of {value}"
+    return ""
 
 
 def _add_up(pod: Path, file: str, most: int) -> None:

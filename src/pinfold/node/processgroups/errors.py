@@ -21,6 +21,16 @@ NOT_PROMISED: Final = (
 _SHOWN_PIDS: Final = 10
 
 
+def listed(pids: Collection[int]) -> str:
+    """Return the first few PIDs in words.
+
+    >>> listed([3, 1]), listed(range(1, 13))
+    ('1, 3', '1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more')
+    """
+    shown = ", ".join(map(str, sorted(pids)[:_SHOWN_PIDS]))
+    return shown if len(pids) <= _SHOWN_PIDS else f"{shown} and {len(pids) - _SHOWN_PIDS} more"
+
+
 class NoGroupError(GroupError):
     """A container has no group: it was not made yet, or it was removed."""
 
@@ -41,9 +51,7 @@ class GroupInUseError(GroupError):
     """A group cannot be removed because it has processes."""
 
     def __init__(self, group: str, pids: Collection[int]) -> None:
-        listed = ", ".join(map(str, sorted(pids)[:_SHOWN_PIDS]))
-        more = f" and {len(pids) - _SHOWN_PIDS} more" if len(pids) > _SHOWN_PIDS else ""
-        super().__init__(f"{group} still has processes: {listed}{more}; end them first")
+        super().__init__(f"{group} still has processes: {listed(pids)}; end them first")
         self.group = group
         self.pids = tuple(sorted(pids))
 

@@ -31,6 +31,9 @@ class ProcessGroup(Protocol):
     def cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets these processes use."""
 
+    def places(self) -> list[Path]:
+        """Return the cgroups that all its threads must be in, its own first; none if there are no cgroups."""
+
     def environment(self) -> dict[str, str]:
         """Return the variables that mark a process of the container; add them to the environment it starts with."""
 
@@ -49,6 +52,10 @@ class ProcessGroups(Protocol):
 
     A method returns when the kernel has what was asked for, as read back, or raises a GroupError.
     """
+
+    @property
+    def name(self) -> str:
+        """The name of the subtree."""
 
     @property
     def kind(self) -> str:
@@ -81,6 +88,18 @@ class ProcessGroups(Protocol):
 
         A container that was exclusive until now brings its processes along.
         """
+
+    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:
+        """Return how the quota and weight of a shared container differ from its limit; "" if they do not."""
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool, and so all containers in it; "" if none does."""
+
+    def free_pools(self) -> None:
+        """Lift the quotas of both pools."""
+
+    def expel(self, pid: int) -> None:
+        """Move a process that belongs to no container out of the subtree."""
 
     def group(self, ref: ContainerRef) -> ProcessGroup:
         """Return the container's group, or raise a NoGroupError."""

@@ -77,9 +77,12 @@ class Subtree:
             files.remove_group(self.top)
 
     def make_pools(self) -> None:
-        """Make the groups of both pools, where they are missing."""
+        """Make the groups of both pools, where they are missing; remove empty pods that a killed daemon has left."""
         for group in (self.top, self.shared, self.exclusive):
             files.make_group(group)
+        for pod in (*files.groups_below(self.shared), *files.groups_below(self.exclusive)):
+            if decode(pod.name) is not None and not files.groups_below(pod) and not files.read_pids(pod):
+                files.remove_group(pod)
 
     def remove(self, ref: ContainerRef, *, exclusive: bool) -> None:
         """Remove the container's group, and with the last one of a pod the pod's; a missing group is fine."""
@@ -92,6 +95,11 @@ class Subtree:
         files.remove_group(group)
         if not files.groups_below(group.parent):
             files.remove_group(group.parent)
+
+    def expel(self, pid: int) -> None:
+        """Move a process to the top of the hierarchy, if it is in this subtree."""
+        if any(pid in files.read_pids(group) for group in self._all()):
+            files.add_unless_gone(self.root, pid)
 
     def check_empty(self) -> None:
         """Raise if there is any process in the subtree."""

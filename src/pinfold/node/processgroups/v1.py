@@ -72,6 +72,11 @@ class ProcessGroupsV1:
         self._time = CPUTimeV1(cpu)
 
     @property
+    def name(self) -> str:
+        """The name of the subtree."""
+        return self._cpu.name
+
+    @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
         return (*NOT_PROMISED, *self._time.weaker)
@@ -111,6 +116,23 @@ class ProcessGroupsV1:
         if self._cpusets.tree.has(ref, exclusive=True):
             self._group(ref, exclusive=False).take_from(self._group(ref, exclusive=True))
             self._cpusets.tree.remove(ref, exclusive=True)
+
+    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:
+        """Return how the quota and weight of a shared container differ from its limit."""
+        return self._time.wrong_limit(self._cpu.group(ref, exclusive=False), limit)
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool."""
+        return self._time.wrong_pools()
+
+    def free_pools(self) -> None:
+        """Lift the quotas of both pools."""
+        self._time.free_pools()
+
+    def expel(self, pid: int) -> None:
+        """Move a process to the top of those hierarchies in which it is in our subtree."""
+        for tree in (self._cpusets.tree, self._cpu):
+            tree.expel(pid)
 
     def group(self, ref: ContainerRef) -> ProcessGroupV1:
         """Return the container's group, or raise if it has none."""
@@ -175,6 +197,10 @@ class ProcessGroupV1:
     def cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets the container use."""
         return self._cpusets.cpus(self._own if self._exclusive else self._common)
+
+    def places(self) -> list[Path]:
+        """Return the groups in both hierarchies."""
+        return [self._own, self._common]
 
     def environment(self) -> dict[str, str]:
         """Return the variables that mark a process of the container."""

@@ -68,6 +68,11 @@ class ProcessGroupsV2:
         self._time = CPUTimeV2(tree, is_there=_CPU in _words(tree.root / _HANDED_DOWN))
 
     @property
+    def name(self) -> str:
+        """The name of the subtree."""
+        return self._tree.name
+
+    @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
         return (*NOT_PROMISED, *self._time.weaker)
@@ -113,6 +118,22 @@ class ProcessGroupsV2:
         if self._tree.has(ref, exclusive=True):
             _move_all(self._tree.group(ref, exclusive=True), group)
             self._tree.remove(ref, exclusive=True)
+
+    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:
+        """Return how the quota and weight of a shared container differ from its limit."""
+        return self._time.wrong_limit(self._tree.group(ref, exclusive=False), limit)
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool."""
+        return self._time.wrong_pools()
+
+    def free_pools(self) -> None:
+        """Lift the quotas of both pools."""
+        self._time.free_pools()
+
+    def expel(self, pid: int) -> None:
+        """Move a process to the top of the hierarchy, if it is in our subtree."""
+        self._tree.expel(pid)
 
     def group(self, ref: ContainerRef) -> ProcessGroupV2:
         """Return the container's group, or raise if it has none."""
@@ -165,6 +186,10 @@ class ProcessGroupV2:
     def cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets the container use."""
         return files.read_cpus((self._group if self._exclusive else self._tree.shared) / _EFFECTIVE)
+
+    def places(self) -> list[Path]:
+        """Return the group."""
+        return [self._group]
 
     def environment(self) -> dict[str, str]:
         """Return the variables that mark a process of the container."""

@@ -51,7 +51,7 @@ def placements_data(plan: Plan) -> list[Data]:
 def _placement(plan: Plan, placement: Placement) -> Data:
     """Return one container; `cpus` are those it runs on, null if its pod was refused."""
     refusal = placement.refusal
-    cpus = plan.after.shared if placement.cpus is None else placement.cpus
+    cpus = plan.shared if placement.cpus is None else placement.cpus
     return {
         "namespace": placement.pod.namespace,
         "pod": placement.pod.name,

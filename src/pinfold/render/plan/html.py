@@ -37,7 +37,7 @@ summary{cursor:pointer}ol{margin:.3rem 0;padding-left:1.4rem;color:var(--soft)}
 code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.92em}
 """
 _HEADS: Final = ("Container", "QoS", "CPUs", "Cores", "L3", "NUMA", "Socket")
-_SHOWN: Final = ("shared", "reserved", "assignable", "exclusive")
+_SHOWN: Final = ("shared", "reserved", "assignable", "exclusive", "idle")
 
 
 def format_html(plan: Plan, title: str = "") -> str:
@@ -64,7 +64,8 @@ def _page(plan: Plan, title: str) -> Iterator[str]:
     yield "<h2>Pools</h2>"
     policy, topology = plan.admitter.policy, plan.topology
     before, after = pools(policy, plan.before, topology), pools(policy, plan.after, topology)
-    rows = ([_cell(name), _cell(before[name] or "-"), _cell(after[name] or "-")] for name in _SHOWN)
+    shown = [name for name in _SHOWN if name != "idle" or after[name]]
+    rows = ([_cell(name), _cell(before[name] or "-"), _cell(after[name] or "-")] for name in shown)
     yield from _table(("Pool", "Before", "After"), rows)
     yield "</body></html>"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Level
 from pinfold.core.machine.layout import summary
-from pinfold.core.snapshot import pools
+from pinfold.core.snapshot import pool_cpus
 from pinfold.render.canvas import Canvas, flow, wrap
 from pinfold.render.columns import (
     BOLD,
@@ -39,7 +39,7 @@ _COLUMNS: Final = (
     Column("NUMA", 4),
     Column("SOCKET", 6),
 )
-_POOLS: Final = ("shared", "reserved", "assignable", "exclusive")
+_POOLS: Final = ("shared", "reserved", "assignable", "exclusive", "idle")
 _MOST_ADVICE: Final = 10
 _SPREAD: Final = "*"
 
@@ -144,16 +144,11 @@ def format_ids(ids: Sequence[int]) -> str:
 
 def _pools(plan: Plan, look: Look) -> Canvas:
     policy = plan.admitter.policy
-    before, after = (pools(policy, state, plan.topology) for state in (plan.before, plan.after))
-    sizes = {
-        "shared": plan.after.shared,
-        "reserved": plan.reserved,
-        "assignable": plan.after.shared - plan.reserved,
-        "exclusive": plan.after.exclusive,
-    }
+    before, after = (pool_cpus(policy, state, plan.topology) for state in (plan.before, plan.after))
     rows = [
-        (Cell(name), Cell(before[name] or "-"), Cell(after[name] or "-"), Cell(str(len(sizes[name]))))
+        (Cell(name), Cell(str(before[name]) or "-"), Cell(str(after[name]) or "-"), Cell(str(len(after[name]))))
         for name in _POOLS
+        if name != "idle" or after[name]
     ]
     return format_columns(
         (Column("POOL"), Column("BEFORE", 10), Column("AFTER", 10), Column("CPUS", right=True)), rows, look

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Asked(Protocol):
     """Decides the answers to a runtime; a PinfoldError in `created` or `starting` keeps the container from running."""
 
-    def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> Pinnings:
+    async def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> Pinnings:
         """Record all that runs; return the containers that get CPUs only now."""
         ...
 
@@ -30,11 +30,11 @@ class Asked(Protocol):
         """Record a pod."""
         ...
 
-    def created(self, container: RuntimeContainer) -> Pinning | None:
+    async def created(self, container: RuntimeContainer) -> Pinning | None:
         """Admit a container that does not exist yet; None means that it shares."""
         ...
 
-    def starting(self, container: RuntimeContainer) -> None:
+    async def starting(self, container: RuntimeContainer) -> None:
         """Verify a container that has its cgroup and has not run."""
         ...
 
@@ -42,7 +42,7 @@ class Asked(Protocol):
         """Verify a container that has just begun to run."""
         ...
 
-    def updated(self, container: RuntimeContainer) -> Pinnings:
+    async def updated(self, container: RuntimeContainer) -> Pinnings:
         """Record the resources that another program wants for a container; return the CPUs that override them."""
         ...
 
@@ -54,7 +54,7 @@ class Asked(Protocol):
         """Forget a container."""
         ...
 
-    def gone(self, pod_id: str) -> None:
+    async def gone(self, pod_id: str) -> None:
         """Release the CPUs of a pod."""
         ...
 
@@ -65,23 +65,23 @@ class Answers:
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
 
-    def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Updates:
+    async def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Updates:
         """Report all that runs; return the CPUs of the containers that get CPUs only now, for the runtime's record."""
-        return _updates(self._asked.synchronized([*map(pod_of, pods)], [*map(container_of, containers)]))
+        return _updates(await self._asked.synchronized([*map(pod_of, pods)], [*map(container_of, containers)]))
 
-    def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Creation:
+    async def create(self, pod: nri.PodSandbox, container: nri.Container, /) -> Creation:
         """Return the CPUs of a new container."""
         self._asked.knows(pod_of(pod))
         found = container_of(container)._replace(phase=Phase.CREATED)
-        pinning = self._asked.created(found) if is_workload(found) else None
+        pinning = await self._asked.created(found) if is_workload(found) else None
         return (None if pinning is None else adjustment_of(pinning)), ()
 
-    def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
+    async def start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
         """Verify a container before its first instruction."""
         self._asked.knows(pod_of(pod))
         found = container_of(container)._replace(phase=Phase.CREATED)
         if is_workload(found):
-            self._asked.starting(found)
+            await self._asked.starting(found)
 
     def post_start(self, pod: nri.PodSandbox, container: nri.Container, /) -> None:
         """Verify a container that runs."""
@@ -90,9 +90,9 @@ class Answers:
         if is_workload(found):
             self._asked.started(found)
 
-    def update(self, _pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Updates:
+    async def update(self, _pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Updates:
         """Let other programs change what they like of a container, except its CPUs."""
-        return _updates(self._asked.updated(with_amounts(container_of(container), wanted)))
+        return _updates(await self._asked.updated(with_amounts(container_of(container), wanted)))
 
     def stop(self, _pod: nri.PodSandbox, container: nri.Container, /) -> Updates:
         """Report that the container stopped."""
@@ -107,13 +107,13 @@ class Answers:
         """Report a pod."""
         self._asked.knows(pod_of(pod))
 
-    def stop_pod(self, pod: nri.PodSandbox, /) -> None:
+    async def stop_pod(self, pod: nri.PodSandbox, /) -> None:
         """Report that the pod is gone."""
-        self._asked.gone(pod.id)
+        await self._asked.gone(pod.id)
 
-    def remove_pod(self, pod: nri.PodSandbox, /) -> None:
+    async def remove_pod(self, pod: nri.PodSandbox, /) -> None:
         """Report that the pod is gone, if it was never stopped."""
-        self._asked.gone(pod.id)
+        await self._asked.gone(pod.id)
 
 
 def _updates(pinnings: Pinnings) -> Updates:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
+from pinfold.core.reconcile import Cause, Drift, Fault, Limit, Observed, Wanted, steps
 from pinfold.node.grouperrors import GroupError
-from pinfold.node.processgroups.errors import NoGroupError
-from pinfold.node.procfs import PROC
+from pinfold.node.processgroups.errors import NoGroupError, listed
+from pinfold.node.processgroups.strays import Housed, Moved, Strays
+from pinfold.node.procfs import PROC, Process
 from pinfold.runtimes.processes.ending import Ending
 from pinfold.runtimes.processes.halting import Halting
 from pinfold.runtimes.processes.pids import check_threads
@@ -34,6 +37,8 @@ class ProcessApplier:
     def __init__(self, groups: ProcessGroups, directory: Path | None = None) -> None:
         """Use these groups; *directory* holds the list of processes that are stopped for a moment."""
         self.groups = groups
+        self.kind = groups.kind
+        """How processes are kept on their CPUs."""
         self.mains: dict[ContainerRef, Main] = {}
         """The main process of each running container, set by the launcher."""
         self.lent: dict[ContainerRef, Origin] = {}
@@ -44,13 +49,13 @@ class ProcessApplier:
         self._halting = Halting(groups, directory)
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
+        self._strays = Strays(groups.name, PROC)
+        self._moved = Moved()
+        """The processes that the last close check found in other groups."""
         self._astray: set[ContainerRef] = set()
-        """The containers that the last close check found missing, or on other CPUs."""
-
-    @property
-    def kind(self) -> str:
-        """How processes are kept on their CPUs."""
-        return self.groups.kind
+        """The containers that the last close check found missing, on other CPUs, or with another limit."""
+        self._limited = False
+        """Whether it has found a quota or weight that is not ours."""
 
     @property
     def weaker(self) -> tuple[str, ...]:
@@ -83,20 +88,49 @@ class ProcessApplier:
         """Return the CPUs that the groups have now; a group that is missing has none."""
         shared = self._pool()
         containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
-        if closely:
-            containers |= self._look_closely(containers)
-        return Observed(shared, containers)
-
-    def _look_closely(self, containers: Mapping[ContainerRef, CPUSet]) -> dict[ContainerRef, CPUSet]:
-        """Return the deviations: groups that were removed, main processes that were moved out."""
+        if not closely:
+            return Observed(shared, containers)
         found = self.groups.found()
+        self._moved = self._strays.look({ref: housed for ref in found if (housed := self._housed(ref)) is not None})
+        wrong = self._look_closely(containers, found)
+        faults = self._faults(found)
+        self._astray = {*wrong, *(ref for ref in faults if ref is not None)}
+        self._limited = any(fault.cause is Cause.LIMIT for fault in faults.values())
+        return Observed(shared, containers | wrong, faults)
+
+    def _look_closely(
+        self, containers: Mapping[ContainerRef, CPUSet], found: Collection[ContainerRef]
+    ) -> dict[ContainerRef, CPUSet]:
+        """Return the CPUs of containers whose group was removed, or with processes on other CPUs."""
         wrong = {ref: EMPTY for ref in containers if ref not in found}
-        for ref, main in self.mains.items():
-            cpus = PROC.allowed(main.pid)
-            if not cpus <= containers.get(ref, EMPTY):
-                wrong[ref] = containers.get(ref, EMPTY) | cpus
-        self._astray = set(wrong)
+        pids = {ref: {main.pid} for ref, main in self.mains.items()}
+        for ref, moved in self._moved.out.items():
+            pids.setdefault(ref, set()).update(moved)
+        for ref, mine in pids.items():
+            allowed = [PROC.allowed(thread) for pid in mine for thread in PROC.threads(pid)]
+            if any(not cpus <= containers.get(ref, EMPTY) for cpus in allowed):
+                wrong[ref] = reduce(or_, allowed, containers.get(ref, EMPTY))
         return wrong
+
+    def _faults(self, found: Collection[ContainerRef]) -> dict[ContainerRef | None, Fault]:
+        """Return what else another program has changed; of each container only the worst."""
+        limits: dict[ContainerRef | None, str] = {None: self.groups.wrong_pools()}
+        limits |= {ref: self.groups.wrong_limit(ref, limit) for ref, limit in self._shared.items() if ref in found}
+        faults = {ref: Fault(Cause.LIMIT, why) for ref, why in limits.items() if why}
+        for ref, pids in self._moved.into.items():
+            faults[ref] = Fault(Cause.STRANGERS, f"processes that are not its own were moved in: {listed(pids)}")
+        for ref, pids in self._moved.out.items():
+            faults[ref] = Fault(Cause.MEMBERS, f"processes were moved out of its cgroup: {listed(pids)}")
+        return faults
+
+    def _housed(self, ref: ContainerRef) -> Housed | None:
+        """Return a container's groups; None if it has none, by affinity or because another program removed them."""
+        main = self.mains.get(ref)
+        try:
+            places = self.groups.group(ref).places()
+        except NoGroupError:
+            return None
+        return Housed(places, None if main is None else Process(*main), ref in self.lent) if places else None
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other; bring back processes that were moved out."""
@@ -116,6 +150,7 @@ class ProcessApplier:
         for ref in self._astray & {*self._exclusive, *self._shared}:
             self._bring_back(ref)
         self._astray.clear()
+        self._put_right()
 
     def _take(self, step: Step) -> None:
         ref = step.container
@@ -133,10 +168,18 @@ class ProcessApplier:
     def _bring_back(self, ref: ContainerRef) -> None:
         if ref in self._shared:
             self.groups.make_shared(ref, self._shared[ref])
-        main = self.mains.get(ref)
-        if main is not None:
+        mains = [main.pid] if (main := self.mains.get(ref)) is not None else []
+        for pid in dict.fromkeys((*mains, *self._moved.out.get(ref, ()))):
             with suppress(GroupError):  # it may have ended meanwhile; if not, the next check finds it again
-                self.groups.group(ref).attach(main.pid)
+                self.groups.group(ref).attach(pid)
+
+    def _put_right(self) -> None:
+        """Move strangers out, and lift quotas that limit all containers of a pool."""
+        for pid in {pid for pids in self._moved.into.values() for pid in pids}:
+            self.groups.expel(pid)
+        if self._limited:
+            self.groups.free_pools()
+        self._moved, self._limited = Moved(), False
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
         """Raise unless all threads of the container's main process are on its CPUs; on fewer is their own choice."""

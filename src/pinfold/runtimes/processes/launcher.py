@@ -13,7 +13,7 @@ from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
-from pinfold.runtimes.processes.pids import check_threads, first, of_another, opened, started
+from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -77,16 +77,22 @@ class ProcessLauncher:
         self._watch(ref, process.pid, _opened_child(process.pid))
         return process.pid
 
-    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
-        """Move a running process into the container's group, and watch it; or leave it where it was."""
-        origin, since = self._groups.origin(pid), started(pid)
-        pidfd = opened(pid)  # before it is moved: a thread has none, and its process would be moved
+    def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
+        """Return a running process that is to be attached; remember where a lent one comes from."""
+        os.close(opened(pid))  # a thread has none, and its process would be moved
         if lent:
-            self._applier.lent[ref] = origin
+            self._applier.lent[ref] = self._groups.origin(pid)
+        return Main(pid, started(pid))
+
+    def attach(self, ref: ContainerRef, main: Main) -> None:
+        """Move a running process into the container's group, and watch it; or leave it where it was."""
+        pid = main.pid
+        origin, pidfd = self._groups.origin(pid), opened(pid)
         try:
+            check_same(main)
             group = self._groups.group(ref)
             group.attach(pid)
-            check_threads(Main(pid, since), group.cpus())
+            check_threads(main, group.cpus())
             self._watch(ref, pid, pidfd)
         except BaseException:
             os.close(pidfd)
@@ -117,6 +123,8 @@ class ProcessLauncher:
             if main is None or started(main.pid) != main.started:
                 return False
             pidfd = opened(main.pid)
+        except OutOfFiles:  # it runs, and must not be forgotten
+            raise
         except PinfoldError:
             return False
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.node.procfs import Process
+
+
+class OutOfFiles(ApplyError):  # noqa: N818 - the fact
+    """No more files can be opened, so that a process cannot be watched."""
+
+    def __init__(self, pid: int) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        super().__init__(f"process {pid} cannot be watched: {limit} files are open; raise the limit (ulimit -n)")
 
 
 def started(pid: int) -> int:
@@ -31,6 +41,11 @@ def check_threads(main: Main, wanted: CPUSet) -> None:
         cpus = PROC.allowed(thread)
         if not cpus <= wanted:
             raise ApplyError(f"thread {thread} of process {main.pid} may run on CPUs {cpus} instead of {wanted}")
+    check_same(main)
+
+
+def check_same(main: Main) -> None:
+    """Raise unless the process still runs; another one may have its pid."""
     if started(main.pid) != main.started:
         raise ApplyError(f"process {main.pid} ended meanwhile")
 
@@ -48,6 +63,8 @@ def opened(pid: int) -> int:
     try:
         return os.pidfd_open(pid)
     except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise OutOfFiles(pid) from error
         leader = PROC.leader(pid)
         if leader is None:
             raise ApplyError(f"process {pid} is not there") from error

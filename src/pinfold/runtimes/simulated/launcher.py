@@ -139,13 +139,17 @@ class SimulatedLauncher:
             (f"container {ref.name} of pod {ref.pod}" for ref, main in self.mains.items() if main.pid == pid), None
         )
 
-    def attach(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> None:
+    def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
+        """Pretend that there is such a process."""
+        if lent:
+            self._applier.lent[ref] = Origin()
+        return Main(pid, 0)
+
+    def attach(self, ref: ContainerRef, main: Main) -> None:
         """Pretend that the process is the container's."""
         if self._applier.fail is not None:
             raise ApplyError(self._applier.fail)
-        self._applier.mains[ref] = Main(pid, 0)
-        if lent:
-            self._applier.lent[ref] = Origin()
+        self._applier.mains[ref] = main
 
     def signal(self, ref: ContainerRef, number: Signals) -> None:
         """Pretend that the container ends by the signal."""

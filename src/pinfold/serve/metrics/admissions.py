@@ -1,12 +1,12 @@
 """Admissions: counts the admissions and refusals of pods, as the kubelet counts them.
 
 It decides nothing, and keeps only the UIDs of the pods on the node, so that each pod is counted once, even if its
-containers come one by one.
+containers come one by one, or again after a refusal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pinfold.core.pods.pod import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.options import DEFAULT
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pinfold.core.policies.options import Options
     from pinfold.serve.metrics.tally import Tally
 
+_T = TypeVar("_T")
 _MOST_PODS: Final = 4096
 _MILLI: Final = 1000
 _CPU: Final = "cpu"
@@ -51,14 +52,18 @@ class Admissions:
         self._rules = _rules(admitter)
         self._here: dict[PodUID, set[str]] = {}
         """The admitted pods, oldest first, and the containers of each that have come."""
+        self._refused: dict[PodUID, None] = {}
+        """The pods that were ever refused, oldest first."""
 
     def configured(self, admitter: Admitter) -> None:
         """Go on counting under another configuration."""
         self._rules = _rules(admitter)
 
     def judged(self, event: Judged) -> None:
-        """Count the outcome for a pod."""
+        """Count the outcome for a pod; a kubelet asks again and again for one that was refused, and counts once."""
         pod = event.pod
+        if event.admission.refusal is not None and pod.uid in self._refused:
+            return
         come = self._count_pod(pod)
         self._tally.observe(rows.ADMISSION_MS, event.seconds * _MILLI)
         if self._is_whole(pod):
@@ -76,20 +81,22 @@ class Admissions:
         self._tally.add(rows.RELEASES, by=len(containers))
         for container in containers:
             self._here.pop(container.pod, None)
+            self._refused.pop(container.pod, None)
 
     def _count_pod(self, pod: Pod) -> Collection[str]:
         """Count a pod that is new here, and return which of its containers have come before."""
         if pod.uid not in self._here:
-            self._tally.add(rows.ADMISSIONS)
+            self._tally.add(rows.ADMISSIONS, by=int(pod.uid not in self._refused))
             self._here[pod.uid] = set()
-            if len(self._here) > _MOST_PODS:
-                del self._here[next(iter(self._here))]
+            _bound(self._here)
         return self._here[pod.uid]
 
     def _count_error(self, pod: Pod, admission: Admission) -> None:
         if admission.refusal is not None:
             reason = admission.refusal.reason
             self._tally.add(rows.REFUSALS, reason if reason in rows.REASONS else _OTHER)
+            self._refused[pod.uid] = None
+            _bound(self._refused)
         # The reference goes past its Topology Manager under policy none, and counts no errors then.
         self._tally.add(rows.ADMISSION_ERRORS, by=int(self._rules.topology_manager))
         del self._here[pod.uid]  # if it comes again, that is another request
@@ -156,6 +163,12 @@ class Admissions:
             self._tally.add(rows.ALIGNED, scope, "numa_node", by=len(admission.decisions.keys() - come))
         elif ok and admission.refusal is None:
             self._tally.add(rows.ALIGNED, scope, "numa_node", by=int(not come))
+
+
+def _bound(pods: dict[PodUID, _T]) -> None:
+    """Forget the oldest of too many pods."""
+    if len(pods) > _MOST_PODS:
+        del pods[next(iter(pods))]
 
 
 def _was_asked(container: Container, admission: Admission) -> bool:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, assert_never
 from pinfold.core.events import Measured
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
-from pinfold.core.events.repairs import LostUpdate
+from pinfold.core.events.repairs import Fought, LostUpdate
 from pinfold.core.events.running import RanUnpinned
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.reconcile import Cause
 from pinfold.formats.openmetrics import Sample
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.admissions import Admissions
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pinfold.core.events import Event
     from pinfold.core.reconcile import Drift, Wanted
 
-_Counted = Measured | RanUnpinned | LostUpdate | RuntimeLinked
+_Counted = Measured | RanUnpinned | LostUpdate | Fought | RuntimeLinked
 
 
 class Counters:
@@ -71,6 +72,8 @@ class Counters:
                 self.tally.add(rows.UNPINNED, by=max(seconds, 0.0))
             case LostUpdate():
                 self.tally.add(rows.DRIFT_REPAIRS, "lost_update")
+            case Fought(cause=cause):
+                self.tally.add(rows.FIGHTS, cause)
             case RuntimeLinked(link=link):
                 self._count_link(connected=link in self._links)
             case _:
@@ -95,6 +98,8 @@ class Counters:
 
 
 def _cause(want: Wanted, difference: Drift) -> str:
+    if difference.cause is not Cause.CPUS:
+        return difference.cause
     if difference.container is None:
         return "pool"
     return "exclusive" if difference.container in want.exclusive else "shared"

@@ -47,7 +47,8 @@ class Gauges:
 
     def _measure(self, snapshot: Snapshot) -> Values:
         spreads = self._spreads(snapshot)
-        state, assignable = snapshot.state, snapshot.assignable
+        state, policy = snapshot.state, snapshot.policy
+        assignable = policy.pools.shared(state) - policy.reserved
         owned = [cpus.mask for containers in state.assignments.values() for cpus in containers.values()]
         exclusive = CPUSet(reduce(or_, owned, 0)) | CPUSet(reduce(or_, (cpus.mask for cpus in state.pods.values()), 0))
         left = spreads.leftover(assignable.mask)
@@ -58,7 +59,7 @@ class Gauges:
                 Sample((("numa_node", str(node.id)),), (node.mask & exclusive.mask).bit_count())
                 for node in snapshot.topology.numa_nodes
             ],
-            rows.POOL_CPUS.name: _by(rows.POOL_CPUS, [len(cpus) for cpus in _pools(snapshot, exclusive)]),
+            rows.POOL_CPUS.name: _by(rows.POOL_CPUS, [len(cpus) for cpus in snapshot.pool_cpus.values()]),
             rows.OWNERS.name: [Sample((), len(owned))],
             rows.SPREAD.name: _by(rows.SPREAD, spreads.count(owned)),
             rows.LARGEST_FREE.name: _by(rows.LARGEST_FREE, [largest for largest, _ in left]),
@@ -67,7 +68,7 @@ class Gauges:
 
     def _spreads(self, snapshot: Snapshot) -> _Spreads:
         """Return what measures on this machine; it takes longer to make than to use."""
-        topology, reserved = snapshot.topology, snapshot.policy.reserved
+        topology, reserved = snapshot.policy.pools.seen(snapshot.topology), snapshot.policy.reserved
         if self._ruler is None or self._ruler[0] is not topology or self._ruler[1] != reserved:
             self._ruler = topology, reserved, _Spreads(topology, topology.online - reserved)
         return self._ruler[2]
@@ -121,29 +122,13 @@ def _touched(mask: int, of: Mapping[int, int]) -> int:
     return touched
 
 
-def _pools(snapshot: Snapshot, exclusive: CPUSet) -> tuple[CPUSet, ...]:
-    """Return the pools in the order of the table."""
-    topology = snapshot.topology
-    return (
-        topology.online,
-        snapshot.shared,
-        snapshot.policy.reserved,
-        snapshot.assignable,
-        exclusive,
-        topology.offline,
-        topology.isolated,
-    )
-
-
 def _by(metric: Metric, values: Sequence[float]) -> list[Sample]:
     label = metric.labels[0]
     return [Sample(((label.name, name),), value) for name, value in zip(label.values, values, strict=True)]
 
 
 def _same(before: Snapshot, now: Snapshot) -> bool:
-    return (
-        before.state is now.state and before.topology is now.topology and before.policy.reserved == now.policy.reserved
-    )
+    return before.state is now.state and before.topology is now.topology and before.policy is now.policy
 
 
 def process_values() -> dict[str, float]:

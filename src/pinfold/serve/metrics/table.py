@@ -11,6 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.reconcile import Cause
 from pinfold.errors import ConfigError, Problem, excerpt
 from pinfold.formats.openmetrics import MetricKind, number
 
@@ -25,14 +26,18 @@ SCOPES: Final = ("container", "pod")
 BOUNDARIES: Final = ("physical_cpu", "numa_node", "uncore_cache")
 SOURCES: Final = ("node", "pod")
 ASSIGNMENTS: Final = ("node_exclusive", "pod_exclusive", "pod_shared")
-POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "offline", "isolated")
+POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "idle", "allocatable", "offline", "isolated")
 SPANS: Final = ("physical_cpu", "uncore_cache", "numa_node", "socket")
-CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "other")
+CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "members", "strangers", "limit", "other")
 REASONS: Final = (
     "SMTAlignmentError",
     "TopologyAffinityError",
     "EmptySharedPoolError",
     "EmptyPodSharedPoolError",
+    "MinSharedCPUsError",
+    "UncoreAlignmentError",
+    "IsolatedCPUsError",
+    "SMTIsolationError",
     "UnexpectedAdmissionError",
     "other",
 )
@@ -188,8 +193,14 @@ WAITING: Final = Metric(
 DRIFT_REPAIRS: Final = Metric(
     "drift_repairs_total",
     MetricKind.COUNTER,
-    "Containers or pools found on other CPUs than decided, and repaired.",
+    "Containers or pools found on other CPUs than decided, or changed otherwise, and repaired.",
     (Label("cause", CAUSES),),
+)
+FIGHTS: Final = Metric(
+    "drift_fights_total",
+    MetricKind.COUNTER,
+    "Times that another program has undone the same repair again and again.",
+    (Label("cause", tuple(map(str, Cause))),),
 )
 DRIFT_LEFT: Final = Metric(
     "drift_unrepaired", MetricKind.GAUGE, "Containers or pools that the last check left on other CPUs than decided."

@@ -117,7 +117,7 @@ def test_a_pod_comes_in_the_place_of_one_that_is_left_out(
     assert found["one"] == ("1,33" if not elsewhere else "5,37")
 
 
-def test_a_pod_of_a_file_is_left_out_if_nobody_who_runs_is_called_so(
+def test_a_pod_of_a_file_is_left_out_if_no_running_pod_has_its_name(
     socket: str, capsys: pytest.CaptureFixture[str], new: str
 ) -> None:
     assert list(live(socket, capsys, new, "--without", "new")) == ["one", "two"]
@@ -236,7 +236,7 @@ def test_reserved_amounts_are_taken_instead_of_the_daemons_reserved_cpus(
         assert json.loads(out)["pools"]["reserved"] == "0,32"
 
 
-def test_whoever_cannot_keep_their_cpus_under_other_settings_comes_again(
+def test_a_pod_that_cannot_keep_its_cpus_under_other_settings_comes_again(
     socket: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = ["plan", "--live", "--socket", socket, "-o", "json", "--kube-reserved", "cpu=8"]

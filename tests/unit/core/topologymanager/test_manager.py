@@ -128,7 +128,7 @@ class TestPolicies:
         assert single.merge([{"resource": hints("0-1")}]) == (False, Hint(None, preferred=False))
         assert single.merge([{"resource": UNSATISFIABLE}]) == (False, Hint(None, preferred=False))
 
-    def test_single_numa_node_is_any_node_where_nobody_minds(self) -> None:
+    def test_single_numa_node_is_any_node_if_no_provider_has_a_preference(self) -> None:
         assert merged(None, policy="single-numa-node") == NO_PREFERENCE
         assert merged(HintList([NO_PREFERENCE, Hint.of(2)]), policy="single-numa-node") == Hint.of(2)
 

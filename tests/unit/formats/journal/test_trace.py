@@ -104,12 +104,12 @@ class TestStatesTell:
         assert [(one.name, one.resources.requests.cpu) for one in pod.containers] == [("app", 4000), ("log", 1000)]
         assert reader.remarks == ["1 pod is known by its exclusive CPUs alone"]
 
-    def test_the_state_before_an_admission_brings_nobody_else(self) -> None:
+    def test_the_state_before_an_admission_adds_no_other_pod(self) -> None:
         events, reader = read(state(), state(default__web__app="1-2"), admitted(web()), state(), gone(web()))
         assert said(events) == ["+web", "-u1"]
         assert reader.by_cpus == 0
 
-    def test_a_pod_that_went_while_nobody_looked_goes(self) -> None:
+    def test_a_pod_that_left_while_no_daemon_ran_leaves(self) -> None:
         owned = state(default__web__app="1-2")
         events, _ = read(owned, admitted(web()), state(u1__app="1-2"), owned, state(), ("weaker", {}))
         assert said(events) == ["+web", "-u1"]

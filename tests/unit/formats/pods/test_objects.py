@@ -1,4 +1,4 @@
-"""The objects that make pods: whoever reads them, one by one or by the workload, is told the same."""
+"""The objects that make pods: reading them one by one or by the workload gives the same."""
 
 from __future__ import annotations
 

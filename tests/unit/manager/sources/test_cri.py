@@ -38,7 +38,7 @@ async def following(pinfold: Pinfold, path: Path) -> AsyncIterator[CRISource]:
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for what the source does by itself."""
     async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110 - it happens in the source, which tells no one
+        while not is_so():  # noqa: ASYNC110 - it happens in the source, which sends no event
             await asyncio.sleep(0.01)
 
 
@@ -104,11 +104,11 @@ def test_an_owner_without_room_runs_unpinned_until_enough_cpus_are_free(tmp_path
             first = await node.runtime.pods.run(guaranteed("first", milli=5000))
             await node.runtime.pods.run(guaranteed("second", milli=4000))
             await until(lambda: len(pinfold.node.unpinned) == 1)
-            pinfold.node.settle()
+            await pinfold.node.settle()
             assert len(pinfold.node.unpinned) == 1
             await node.runtime.remove_pod(first.id)
             await until(lambda: not pinfold.manager.state.exclusive)
-            pinfold.node.settle()
+            await pinfold.node.settle()
             assert pinfold.cpus(node.runtime.record.find("second", "app")) == "1-4"
             assert len(pinfold.node.unpinned) == 0
             assert pinfold.told("ran-unpinned")[-1].fields["pod"] == "second"
@@ -150,7 +150,7 @@ def test_an_owner_that_ends_while_it_waits_for_cpus_is_told_and_forgotten(tmp_pa
             waiting = node.runtime.record.find("db", "app")
             await node.runtime.stop_container(waiting.id)
             await until(lambda: pinfold.node.roster.containers[waiting.id].phase == "stopped")
-            pinfold.node.settle()
+            await pinfold.node.settle()
             assert len(pinfold.node.unpinned) == 0
             assert [entry.fields["container"] for entry in pinfold.told("ran-unpinned")] == ["app"]
 
@@ -169,7 +169,7 @@ def test_an_owner_whose_pod_is_removed_while_it_waits_for_cpus_is_told_by_its_po
             await until(lambda: len(pinfold.node.unpinned) == 1)
             await node.runtime.remove_pod(sandbox.id)
             await until(lambda: not pinfold.node.roster.pods)
-            pinfold.node.settle()
+            await pinfold.node.settle()
             assert [entry.fields["pod"] for entry in pinfold.told("ran-unpinned")] == ["db"]
 
     play(script)
@@ -231,7 +231,7 @@ def test_a_cri_socket_that_was_found_is_used_if_the_same_runtime_answers(
         pinfold = Pinfold(node, "nri")
         await node.runtime.cri.listen(str(path))
         await node.runtime.pods.run(guaranteed())
-        pinfold.node.resync([], [])
+        await pinfold.node.resync([], [])
         async with CRIClient(str(path)) as client:
             audit = asyncio.create_task(CRISource(pinfold.node, client, pinfold.bus).audit(found=True))
             await clock.leap(0)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.manager.sources.nri import NRISource
+from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.simulated.record import Spec
 from tests.unit.manager.sources.test_supervisor import Clock, Host, on_a_clock
 from tests.unit.manager.test_scripted_node import Pinfold
-from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
+from tests.unit.runtimes.simulated.scripts import Node, burstable, exactly, guaranteed, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,11 +78,11 @@ def test_a_pod_that_ends_untold_gives_its_cpus_back_when_that_is_noticed() -> No
         pinfold = Pinfold(node, "nri")
         plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         sandbox = await node.runtime.pods.run(guaranteed())
-        pinfold.node.settle()
+        await pinfold.node.settle()
         await node.unplug(plugin)
         await node.runtime.remove_pod(sandbox.id)
         assert str(pinfold.manager.state.exclusive) == "1-2"
-        pinfold.node.settle()
+        await pinfold.node.settle()
         assert not pinfold.manager.state.exclusive
         assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
 
@@ -93,7 +94,7 @@ def test_cpus_of_a_pod_that_ended_untold_are_taken_back_when_another_needs_them(
         pinfold = Pinfold(node, "nri")
         await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
         sandbox = await node.runtime.pods.run(guaranteed(milli=7000))
-        pinfold.node.settle()
+        await pinfold.node.settle()
         for ended in (node.runtime.record.find("db", "app"), sandbox):
             for pid in node.groups.members(node.group(ended)):
                 node.groups.end(pid)
@@ -140,3 +141,43 @@ def test_cpus_of_an_owner_whose_end_is_not_reported_are_shared_again_within_a_se
 
     with asyncio.Runner(loop_factory=lambda: clock) as runner:
         runner.run(script())
+
+
+def test_a_quota_that_is_lifted_before_an_owner_runs_is_no_lost_update() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        sandbox = await node.runtime.run_pod(guaranteed())
+        created = await node.runtime.create_container(sandbox.id, "app")
+        node.runtime.spawn_container(created.id)
+        pod = node.group(created).parent
+        node.groups.set_quota(pod, Quota(200_000))  # as a kubelet does
+        await node.runtime.start_container(created.id)
+        assert node.quota(pod) is None
+        assert pinfold.told("lost-update") == []
+
+    play(script)
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["cgroup v2", "cgroup v1"])
+def test_sharing_containers_beside_an_owner_are_no_lost_updates_and_no_drift(*, nested: bool) -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        names = [f"helper-{number}" for number in range(3)]
+        owner = guaranteed().containers[0]
+        pod = replace(guaranteed(), containers=(owner, *(exactly(name, 500) for name in names)))
+        sandbox = await node.runtime.run_pod(pod)
+        await node.runtime.pods.run_container(sandbox.id, "app")
+        for name in names:
+            created = await node.runtime.create_container(sandbox.id, name)
+            node.runtime.spawn_container(created.id)  # it copies the CPUs of its pod, the owner's too
+            assert pinfold.manager.reconcile() == []
+            await node.runtime.start_container(created.id)
+            await node.runtime.post_start(created.id)
+            assert pinfold.cpus(created) == "0,3-7"
+        await node.runtime.pods.run(burstable())
+        assert pinfold.manager.reconcile() == []
+        assert (pinfold.told("lost-update"), pinfold.told("drift")) == ([], [])
+
+    play(script, nested=nested)

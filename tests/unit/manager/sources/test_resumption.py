@@ -11,6 +11,7 @@ from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.manager.sources.kept import FILE, KeptWorkload, KeptWorkloads
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.runtimes.base import Main
+from tests.now import now
 from tests.unit.manager.sources.test_supervisor import APP, REF, Clock, Host, on_a_clock
 from tests.unit.manager.test_manager import MACHINE, TroubledLauncher
 
@@ -38,7 +39,7 @@ class SurvivingLauncher(TroubledLauncher):
     def find_again(self, ref: ContainerRef, main: Main | None, origin: Origin | None = None) -> bool:
         if ref not in self.survivors:
             return False
-        self.attach(ref, (main or MAIN).pid, lent=origin is not None)
+        self.attach(ref, self.expect(ref, (main or MAIN).pid, lent=origin is not None))
         return True
 
 
@@ -50,10 +51,10 @@ class StrangersLauncher(SurvivingLauncher):
 
 
 def test_a_pod_that_runs_on_is_not_started_again(tmp_path: Path) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": MAIN})])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": MAIN})]))
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         await clock.leap(0)
         assert host.launcher.mains[REF].pid == MAIN.pid
         assert "started" not in host.told()
@@ -67,10 +68,10 @@ def test_a_pod_that_runs_on_is_not_started_again(tmp_path: Path) -> None:
 
 
 def test_a_pod_whose_process_has_ended_meanwhile_is_started_in_a_new_group(tmp_path: Path) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": MAIN})])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": MAIN})]))
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         await clock.leap(0)
         assert host.launcher.mains[REF].pid != MAIN.pid
         assert "started" in host.told()
@@ -82,10 +83,10 @@ def test_a_pod_whose_process_has_ended_meanwhile_is_started_in_a_new_group(tmp_p
 
 @pytest.mark.parametrize("kind", [WorkloadKind.RUN, WorkloadKind.ADOPTED])
 def test_what_others_started_and_has_ended_meanwhile_is_forgotten(tmp_path: Path, kind: WorkloadKind) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(kind, APP, {"app": MAIN})])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(kind, APP, {"app": MAIN})]))
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         assert host.workloads == {}
         assert host.shared == MACHINE.online
         host.node.check()
@@ -94,10 +95,10 @@ def test_what_others_started_and_has_ended_meanwhile_is_forgotten(tmp_path: Path
 
 
 def test_an_adopted_process_that_runs_on_is_lent_still(tmp_path: Path) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.ADOPTED, APP, {"app": MAIN})])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.ADOPTED, APP, {"app": MAIN})]))
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         assert await host.loop.delete(APP.name) == [MAIN.pid]
         assert "given-back" in host.told()
 
@@ -106,7 +107,7 @@ def test_an_adopted_process_that_runs_on_is_lent_still(tmp_path: Path) -> None:
 
 def test_processes_that_no_file_mentions_are_shown_until_they_end(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         kinds = {uid: workload.kind for uid, workload in host.workloads.items()}
         assert kinds == {STRAY.pod: WorkloadKind.FOUND, LENT.pod: WorkloadKind.ADOPTED}
         assert {entry.fields["pod"] for entry in host.node.told("found")} == {STRAY.pod, LENT.pod}
@@ -132,7 +133,7 @@ def test_processes_that_no_file_mentions_are_shown_until_they_end(tmp_path: Path
 def test_a_row_that_cannot_be_read_is_told_and_the_others_are_used(
     tmp_path: Path, change: dict[str, object], problem: str
 ) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)] * 2)
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)] * 2))
     data = json.loads((tmp_path / FILE).read_text())
     data["workloads"][0].update(change)
     (tmp_path / FILE).write_text(json.dumps(data))
@@ -147,7 +148,7 @@ def test_a_file_that_cannot_be_read_is_kept_aside_and_told(tmp_path: Path) -> No
     (tmp_path / FILE).write_text("{")
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         (told,) = host.node.told("workloads-not-usable")
         assert f"the file is kept as {FILE}.bad-1" in str(told.fields["why"])
         assert host.workloads == {}

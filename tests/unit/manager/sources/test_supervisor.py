@@ -19,10 +19,11 @@ from pinfold.manager.sources.kept import FILE, KeptWorkload, KeptWorkloads
 from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import PodExists, UnknownPod, Workbook
-from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.outputs import Outputs
 from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, StillRunning
+from tests.now import now
 from tests.property.strategies import pinned, pod_of
 from tests.unit.manager.test_manager import ALL_OF_IT, MACHINE, ONE, Stand, TroubledLauncher
 
@@ -74,8 +75,8 @@ class Host:
     def workloads(self) -> dict[PodUID, Workload]:
         return self.loop.workbook.workloads
 
-    def resume(self) -> None:
-        Resumption(self.loop, self.here, self.bus).resume(*self.kept.load())
+    async def resume(self) -> None:
+        await Resumption(self.loop, self.here, self.bus).resume(*self.kept.load())
 
     @property
     def shared(self) -> CPUSet:
@@ -116,10 +117,10 @@ REF = APP.ref(APP.containers[0])
 @pytest.mark.parametrize("error", [ApplyError("no"), OSError("unheard of")], ids=["ours", "any other"])
 def test_a_process_that_cannot_be_attached_leaves_no_reservation(tmp_path: Path, error: Exception) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        pod, _ = host.loop.reserve("x", 1, kind=WorkloadKind.ADOPTED)
+        pod, _ = await host.loop.reserve("x", 1, kind=WorkloadKind.ADOPTED)
         host.node.applier.troubles["attach", pod.ref(pod.containers[0])] = error
         with pytest.raises(type(error)):
-            host.loop.attach(pod.uid, 12345)
+            await host.loop.attach(pod.uid, 12345)
         assert host.workloads == {}
         assert host.shared == MACHINE.online
         host.node.check()
@@ -129,8 +130,8 @@ def test_a_process_that_cannot_be_attached_leaves_no_reservation(tmp_path: Path,
 
 def test_an_adopted_process_is_given_back_when_its_pod_is_deleted(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        pod, _ = host.loop.reserve("x", 1, kind=WorkloadKind.ADOPTED)
-        host.loop.attach(pod.uid, 12345)
+        pod, _ = await host.loop.reserve("x", 1, kind=WorkloadKind.ADOPTED)
+        await host.loop.attach(pod.uid, 12345)
         assert await host.loop.delete("x") == [12345]
         (told,) = (entry for entry in host.bus.after(0) if entry.what == "given-back")
         assert told.fields["pids"] == "12345"
@@ -142,8 +143,8 @@ def test_an_adopted_process_is_given_back_when_its_pod_is_deleted(tmp_path: Path
 
 def test_a_command_of_run_is_not_lent(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        pod, _ = host.loop.reserve("x", 1, kind=WorkloadKind.RUN)
-        host.loop.attach(pod.uid, 12345)
+        pod, _ = await host.loop.reserve("x", 1, kind=WorkloadKind.RUN)
+        await host.loop.attach(pod.uid, 12345)
         assert await host.loop.delete("x") == []
         assert "given-back" not in host.told()
 
@@ -153,11 +154,11 @@ def test_a_command_of_run_is_not_lent(tmp_path: Path) -> None:
 # -- what cannot be ended
 
 
-def test_what_cannot_be_ended_keeps_its_cpus_and_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_what_cannot_be_ended_keeps_its_cpus_and_delays_no_other_pod(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
-        pod, _ = host.loop.reserve("x", 1)
+        pod, _ = await host.loop.reserve("x", 1)
         host.node.applier.troubles = dict.fromkeys(
             [("signal", REF), ("vacate", REF)], ApplyError("process 1 belongs to another user")
         )
@@ -165,11 +166,11 @@ def test_what_cannot_be_ended_keeps_its_cpus_and_holds_up_nobody_else(tmp_path: 
             await host.loop.delete(APP.name)
         await host.loop.delete(pod.name)
         for _ in range(3):
-            host.here.settle()
+            await host.here.settle()
         assert host.told().count("not-ended") == 1
         assert len(host.shared) == 7
         host.node.applier.troubles.clear()
-        host.here.settle()
+        await host.here.settle()
         assert host.shared == MACHINE.online
         host.node.check()
 
@@ -178,15 +179,15 @@ def test_what_cannot_be_ended_keeps_its_cpus_and_holds_up_nobody_else(tmp_path: 
 
 def test_processes_that_were_killed_get_a_moment_before_it_is_reported_once(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
         host.node.applier.troubles["vacate", REF] = StillRunning([1, 2])
         await host.loop.delete(APP.name)
         assert "not-ended" not in host.told()
-        host.here.clock = lambda: time.monotonic() + 2
+        host.here.releases.clock = lambda: time.monotonic() + 2
         for pids in ([1, 2], [2]):
             host.node.applier.troubles["vacate", REF] = StillRunning(pids)
-            host.here.settle()
+            await host.here.settle()
         assert host.told().count("not-ended") == 1
 
     on_a_clock(tmp_path, scenario)
@@ -194,15 +195,15 @@ def test_processes_that_were_killed_get_a_moment_before_it_is_reported_once(tmp_
 
 def test_a_release_that_fails_again_and_again_is_reported_once(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
         host.node.applier.fail = "the disk is full"
         await host.loop.delete(APP.name)
         for _ in range(3):
-            host.here.settle()
+            await host.here.settle()
         assert host.told().count("not-released") == 1
         host.node.applier.fail = None
-        host.here.settle()
+        await host.here.settle()
         assert host.shared == MACHINE.online
 
     on_a_clock(tmp_path, scenario)
@@ -212,7 +213,7 @@ def test_of_a_pod_that_could_not_be_let_in_nothing_is_left(tmp_path: Path) -> No
     async def scenario(host: Host, _clock: Clock) -> None:
         host.node.applier.late = True
         with pytest.raises(ApplyError, match="too late"):
-            host.loop.submit(APP)
+            await host.loop.submit(APP)
         assert host.workloads == {}
         assert REF not in host.launcher.known
         host.node.check()
@@ -223,7 +224,7 @@ def test_of_a_pod_that_could_not_be_let_in_nothing_is_left(tmp_path: Path) -> No
 def test_a_pod_without_a_command_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
         with pytest.raises(ApplyError, match="container app of pod one has no command to run"):
-            host.loop.submit(ONE)
+            await host.loop.submit(ONE)
         assert host.workloads == {}
 
     on_a_clock(tmp_path, scenario)
@@ -231,14 +232,14 @@ def test_a_pod_without_a_command_is_refused_before_anything_is_done(tmp_path: Pa
 
 def test_a_pod_whose_predecessor_has_not_ended_is_refused_until_it_has(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
         host.node.applier.troubles["vacate", REF] = ApplyError("process 1 does not end")
         await host.loop.delete(APP.name)
         with pytest.raises(PodExists, match="an earlier pod one has not ended yet; try again in a moment"):
-            host.loop.submit(APP)
+            await host.loop.submit(APP)
         host.node.applier.troubles.clear()
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await host.loop.delete(APP.name)
         host.node.check()
 
@@ -255,9 +256,9 @@ def test_a_pod_that_is_not_there_cannot_be_deleted(tmp_path: Path) -> None:
 
 def test_two_pods_cannot_have_the_same_uid(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         with pytest.raises(PodExists, match="pod one has the uid one already; delete it first"):
-            host.loop.submit(replace(APP, name="other"))
+            await host.loop.submit(replace(APP, name="other"))
         await host.loop.delete(APP.name)
 
     on_a_clock(tmp_path, scenario)
@@ -265,7 +266,7 @@ def test_two_pods_cannot_have_the_same_uid(tmp_path: Path) -> None:
 
 def test_a_list_of_workloads_that_cannot_be_written_is_told_and_the_pod_runs_on(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         (tmp_path / FILE).unlink()
         (tmp_path / FILE).mkdir()
         await clock.leap(0)
@@ -282,7 +283,7 @@ def test_a_list_of_workloads_that_cannot_be_written_is_told_and_the_pod_runs_on(
 
 def test_pauses_between_restarts_grow_until_a_container_has_run_for_ten_minutes(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
         container = f"{REF.pod}/{REF.name}"
         pauses = []
@@ -304,10 +305,10 @@ def test_pauses_between_restarts_grow_until_a_container_has_run_for_ten_minutes(
 
 
 def test_a_pod_whose_cpus_are_written_down_nowhere_gets_some_again(tmp_path: Path) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)]))
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         assert len(host.node.manager.state.cpus(APP.uid, REF.name) or ()) == 1
         assert [entry.fields["pod"] for entry in host.node.told("assigned")] == [APP.name]
         assert "not-kept" not in host.told()
@@ -318,10 +319,10 @@ def test_a_pod_whose_cpus_are_written_down_nowhere_gets_some_again(tmp_path: Pat
 
 
 def test_a_pod_for_which_there_are_none_shares_and_that_is_told(tmp_path: Path) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, with_command(ALL_OF_IT))])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, with_command(ALL_OF_IT))]))
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         (told,) = (entry for entry in host.bus.after(0) if entry.what == "not-kept")
         assert (told.fields["pod"], told.fields["container"]) == (ALL_OF_IT.name, "app")
         assert "not enough cpus" in str(told.fields["why"])
@@ -334,10 +335,10 @@ def test_a_pod_for_which_there_are_none_shares_and_that_is_told(tmp_path: Path) 
 
 def test_what_a_pod_has_done_already_gets_no_cpus_again(tmp_path: Path) -> None:
     pod = with_command(replace(pod_of(pinned(1), uid="one"), restart_policy="Never"))
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, pod, {}, {"app": 0})])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, pod, {}, {"app": 0})]))
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.resume()
+        await host.resume()
         assert host.shared == MACHINE.online
         await host.loop.leave()
 
@@ -347,21 +348,21 @@ def test_what_a_pod_has_done_already_gets_no_cpus_again(tmp_path: Path) -> None:
 def test_where_a_lent_process_comes_from_is_written_down(tmp_path: Path) -> None:
     origin = Origin(("/user/1", "/"), CPUSet.parse("0-3"), {7: CPUSet.of(1)})
     kept = KeptWorkload(WorkloadKind.ADOPTED, APP, {"app": Main(5, 6)}, {}, {"app": origin})
-    KeptWorkloads(tmp_path).save([kept])
+    now(KeptWorkloads(tmp_path).save([kept]))
     (found,), problem = KeptWorkloads(tmp_path).load()
     assert (found.mains, found.origins, problem) == (kept.mains, kept.origins, None)
 
 
 def test_after_a_reboot_no_process_is_taken_for_one_of_before(tmp_path: Path) -> None:
     kept = KeptWorkload(WorkloadKind.POD, APP, {"app": Main(5, 6)}, {"init": 0})
-    KeptWorkloads(tmp_path, "one").save([kept])
+    now(KeptWorkloads(tmp_path, "one").save([kept]))
     assert KeptWorkloads(tmp_path, "one").load()[0][0].mains == {"app": Main(5, 6)}
     ((found,), problem) = KeptWorkloads(tmp_path, "two").load()
-    assert (found.mains, found.done, problem) == ({}, {"init": 0}, None)
+    assert (found.mains, found.done, problem) == ({"app": BEGUN}, {"init": 0}, None)
 
 
 def test_a_list_from_before_boots_were_told_apart_is_read(tmp_path: Path) -> None:
-    KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": Main(5, 6)})])
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP, {"app": Main(5, 6)})]))
     data = json.loads((tmp_path / FILE).read_text())
     del data["boot"]
     for row in data["workloads"]:
@@ -378,10 +379,10 @@ def test_other_settings_of_the_quota_reach_what_runs(tmp_path: Path) -> None:
     half = replace(APP.containers[0], resources=Resources(limits=Amounts(cpu=500)))
 
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.loop.submit(replace(APP, containers=(half,)))
+        await host.loop.submit(replace(APP, containers=(half,)))
         for period, quota in ((100_000, True), (20_000, True), (20_000, False)):
             host.node.roster.limits = partial(limit_of, period=period, quota=quota)
-            host.node.manager.adjust()
+            await host.node.manager.adjust()
         limits = [want.sharing[REF] for want in host.node.applier.applied if REF in want.sharing]
         found = [(limit.quota, limit.period) for limit in limits]
         assert found == [(50_000, 100_000), (10_000, 20_000), (None, 20_000)]
@@ -393,9 +394,9 @@ def test_other_settings_of_the_quota_reach_what_runs(tmp_path: Path) -> None:
 # -- what is reserved
 
 
-def test_cpus_that_were_reserved_for_nobody_come_back(tmp_path: Path) -> None:
+def test_cpus_of_a_run_that_never_attached_are_shared_again(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.reserve("x", 1)
+        await host.loop.reserve("x", 1)
         assert len(host.shared) == 7
         await clock.leap(20)
         assert len(host.shared) == 7
@@ -410,8 +411,8 @@ def test_cpus_that_were_reserved_for_nobody_come_back(tmp_path: Path) -> None:
 
 def test_cpus_of_a_process_that_was_attached_stay(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        pod, _ = host.loop.reserve("x", 1)
-        host.loop.attach(pod.uid, 12345)
+        pod, _ = await host.loop.reserve("x", 1)
+        await host.loop.attach(pod.uid, 12345)
         await clock.leap(100)
         assert len(host.shared) == 7
         host.launcher.end(pod.ref(pod.containers[0]))
@@ -424,11 +425,11 @@ def test_cpus_of_a_process_that_was_attached_stay(tmp_path: Path) -> None:
 
 def test_a_reservation_is_not_given_up_for_an_earlier_one_of_its_name(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        pod, _ = host.loop.reserve("x", 1)
-        host.loop.attach(pod.uid, 12345)
+        pod, _ = await host.loop.reserve("x", 1)
+        await host.loop.attach(pod.uid, 12345)
         host.launcher.end(pod.ref(pod.containers[0]))
         await clock.leap(25)
-        host.loop.reserve("x", 1)
+        await host.loop.reserve("x", 1)
         await clock.leap(10)
         assert len(host.shared) == 7
         assert "never-attached" not in host.told()
@@ -438,13 +439,13 @@ def test_a_reservation_is_not_given_up_for_an_earlier_one_of_its_name(tmp_path: 
 
 def test_a_reservation_has_one_process_and_a_process_one_reservation(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        first, _ = host.loop.reserve("x", 1)
-        second, _ = host.loop.reserve("y", 1)
-        host.loop.attach(first.uid, 12345)
+        first, _ = await host.loop.reserve("x", 1)
+        second, _ = await host.loop.reserve("y", 1)
+        await host.loop.attach(first.uid, 12345)
         with pytest.raises(PodExists, match="pod x has its process already"):
-            host.loop.attach(first.uid, 54321)
+            await host.loop.attach(first.uid, 54321)
         with pytest.raises(ApplyError, match="process 12345 is the main process of another container"):
-            host.loop.attach(second.uid, 12345)
+            await host.loop.attach(second.uid, 12345)
         assert host.workloads.keys() == {first.uid}
         host.node.check()
 
@@ -454,18 +455,18 @@ def test_a_reservation_has_one_process_and_a_process_one_reservation(tmp_path: P
 def test_a_process_cannot_be_attached_where_nothing_is_reserved(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
         with pytest.raises(UnknownPod):
-            host.loop.attach(PodUID("run-x"), 12345)
+            await host.loop.attach(PodUID("run-x"), 12345)
 
     on_a_clock(tmp_path, scenario)
 
 
 def test_a_name_can_be_used_again_when_its_owner_is_gone(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        host.loop.reserve("x", 1)
+        await host.loop.reserve("x", 1)
         with pytest.raises(PodExists):
-            host.loop.reserve("x", 1)
+            await host.loop.reserve("x", 1)
         await host.loop.delete("x")
-        host.loop.reserve("x", 1)
+        await host.loop.reserve("x", 1)
         await host.loop.delete("x")
         assert host.shared == MACHINE.online
         host.node.check()

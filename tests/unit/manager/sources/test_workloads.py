@@ -40,7 +40,7 @@ def test_init_containers_run_one_after_the_other_before_all_others(tmp_path: Pat
     pod = pod_with(container("one"), container("two"))
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(pod)
+        await host.loop.submit(pod)
         await clock.leap(0)
         for name in ("one", "two"):
             assert running(host) == {name}
@@ -55,7 +55,7 @@ def test_an_init_container_that_fails_is_tried_again(tmp_path: Path) -> None:
     pod = pod_with(container("one"))
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(pod)
+        await host.loop.submit(pod)
         await clock.leap(0)
         await end(host, clock, ref(pod, "one"), code=1)
         assert running(host) == set()
@@ -70,7 +70,7 @@ def test_a_pod_that_is_never_restarted_ends_with_its_failed_init_container(tmp_p
     pod = pod_with(container("one"), policy="Never")
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(pod)
+        await host.loop.submit(pod)
         await clock.leap(0)
         await end(host, clock, ref(pod, "one"), code=1)
         assert host.workloads == {}
@@ -83,7 +83,7 @@ def test_a_sidecar_starts_first_and_ends_with_its_pod(tmp_path: Path) -> None:
     pod = pod_with(container("log", sidecar=True), policy="Never")
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(pod)
+        await host.loop.submit(pod)
         await clock.leap(0)
         assert [entry.fields["container"] for entry in host.node.told("started")] == ["log", "app"]
         assert running(host) == {"log", "app"}
@@ -98,7 +98,7 @@ def test_on_failure_only_a_container_that_failed_starts_again(tmp_path: Path) ->
     pod = pod_with(policy="OnFailure")
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(pod)
+        await host.loop.submit(pod)
         await clock.leap(0)
         await end(host, clock, ref(pod, "app"), code=1)
         await clock.leap(1.1)
@@ -115,7 +115,7 @@ def test_a_container_whose_log_cannot_be_written_does_not_start_and_is_tried_aga
     log.mkdir()
 
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(pod)
+        await host.loop.submit(pod)
         await clock.leap(0)
         (told,) = host.node.told("cannot-start")
         assert told.fields["why"] == f"{log}: Is a directory"
@@ -128,18 +128,22 @@ def test_a_container_whose_log_cannot_be_written_does_not_start_and_is_tried_aga
     on_a_clock(tmp_path, scenario)
 
 
+def logs(directory: Path) -> list[Path]:
+    return list(directory.glob("*.log"))
+
+
 def test_names_too_long_for_a_file_still_have_a_log_each(tmp_path: Path) -> None:
     pods = [Pod(PodUID(end), "x" * 240 + end, containers=(container("app"),)) for end in ("a", "b")]
 
     async def scenario(host: Host, clock: Clock) -> None:
         for pod in pods:
-            host.loop.submit(pod)
+            await host.loop.submit(pod)
         await clock.leap(0)
+        assert len(logs(tmp_path)) == 2
         for pod in pods:
             await host.loop.delete(pod.name)
 
     on_a_clock(tmp_path, scenario)
-    assert len({log.name for log in tmp_path.glob("*.log")}) == 2
 
 
 class StubbornLauncher(TroubledLauncher):
@@ -155,7 +159,7 @@ class StubbornLauncher(TroubledLauncher):
 
 def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
-        host.loop.submit(APP)
+        await host.loop.submit(APP)
         await clock.leap(0)
         await host.loop.delete(APP.name)
         assert isinstance(host.launcher, StubbornLauncher)

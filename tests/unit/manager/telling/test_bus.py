@@ -1,4 +1,4 @@
-"""Bus: every event reaches everyone, in order, and answers come first."""
+"""Bus: every event reaches every subscriber, in order, and answers come first."""
 
 from __future__ import annotations
 

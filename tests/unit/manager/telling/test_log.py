@@ -94,7 +94,7 @@ def test_every_line_is_whole_or_dropped_however_little_room_there_is(rooms: list
     assert len(found) + sum(told.lines for told in desk.told) == len(rooms) + 1
 
 
-# -- real descriptors that nobody reads
+# -- real descriptors that are not read
 
 
 @pytest.fixture(params=["pipe", "terminal", "socket"])

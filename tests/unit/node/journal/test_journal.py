@@ -1,4 +1,4 @@
-"""The journal on a real disk: nothing that was written is lost, nothing that goes wrong stops anyone."""
+"""The journal on a real disk: no written entry is lost, and no error stops the daemon."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ def test_what_still_goes_wrong_is_told_again_after_an_hour(tmp_path: Path) -> No
     assert len(opened.told) == 2
 
 
-def test_whoever_tells_may_append_that(directory: Path) -> None:
+def test_a_reporter_of_problems_may_append_them(directory: Path) -> None:
     told: list[int] = []
 
     def tell(_problem: str) -> None:
@@ -390,7 +390,7 @@ def test_a_number_that_does_not_go_up_is_not_kept(directory: Path) -> None:
     assert "entry 5 is not kept: its number is not above 5" in opened.told[0]
 
 
-def test_a_journal_that_someone_removes_is_begun_anew(directory: Path) -> None:
+def test_a_removed_journal_is_begun_again(directory: Path) -> None:
     journal = Opened(directory).journal
     journal.append(state(1, "web"))
     journal.append(note(2))
@@ -450,3 +450,14 @@ def test_closing_twice_or_syncing_after_it_is_no_error(directory: Path) -> None:
     journal.close()
     journal.sync()
     journal.close()
+
+
+def test_a_file_of_nuls_is_kept_aside_and_reported(directory: Path) -> None:
+    directory.mkdir()
+    damaged = directory / f"{7:020}-{int(NOW)}.jsonl"
+    damaged.write_bytes(bytes(4096))
+    opened = Opened(directory)
+    assert opened.told == [f"{damaged}: unreadable, as after a power failure; kept as {damaged.name}.bad-1"]
+    assert (directory / f"{damaged.name}.bad-1").read_bytes() == bytes(4096)
+    opened.journal.append(note(8))
+    assert [entry.number for entry in Archive(directory).entries()] == [8]

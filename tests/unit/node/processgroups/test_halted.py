@@ -65,6 +65,6 @@ def test_those_of_before_a_reboot_are_others(tmp_path: Path, stopped: Process) -
     "text",
     ["", "{", "[]", "7", '{"processes": 7}', '{"processes": [7]}', '{"processes": [[]]}', '{"processes": [["a", {}]]}'],
 )
-def test_a_file_that_makes_no_sense_names_nobody(tmp_path: Path, text: str) -> None:
+def test_a_file_that_makes_no_sense_names_no_process(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     assert Halted(tmp_path, PROC).read() == []

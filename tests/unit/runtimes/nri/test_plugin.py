@@ -345,7 +345,7 @@ def test_refused_registration_is_the_reason() -> None:
     assert links[-1] == (NRILink.CLOSED, r"the runtime refused the plugin: invalid plugin\nindex (code 2)")
 
 
-def test_messages_that_nobody_waits_for_are_passed_over() -> None:
+def test_messages_that_were_not_expected_are_ignored() -> None:
     async def conversation(peer: PluginPeer) -> None:
         for connection in Connection:
             for kind in (MessageKind.DATA, MessageKind.RESPONSE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -89,3 +90,14 @@ def test_a_signal_for_an_earlier_process_does_not_reach_one_with_the_same_number
         with held([Process(process.pid, started(process.pid) - 1)]) as pidfds:
             send(pidfds, signal.SIGKILL)
         assert process.poll() is None
+
+
+def test_a_process_is_not_taken_for_gone_when_no_file_can_be_opened() -> None:
+    program = (
+        "import os, resource; from pinfold.runtimes.processes.pids import OutOfFiles, opened\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "try: opened(os.getpid())\n"
+        "except OutOfFiles as error: os.write(1, str(error).encode())"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.endswith("cannot be watched: 3 files are open; raise the limit (ulimit -n)")

@@ -46,8 +46,9 @@ def burstable(name: str = "web", milli: int = 500) -> Pod:
 class Node:
     """A scripted runtime over cgroups in memory on a machine with 8 CPUs."""
 
-    def __init__(self, settings: RuntimeSettings = PATIENT) -> None:
-        self.groups = Simulated(CPUSet.parse("0-7"))
+    def __init__(self, settings: RuntimeSettings = PATIENT, *, nested: bool = False) -> None:
+        """Let it have *nested* groups as on cgroup v1, or those of v2."""
+        self.groups = Simulated(CPUSet.parse("0-7"), nested=nested)
         self.runtime = ScriptedRuntime(self.groups, settings=settings, now=lambda: NOW)
         self._plugins: list[asyncio.Task[None]] = []
 
@@ -88,11 +89,13 @@ async def _ended(plugin: asyncio.Task[None]) -> None:
         await plugin
 
 
-def play(script: Callable[[Node], Awaitable[None]], settings: RuntimeSettings = PATIENT) -> None:
+def play(
+    script: Callable[[Node], Awaitable[None]], settings: RuntimeSettings = PATIENT, *, nested: bool = False
+) -> None:
     """Run a script on a new node."""
 
     async def hold() -> None:
-        node = Node(settings)
+        node = Node(settings, nested=nested)
         try:
             async with asyncio.timeout(30):
                 await script(node)

@@ -197,6 +197,8 @@ def test_gauges_follow_the_state_and_numa_nodes_go_back_to_zero() -> None:
         "reserved": 2,
         "assignable": 8,
         "exclusive": 6,
+        "idle": 0,
+        "allocatable": 14,
         "offline": 0,
         "isolated": 0,
     }
@@ -390,11 +392,28 @@ def test_pod_whose_containers_come_one_by_one_is_counted_as_if_it_came_at_once()
             )
 
 
-def test_pod_that_is_refused_again_is_another_request() -> None:
+def test_pod_that_is_refused_again_and_again_counts_once_until_it_leaves() -> None:
     node = Node(config(topology="best-effort"))
-    for _ in range(3):
-        node.admit(pod_of(pinned(99)))
-    assert (node.count(rows.ADMISSIONS), node.count(rows.ADMISSION_ERRORS)) == (3, 3)
+    for turn in (1, 2):
+        for _ in range(3):
+            greedy = pod_of(pinned(99))
+            assert node.admit(greedy).refusal is not None
+        counted = [rows.ADMISSIONS, rows.ADMISSION_ERRORS, rows.PINNING_REQUESTS, rows.PINNING_ERRORS]
+        assert [node.count(metric) for metric in counted] == [turn] * 4
+        assert node.count(rows.REFUSALS, "UnexpectedAdmissionError") == turn
+        node.release(greedy)
+
+
+def test_refused_pod_that_gets_in_later_is_one_admission_and_one_refusal() -> None:
+    node = Node(config(topology="best-effort"))
+    all_of_it = pinned(len(MACHINE.online - RESERVED))
+    first, second = pod_of(all_of_it, uid="u1"), pod_of(all_of_it, uid="u2")
+    node.admit(first)
+    node.admit(second)
+    node.release(first)
+    node.admit(second)
+    assert (node.count(rows.ADMISSIONS), node.count(rows.ADMISSION_ERRORS)) == (2, 1)
+    assert node.count(rows.CONTAINER_ASSIGNMENTS, "cpu", "node_exclusive") == 2
 
 
 def test_pod_that_comes_back_under_its_name_is_another_request() -> None:
@@ -435,7 +454,7 @@ def test_another_configuration_counts_by_its_own_rules() -> None:
 
 APP, OTHER = ContainerRef(PodUID("p1"), "app"), ContainerRef(PodUID("p2"), "app")
 STATE = State(CPUSet.parse("0-3,6-15"), {APP.pod: {"app": CPUSet.of(4)}, OTHER.pod: {"app": CPUSet.of(5)}})
-WANT = wanted(STATE)
+WANT = wanted(STATE, STATE.shared)
 POOL = Drift(None, STATE.shared, CPUSet.parse("0-4,6-15"))
 WEB = PodName("default", "web", "1a2b")
 

@@ -1,0 +1,59 @@
+"""Repairs: compares what is with what should be, and repairs what another program has changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.measures import Looked
+from pinfold.core.events.repairs import LostUpdate
+from pinfold.core.reconcile import drift
+from pinfold.manager.fights import FIGHT, Fights
+from pinfold.runtimes.base import ApplyError
+
+if TYPE_CHECKING:
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.reconcile import Drift, Wanted
+    from pinfold.manager.telling.telling import Telling
+    from pinfold.runtimes.base import Applier
+
+
+class Repairs:
+    """Checks containers through an applier, and reports what it finds."""
+
+    def __init__(self, applier: Applier, telling: Telling) -> None:
+        self._applier = applier
+        self._telling = telling
+        self._fights = Fights()
+
+    def reconcile(self, want: Wanted, *, spaced: bool = False) -> list[Drift]:
+        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
+        found = list(drift(want, self._applier.observe(closely=True)))
+        repair, begun = self._fights.judge(found) if spaced else (bool(found), ())
+        self._telling.fought(begun, FIGHT)
+        left = self._repair(want, found) if repair else found
+        self._telling.tell(Looked(want, found, left, self._telling.clock()))
+        return found
+
+    def _repair(self, want: Wanted, found: list[Drift]) -> list[Drift]:
+        """Repair what was found, and return what is left of it; or raise."""
+        left = found
+        self._telling.drifted(found)
+        try:
+            self._applier.apply(want)
+            left = list(drift(want, self._applier.observe(closely=True)))
+        finally:
+            self._fights.forget(left)
+        self._telling.not_repaired(left)
+        return left
+
+    def verify(self, ref: ContainerRef, want: Wanted) -> None:
+        """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""
+        wrong = self._applier.mend(ref, want)
+        if ref not in want.exclusive:
+            return
+        if wrong is not None and wrong.found != wrong.wanted:  # else only its quota was lifted
+            self._telling.tell(LostUpdate(self._telling.name(ref.pod), ref.name, wrong.found, wrong.wanted))
+        if not self._applier.is_clear(want) and self.reconcile(want):
+            left = [found for found in self.reconcile(want) if found.container is not None]
+            if left:
+                raise ApplyError("; ".join(map(str, left)))

@@ -1,0 +1,127 @@
+"""Register: the daemons of one user on this machine, each with a locked file named after its groups.
+
+The kernel frees the lock when the daemon ends. The directory belongs to the user, so no other user can take a name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.errors import ParseError
+from pinfold.node.processgroups.errors import GroupsHeldError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_SUFFIX: Final = ".daemon"
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_MOST: Final = 1 << 16
+_OTHERS_WRITE: Final = 0o022
+_TRIES: Final = 5
+_PAUSE: Final = 0.02
+
+
+class Registered(NamedTuple):
+    """Another daemon."""
+
+    name: str
+    """The name of its groups."""
+    pid: str
+    cpus: CPUSet
+    """The CPUs that it may give to containers as exclusive ones."""
+
+
+class Register:
+    """The files in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._name = ""
+        self._held = -1
+
+    def enter(self, name: str) -> bool:
+        """Take a name for as long as this process lives, or raise; return whether names can be taken here at all."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._is_ours():
+                return False
+            for _ in range(_TRIES):
+                if self._take(name):
+                    return True
+                time.sleep(_PAUSE)  # another daemon may have looked whether the name is taken
+        except OSError:
+            return False
+        raise GroupsHeldError(name)
+
+    def _take(self, name: str) -> bool:
+        path = self._path(name)
+        held = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+        with suppress(OSError):
+            if _lock(held) and os.fstat(held).st_ino == path.lstat().st_ino:
+                self._name, self._held = name, held
+                return True
+        os.close(held)
+        return False
+
+    def tell(self, cpus: CPUSet) -> None:
+        """Tell the other daemons which CPUs this one may give to containers."""
+        if self._held >= 0:
+            with suppress(OSError):
+                os.ftruncate(self._held, 0)
+                os.pwrite(self._held, f"{os.getpid()} {cpus}\n".encode(), 0)
+
+    def others(self) -> list[Registered]:
+        """Return the other daemons that run now."""
+        return [found for name in self._names() if name != self._name and (found := self._read(name)) is not None]
+
+    def _names(self) -> Iterator[str]:
+        with suppress(OSError):
+            yield from sorted(path.name.removesuffix(_SUFFIX) for path in self._directory.glob(f"*{_SUFFIX}"))
+
+    def _read(self, name: str) -> Registered | None:
+        """Return a daemon; None if it has not told its CPUs yet, or if it has ended: then its file is removed."""
+        try:
+            file = os.open(self._path(name), _FLAGS)
+        except OSError:
+            return None
+        try:
+            if _lock(file):
+                self._path(name).unlink()
+                return None
+            pid, _, cpus = os.read(file, _MOST).decode("ascii", "replace").strip().partition(" ")
+            return Registered(name, pid, CPUSet.parse(cpus))
+        except (OSError, ParseError):
+            return None
+        finally:
+            os.close(file)
+
+    def _is_ours(self) -> bool:
+        found = self._directory.lstat()
+        return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}{_SUFFIX}"
+
+
+def directory_of(environment: Mapping[str, str], uid: int) -> Path:
+    """Return the directory of a user's register, the same for all daemons of this user.
+
+    >>> print(directory_of({"XDG_RUNTIME_DIR": "/run/user/1000"}, 1000), directory_of({}, 0))
+    /run/user/1000/pinfold /run/pinfold
+    """
+    own = environment.get("XDG_RUNTIME_DIR", "")
+    return Path("/run/pinfold") if uid == 0 else Path(own if own.startswith("/") else f"/run/user/{uid}") / "pinfold"
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""PodPlaces: where the cgroups of the pods on a Roster are, and which of them share; changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.formats.pods.runtime import Phase, parse_parent, ref_of, told_uid
+from pinfold.node.cgroupfiles import CgroupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.reconcile import Wanted
+    from pinfold.formats.pods.runtime import RuntimeContainer
+    from pinfold.node.podgroups.groups import PodGroups
+    from pinfold.runtimes.roster import Roster
+
+
+class PodPlaces:
+    """Where the groups of the pods on a Roster are, and which of them belong to the shared pool; changes nothing."""
+
+    def __init__(self, groups: PodGroups, roster: Roster, *, asked_first: bool) -> None:
+        """Use these groups; *asked_first*: the runtime asks again before a container runs (NRI), unlike CRI."""
+        self.groups = groups
+        self.roster = roster
+        self._asked_first = asked_first
+
+    def group(self, container: RuntimeContainer) -> Path | None:
+        """Return the container's group, if there is one yet."""
+        tree = self.groups.tree
+        group = tree.paths.container(container.cgroups_path) if container.cgroups_path else None
+        if (group is None or not tree.exists(group)) and container.pid:
+            group = tree.of_process(container.pid)
+        return group if group is not None and tree.exists(group) else None
+
+    def cpus(self, container: RuntimeContainer) -> CPUSet:
+        """Return the CPUs that the kernel lets the container use; none if it has no group."""
+        group = self.group(container)
+        try:
+            return self.groups.cpus(group) if group is not None else EMPTY
+        except CgroupError:
+            return EMPTY
+
+    def is_throttled(self, container: RuntimeContainer) -> bool:
+        """Return whether a quota limits the container, its own or its pod's."""
+        group = self.group(container)
+        if group is None:
+            return False
+        try:
+            return any(self.groups.quota(path).quota is not None for path in (group, group.parent))
+        except CgroupError:
+            return False
+
+    def pod_group(self, pod_id: str) -> Path | None:
+        """Return the group of a pod, if there is one."""
+        tree = self.groups.tree
+        parent = self.roster.pods[pod_id].cgroup_parent
+        if parent:
+            group = tree.paths.pod(parent)
+            return group if tree.exists(group) else None
+        groups = (self.group(container) for container in self.roster.containers_of(pod_id))
+        return next((group.parent for group in groups if group is not None), None)
+
+    def live(self, refs: Iterable[ContainerRef]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
+        """Yield those of the containers that run or are about to."""
+        return ((ref, container) for ref in refs if (container := self.roster.find(ref)) is not None)
+
+    def awaits_its_start(self, container: RuntimeContainer) -> bool:
+        """Return whether the runtime asks again before the container runs: until then it may have any CPUs."""
+        return self._asked_first and container.phase is Phase.CREATED
+
+    def settled(self) -> set[Path] | None:
+        """Return the groups of pods in which no container is about to be created; None means all known pods."""
+        if not (self.groups.nested and self._asked_first):
+            return None
+        containers_of = self.roster.containers_of
+        settled = (pod for pod in self.roster.pods if not any(map(self.awaits_its_start, containers_of(pod))))
+        return {group for group in map(self.pod_group, settled) if group is not None}
+
+    def pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
+        """Return the Guaranteed pods that only share, and the sharing containers of the other Guaranteed pods."""
+        guaranteed: list[Path] = []
+        singles: list[Path] = []
+        for pod_id in self.roster.pods:
+            group = self.pod_group(pod_id) if self.roster.of(pod_id).guaranteed else None
+            if group is None:
+                continue
+            if not any(ref in want.exclusive for ref in self.roster.refs(pod_id)):
+                guaranteed.append(group)
+                continue
+            found = self.roster.containers_of(pod_id)
+            owners = {self.group(one) for one in found if ref_of(self.roster.pods[pod_id], one) in want.exclusive}
+            singles += [path for path in self.groups.tree.containers(group) if path not in owners]
+        return guaranteed + self._strangers(want), singles
+
+    def _strangers(self, want: Wanted) -> list[Path]:
+        """Return the sharing Guaranteed pods that the runtime has not reported: some report only new pods."""
+        if self.roster.is_complete or not self.roster.pods:
+            return []
+        known = {*map(told_uid, self.roster.pods.values()), *(ref.pod for ref in want.exclusive)}
+        return [group for group, uid in self.guaranteed().items() if uid not in known]
+
+    def guaranteed(self) -> dict[Path, str]:
+        """Return the groups of all Guaranteed pods, on the Roster or not, and the pods' UIDs."""
+        tree = self.groups.tree
+        places = {group: parse_parent(f"/{group.relative_to(tree.root)}") for group in tree.guaranteed()}
+        return {group: place.uid for group, place in places.items() if place is not None}

@@ -1,0 +1,75 @@
+"""The state directory: one daemon at a time, and no other user may write into it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.daemon.directory import AlreadyRunning, NotOurs, StateDirectory
+from tests.unit.node.test_statefile import tmpfs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+
+
+def test_a_second_daemon_is_refused_and_the_first_is_named(tmp_path: Path) -> None:
+    with (
+        StateDirectory(tmp_path),
+        pytest.raises(AlreadyRunning, match=f"process {os.getpid()}"),
+        StateDirectory(tmp_path),
+    ):
+        pass
+    with StateDirectory(tmp_path):
+        pass
+
+
+@NEEDS_ROOT
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(NotOurs, match="belongs to user 12345; change its owner to 0"), StateDirectory(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777], ids=oct)
+def test_a_directory_into_which_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(NotOurs, match=f"mode {mode:04o}.*chmod go-w"), StateDirectory(tmp_path):
+        pass
+
+
+def test_a_directory_that_others_may_only_read_is_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with StateDirectory(tmp_path):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (tmp_path / "lock").symlink_to(other)
+    with pytest.raises(NotOurs, match="lock is a symbolic link; remove it"), StateDirectory(tmp_path):
+        pass
+    assert other.read_text() == "precious"
+
+
+def test_a_read_only_disk_without_a_lock_file_is_used(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small") as directory:
+        directory.chmod(0o700)
+        subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
+        with StateDirectory(directory):
+            pass
+
+
+def test_a_read_only_disk_with_a_lock_file_has_one_daemon(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small") as directory:
+        directory.chmod(0o700)
+        with StateDirectory(directory):
+            pass
+        subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
+        with StateDirectory(directory), pytest.raises(AlreadyRunning), StateDirectory(directory):
+            pass

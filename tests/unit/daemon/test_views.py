@@ -1,0 +1,53 @@
+"""The journal of a daemon is synced again and again, whatever goes wrong once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.about import Audience
+from pinfold.core.events.daemon import Warned
+from pinfold.daemon import views
+from pinfold.daemon.views import EventRecord
+from pinfold.manager.telling.bus import Bus
+from pinfold.node.journal.journal import Journal
+from pinfold.serve.metrics.counters import Counters
+from tests.unit.manager.test_manager import ADMITTER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+class Stubborn(Journal):
+    """A journal for whose first sync no thread can be started."""
+
+    syncs = 0
+
+    def sync(self) -> None:
+        self.syncs += 1
+        if self.syncs == 1:
+            raise RuntimeError("can't start new thread")
+
+
+def test_a_thread_that_cannot_be_started_does_not_end_the_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_SYNC_AFTER", 0.0)
+    monkeypatch.setattr(views, "_SYNC_AGAIN", 0.0)
+    bus = Bus(time.time)
+    journal = Stubborn(tmp_path, clock=time.time, tell=print)
+    bus.keep(journal.append, Audience.JOURNAL)
+
+    async def scenario() -> None:
+        syncing = asyncio.create_task(EventRecord(journal, Counters(ADMITTER, now=0.0)).sync(bus))
+        async with asyncio.timeout(10):
+            while journal.syncs < 3:
+                bus.tell(Warned("x"))
+                await asyncio.sleep(0.01)
+        syncing.cancel()
+
+    asyncio.run(scenario())
+    assert "not synced to the disk: can't start new thread" in [entry.fields.get("why") for entry in bus.after(0)]
