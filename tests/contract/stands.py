@@ -68,6 +68,7 @@ class Stand(Protocol):
 
     machine: Topology
     daemon: Daemon
+    directory: Path
 
     async def open(self) -> None:
         """Start the daemon."""

@@ -43,7 +43,7 @@ class Node:
         self.policy: Policy = NonePolicy()
         self.reserved = EMPTY
         self.kept_apart = EMPTY
-        if case.get("policy", "static") == "static":
+        if case.get("policy", "static") != "none":
             self._make_static(case, machine)
 
     def _make_static(self, case: Case, machine: Machine) -> None:
@@ -58,7 +58,8 @@ class Node:
         recorder = Recorder()
         self.reserved = reserve(machine, arrangement_of(options, machine), count, cpus, recorder)
         self.defects |= {defect for defect, _ in recorder.trace().defects}
-        self.policy = StaticPolicy(machine, self.reserved, options, pod_level=POD_LEVEL.is_on(gates))
+        dynamic = case.get("policy") == "dynamic"
+        self.policy = StaticPolicy(machine, self.reserved, options, pod_level=POD_LEVEL.is_on(gates), dynamic=dynamic)
         self.defects |= {defect for defect, _ in self.policy.defects}
         if options.strict_cpu_reservation:
             self.kept_apart = self.reserved

@@ -24,7 +24,7 @@ def replay(case: Case, machines: Machines, fidelity: Fidelity, *, laws_only: boo
     except ConfigError as refusal:
         return Outcome(differences({"error": refusal.problems[0].said}, {"error": start["error"]}))
     state = node.policy.start(State(machine.topology.online - machine.topology.online))
-    if case["policy"] == "static" and start and not laws_only and (unlike := _compare_start(node, state, start)):
+    if case["policy"] != "none" and start and not laws_only and (unlike := _compare_start(node, state, start)):
         return Outcome(f"start: {unlike}", frozenset(node.defects))
     for number, step in enumerate(case["steps"]):
         state, error = _take_step(node, state, step)

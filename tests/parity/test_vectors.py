@@ -31,6 +31,18 @@ def test_every_case_equals_the_reference_or_is_sound_where_it_is_not(which: str,
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.parametrize("family", ["static", "podlevel", "admit"])
+def test_dynamic_equals_the_reference_while_nothing_dynamic_happens(family: str) -> None:
+    machines = Machines(json.loads((TRIMMED / "topologies.json").read_text()))
+    cases = (
+        {**case, "policy": "dynamic"} if case.get("policy", "static") == "static" else case
+        for case in read_cases(files_in(TRIMMED)[family])
+    )
+    tallies = replay_family(family, cases, machines)
+    assert all(tally.passed for tally in tallies)
+    assert not [f"{case['id']}: {text}" for tally in tallies for case, text in tally.failures[:3]]
+
+
 @pytest.mark.parametrize("family", daemon.FAMILIES)
 def test_the_daemon_gives_the_recorded_cpus_and_refusals_over_nri(family: str) -> None:
     machines = Machines(json.loads((TRIMMED / "topologies.json").read_text()))

@@ -48,6 +48,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("pinfold.cli.run", "run a command on CPUs of its own"),
     "adopt": Verb("pinfold.cli.adopt", "give a running process CPUs of its own"),
     "apply": Verb("pinfold.cli.apply", "run pods as processes, each on its CPUs"),
+    "resize": Verb("pinfold.cli.resize", "give a running container more or fewer CPUs of its own"),
+    "repack": Verb("pinfold.cli.repack", "move running containers to better CPUs (policy dynamic)"),
     "delete": Verb("pinfold.cli.delete", "end pods and give their CPUs back"),
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),

@@ -19,11 +19,13 @@ from pinfold.formats.pods.trace import parse_trace
 from pinfold.planning.compare import combinations, compare, ranked
 from pinfold.planning.orders import sample, tally
 from pinfold.planning.plan import make_plan
+from pinfold.planning.repacked import repacked
 from pinfold.planning.replay import replay
 from pinfold.render.plan.compare import comparison_data, format_comparison, format_recommendation
 from pinfold.render.plan.data import format_json, format_yaml, plan_data
 from pinfold.render.plan.html import format_html
 from pinfold.render.plan.orders import format_orders, orders_data
+from pinfold.render.plan.repacked import format_repack, repack_data
 from pinfold.render.plan.replay import format_replay, replay_data
 from pinfold.render.plan.svg import format_plan_svg
 from pinfold.render.plan.table import format_plan, unsound
@@ -69,6 +71,8 @@ def _check(args: argparse.Namespace) -> None:
     question = past or next((f"--{name}" for name in ("recommend", "orders") if getattr(args, name)), None)
     if question and several:
         raise BadQuestion(f"{question} is about one node: give one --preset and one --options")
+    if args.repack and several:
+        raise BadQuestion("--repack is about one node: give one --preset and one --options")
     if args.output in {"svg", "html"} and (several or (question and not past)):
         raise BadQuestion(f"-o {args.output} shows one plan: it does not go with {question or 'a comparison'}")
 
@@ -76,7 +80,16 @@ def _check(args: argparse.Namespace) -> None:
 def _plan(args: argparse.Namespace, inputs: Inputs) -> int:
     label, topology, config = inputs.variants[0]
     plan = make_plan(inputs.pods, topology, config, inputs.running)
-    _print_plan(args, plan, label, lambda: format_plan(plan, look(sys.stdout), label), lambda: plan_data(plan, label))
+    repack = repacked(plan) if args.repack else None
+    _print_plan(
+        args,
+        plan,
+        label,
+        lambda: "\n\n".join(
+            [format_plan(plan, look(sys.stdout), label), *([format_repack(repack, plan.names)] if repack else [])]
+        ),
+        lambda: plan_data(plan, label) | ({"repack": repack_data(repack, plan.names)} if repack else {}),
+    )
     return REFUSED if plan.refused else FITS
 
 

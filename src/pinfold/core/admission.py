@@ -1,6 +1,7 @@
 """The one way to a decision: a pod and which of its containers are due go through the Topology Manager to the policy.
 
 The planner, a first admission, a trial, and a new admission after a reload, a hotplug or a crash all call `admit`.
+A container that runs gets another number of CPUs by `resize`, through the same Topology Manager.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.policies.base import Decision
+from pinfold.core.policies.resizing import NotResizable, NotResized
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
@@ -17,9 +19,9 @@ from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from pinfold.core.pods.pod import Container, Pod
+    from pinfold.core.pods.pod import Container, ContainerRef, Pod
     from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
@@ -86,6 +88,57 @@ class Admitter(NamedTuple):
         return self._each(
             state, pod, lambda state, container: self._ask(self.policy.hints(state, pod, container), others), recorders
         )
+
+    def resize(
+        self,
+        state: State,
+        container: ContainerRef,
+        count: int,
+        *,
+        others: Sequence[Resource] = (),
+        recorder: Recorder | None = None,
+    ) -> Decision:
+        """Give a container that has exclusive CPUs *count* of them, or raise NotResized with the nearest size."""
+        try:
+            return self._resize(state, container, count, others, recorder)
+        except AdmissionError as refusal:
+            nearest = self._nearest_size(state, container, count, others)
+            raise NotResized(count, refusal, nearest) from refusal
+
+    def _resize(
+        self,
+        state: State,
+        container: ContainerRef,
+        count: int,
+        others: Sequence[Resource],
+        recorder: Recorder | None = None,
+    ) -> Decision:
+        resizing = self.policy.resizing
+        if resizing is None:
+            raise NotResizable(f"policy {self.policy.name} gives no container exclusive CPUs")
+        if self.manager.policy is TopologyPolicy.NONE:
+            return resizing.resize(state, container, count, None, recorder)
+        asked = self._ask(resizing.hints(state, container, count, whole_pod=self.scope is Scope.POD), others)
+        if recorder is not None:
+            self._record_merge(asked.providers, recorder)
+        if not asked.admit:
+            raise TopologyAffinityError(asked.hint)
+        return resizing.resize(state, container, count, asked.hint.affinity, recorder)
+
+    def _nearest_size(
+        self, state: State, container: ContainerRef, count: int, others: Sequence[Resource]
+    ) -> int | None:
+        """Return the size next to *count* that the container can have; None if it can have none."""
+        held = state.cpus(*container)
+        if held is None:
+            return None
+        for size in _sizes(min(max(count, 0), len(self.policy.allocatable) + 1), len(held)):
+            try:
+                self._resize(state, container, size, others)
+            except AdmissionError:
+                continue
+            return size
+        return len(held)
 
     def has_decided(self, state: State, pod: Pod, due: Collection[str] | None = None) -> bool:
         """Return whether the pod was admitted before and every due container has the CPUs it asks for.
@@ -174,6 +227,15 @@ class Admitter(NamedTuple):
             decisions[container.name] = decision
             state = decision.state
         return Admission(state, decisions, affinity)
+
+
+def _sizes(wanted: int, held: int) -> Iterator[int]:
+    """Yield the sizes around *wanted*, the nearest first, up to those that are as far away as *held*."""
+    towards = 1 if held > wanted else -1
+    for distance in range(1, abs(wanted - held)):
+        yield wanted + towards * distance
+        if wanted - towards * distance > 0:
+            yield wanted - towards * distance
 
 
 class _Question(NamedTuple):

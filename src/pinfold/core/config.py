@@ -140,12 +140,14 @@ def _build_static(config: Config, topology: Topology, recorder: Recorder | None)
         problems += _check_pools(Pools.of(topology, reserved, options))
     if problems or reserved is None:
         raise ConfigError(*problems)
-    return StaticPolicy(machine, reserved, options, pod_level=POD_LEVEL.is_on(config.gates))
+    dynamic = config.policy == "dynamic"
+    return StaticPolicy(machine, reserved, options, pod_level=POD_LEVEL.is_on(config.gates), dynamic=dynamic)
 
 
 POLICIES: Mapping[str, Callable[[Config, Topology, Recorder | None], Policy]] = {
     "none": _build_none,
     "static": _build_static,
+    "dynamic": _build_static,
 }
 
 

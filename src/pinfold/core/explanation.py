@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = 3
 _PASSED: Final = "passed over "
 _LEVELS: Final = ("cores", "uncore_caches", "numa_nodes", "sockets")
-_TELLING: Final = ("assigned", "refused", "released")
+DECISIONS: Final = ("assigned", "resized", "moved", "refused", "released")
+"""The words of the entries that decide on a container's CPUs."""
 NOT_KEPT: Final = "the steps were not recorded"
 
 
@@ -112,7 +113,7 @@ def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
 
 def decides_on(entry: Entry, subject: Subject) -> bool:
     """Whether an entry decides on a container's CPUs."""
-    return entry.what in _TELLING and subject.covers(entry)
+    return entry.what in DECISIONS and subject.covers(entry)
 
 
 def explain_entry(entry: Entry, subject: Subject) -> Explanation:

@@ -5,8 +5,10 @@ Containers that cannot keep theirs are admitted again, like any pod.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from pinfold.core.mending import Mended, give_back, mend
 from pinfold.errors import StateError
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pinfold.core.admission import Admitter, Resource
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
+    from pinfold.core.policies.resizing import NotResized
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
 
@@ -34,6 +37,10 @@ class Recovered(NamedTuple):
     """The CPUs that containers had and cannot keep."""
     refusals: Mapping[PodUID, AdmissionError]
     """Why pods with lost CPUs got no others; pods that are missing here got some, or are unknown."""
+    changed: Mapping[ContainerRef, CPUSet] = MappingProxyType({})
+    """The new CPUs of containers that kept a part of theirs, or got some back (policy `dynamic`)."""
+    degraded: Mapping[ContainerRef, NotResized] = MappingProxyType({})
+    """Why containers have fewer CPUs than before (policy `dynamic`)."""
 
 
 def carry_over(
@@ -60,7 +67,49 @@ def recover(
     Only known *pods* can be admitted again; containers of unknown pods that lost their CPUs use the shared pool.
     *others* returns the hints of a pod's other resources.
     """
-    state, lost = admitter.policy.keep(found)
+    state, gone = admitter.policy.keep(found)
+    if admitter.policy.repacking is None:
+        return _admit_again(admitter, Recovered(state, gone, {}), pods, others)
+    state, back = give_back(state, admitter.policy.reserved)
+    mended = _mend(admitter, Recovered(state, {}, {}, back), found, gone, pods, others)
+    return _admit_again(admitter, mended, pods, others)
+
+
+def _mend(  # noqa: PLR0913, PLR0917 - all that a new admission depends on
+    admitter: Admitter,
+    start: Recovered,
+    found: State,
+    gone: Mapping[ContainerRef, CPUSet],
+    pods: Mapping[PodUID, Pod],
+    others: OtherHints,
+) -> Recovered:
+    """Return the State in which containers keep what is left of their CPUs, and who lost all or could not be mended.
+
+    A container whose missing CPUs cannot be replaced is admitted anew if that gives it all its CPUs, on other NUMA
+    nodes for example; else it is degraded.
+    """
+    state, lost = start.state, {}
+    changed, degraded = dict(start.changed), {}
+    for ref, cpus in gone.items():
+        pod = pods.get(ref.pod)
+        hints = () if pod is None else others(pod)
+        mended = mend(admitter, state, found, ref, hints)
+        if mended is not None and mended.refusal is not None and pod is not None:
+            anew = admitter.admit(state, pod, due=[ref.name], others=hints)
+            mended = Mended(anew.state) if anew.refusal is None else mended
+        if mended is None:
+            lost[ref] = cpus
+            continue
+        state = mended.state
+        changed[ref] = state.assignments[ref.pod][ref.name]
+        if mended.refusal is not None:
+            degraded[ref] = mended.refusal
+    return Recovered(state, lost, {}, changed, degraded)
+
+
+def _admit_again(admitter: Admitter, start: Recovered, pods: Mapping[PodUID, Pod], others: OtherHints) -> Recovered:
+    """Return the State in which containers that lost all their CPUs have others, as far as they are admitted."""
+    state, lost = start.state, start.lost
     refusals: dict[PodUID, AdmissionError] = {}
     for uid in dict.fromkeys(ref.pod for ref in lost):
         pod = pods.get(uid)
@@ -72,4 +121,4 @@ def recover(
             state = admission.state
         else:
             refusals[uid] = admission.refusal
-    return Recovered(state, lost, refusals)
+    return start._replace(state=state, refusals=refusals)

@@ -23,6 +23,8 @@ EXCLUSIVE: Final = "exclusive"
 NO_OWNER: Final = "nobody"
 """In no pool and no container's: offline, or strictly reserved."""
 UNKNOWN: Final = "unknown"
+_GIVES: Final = ("assigned", "resized", "moved")
+_TAKES: Final = ("released", "resized", "moved")
 _ABOUT_ALL: Final = ("serving", "stopped", "hotplug", "reconfigured", "not-kept", "state-not-usable", "undone")
 
 
@@ -209,10 +211,10 @@ class _Watch:
 
 def _reason(entry: Entry, owner: str | None, before: str | None, cpu: int) -> str:
     """Return why a CPU went from one owner to another, if the entry says so."""
-    if owner is not None and entry.what == "assigned" and _is_about(entry, owner):
-        return _step_of(entry, cpu) or f"assigned {entry.text('cpus')}"
-    if before is not None and entry.what == "released" and _is_about(entry, before):
-        return f"released by {before}"
+    if owner is not None and entry.what in _GIVES and _is_about(entry, owner):
+        return _step_of(entry, cpu) or f"{entry.what} {entry.text('cpus')}"
+    if before is not None and entry.what in _TAKES and _is_about(entry, before):
+        return f"{entry.what} by {before}"
     return entry.what if entry.what in _ABOUT_ALL else ""
 
 

@@ -15,6 +15,7 @@ from pinfold.daemon.claim import Claim
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
+from pinfold.manager.repacker import Notifier, Repacker
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.outputs import bound_outputs
 from pinfold.manager.sources.resumption import Resumption
@@ -22,6 +23,7 @@ from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.register import Register, Registered, directory_of
@@ -55,6 +57,7 @@ class Parts(NamedTuple):
     node: Node
     sources: Sequence[Source]
     """The sources that report containers to the node, each for ever."""
+    repacker: Repacker
     supervisor: Supervisor | None = None
     """Where commands can be run."""
     clean_up: Callable[[], None] = lambda: None
@@ -97,6 +100,21 @@ def claim(basis: Basis) -> None:
         basis.bus.tell(NotSaved(str(error)))
 
 
+def notifier_of(basis: Basis, manager: Manager) -> Notifier:
+    """Return what tells containers of their CPUs, from now on."""
+    notifier = Notifier(manager, Notices(basis.chosen.state_dir / "notices"), basis.bus)
+    manager.show = notifier.show
+    return notifier
+
+
+def repacker_of(basis: Basis, node: Node, notifier: Notifier) -> Repacker:
+    """Return what moves the node's containers when CPUs become free."""
+    repacker = Repacker(node, notifier, basis.chosen.pace)
+    node.notice_of = notifier.path_of
+    node.releases.freed = repacker.wake
+    return repacker
+
+
 async def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
@@ -111,18 +129,24 @@ async def host_parts(basis: Basis) -> Parts:
     roster.limits = partial(limit_of, chosen)
     manager = loaded_manager(basis, applier, roster, running)
     claim(basis)
+    notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
     await manager.start()
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
+    repacker = repacker_of(basis, node, notifier)
     kept = KeptWorkloads(chosen.state_dir, disk=_DISK)
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
     await Resumption(supervisor, node, basis.bus).resume(*kept.load())
+<<<<<<< HEAD
     sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook, chosen.state_dir)]
+=======
+    sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook), repacker.follow]
+>>>>>>> dynamic
     if register is not None:
         sources.append(partial(_look_for_others, basis, manager, register))
-    return Parts(node, sources, supervisor, clean_up)
+    return Parts(node, sources, repacker, supervisor, clean_up)
 
 
 def _registered(basis: Basis) -> Register:

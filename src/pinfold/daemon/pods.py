@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
 from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Warned, Weaker
-from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
+from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of
 from pinfold.errors import ConfigError, Problem
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
@@ -56,6 +56,7 @@ async def kube_parts(basis: Basis) -> Parts:
     places = PodPlaces(groups, roster, asked_first=nri)
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     manager = loaded_manager(basis, applier, roster, {})
+    notifier = notifier_of(basis, manager)
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
         claim(basis)
@@ -63,10 +64,11 @@ async def kube_parts(basis: Basis) -> Parts:
     node = Node(manager, roster, basis.bus, read_only=read_only)
     _warn_of_parts(basis)
     _compare_reserved(basis)
-    sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask]
+    repacker = repacker_of(basis, node, notifier)
+    sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask, repacker.follow]
     if not read_only:
         sources.append(lambda: _give_way(basis, node, applier, stamp))
-    return Parts(node, sources)
+    return Parts(node, sources, repacker)
 
 
 def _warn_of_parts(basis: Basis) -> None:

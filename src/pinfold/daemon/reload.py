@@ -45,6 +45,7 @@ class Reloader:
         self._again = again
         self._loop = loop
         self._node = parts.node
+        self._repacker = parts.repacker
         self._bus = bus
         self._about = about
         self._told = parts.node.manager.rules.topology.online
@@ -81,6 +82,8 @@ class Reloader:
             roster.limits = partial(limit_of, chosen)
         await node.manager.reconfigure(Rules(admitter, topology, store_of(chosen, admitter)), node.due_pods)
         self._loop.period = chosen.reconcile_period
+        self._repacker.pace = chosen.pace
+        self._repacker.wake()
         self._about.update(rules(chosen, node.manager))
 
 

@@ -64,7 +64,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         leaving = Leaving(loop, parts, bus, chosen.state_dir)
-        control = Control(parts.supervisor, views, leaving.leave)
+        control = Control(parts.supervisor, views, parts.repacker, leaving.leave)
         server = HTTPServer(control.handle, frozenset({0, os.geteuid()}), report=report)
         await server.start(bound.listener)
     except BaseException:

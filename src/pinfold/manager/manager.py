@@ -77,9 +77,11 @@ class Manager:
         self.state = state
         self.applier = applier
         self._roster = roster
-        self._telling = telling
+        self.telling = telling
         self.unsaved = ""
         """Why the last save failed, empty if it did not; `keep` tries again."""
+        self.show: Callable[[Wanted], None] = lambda _want: None
+        """Called with what is wanted when it was applied."""
         self._applied: Wanted | None = None
         self._turn = asyncio.Lock()
         self._repairs = Repairs(applier, telling)
@@ -107,7 +109,7 @@ class Manager:
         with suppress(PinfoldError):
             await self._save(self.state)
         if self.unsaved not in {"", told}:
-            self._telling.tell(NotSaved(self.unsaved))
+            self.telling.tell(NotSaved(self.unsaved))
 
     # -- pods come and go
 
@@ -120,24 +122,24 @@ class Manager:
             return await self._admit(pod, due)
 
     async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
-        clock, before, rules = self._telling.clock, self.state, self.rules
+        clock, before, rules = self.telling.clock, self.state, self.rules
         start, others = clock(), self._roster.others(pod)
         admission = rules.admitter.admit(before, pod, due=due, others=others)
-        self._telling.tell(Decided(clock() - start))
+        self.telling.tell(Decided(clock() - start))
         outcome = Outcome(pod, before, admission, rules.admitter, due, others)
         if admission.refusal is not None:
-            self._telling.judged(outcome, start)
-            advice = self._telling.advise(outcome, rules.topology)
-            self._telling.refused(outcome, advice)
+            self.telling.judged(outcome, start)
+            advice = self.telling.advise(outcome, rules.topology)
+            self.telling.refused(outcome, advice)
             raise Refusal(admission, advice)
         self.know([pod])
         try:
             await self._change(admission.state)
         except PinfoldError:
-            self._telling.judged(outcome, start, ok=False)
+            self.telling.judged(outcome, start, ok=False)
             raise
-        self._telling.judged(outcome, start)
-        self._telling.admitted(outcome, self.state, rules.topology)
+        self.telling.judged(outcome, start)
+        self.telling.admitted(outcome, self.state, rules.topology)
         return admission
 
     def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
@@ -147,11 +149,11 @@ class Manager:
 
     def name(self, pod: PodUID) -> PodName:
         """Return a pod's name."""
-        return self._telling.name(pod)
+        return self.telling.name(pod)
 
     def know(self, pods: Collection[Pod]) -> None:
         """Remember the names of pods; if one of them has CPUs, report the State with its name."""
-        if any(uid in self.state.assignments for uid in self._telling.know(pods)):
+        if any(uid in self.state.assignments for uid in self.telling.know(pods)):
             self.tell_state()
 
     async def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
@@ -170,8 +172,8 @@ class Manager:
             state = self.rules.admitter.policy.release(state, ref).state
         await self._change(state)
         if gone:
-            self._telling.tell(Left(tuple(gone)))
-        self._telling.released(gone, before, self.state)
+            self.telling.tell(Left(tuple(gone)))
+        self.telling.released(gone, before, self.state)
         return stuck
 
     def _vacate(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
@@ -183,7 +185,7 @@ class Manager:
                 stuck[ref] = error
                 continue
             if given:
-                self._telling.tell(GivenBack(self._telling.name(ref.pod), ref.name, tuple(given)))
+                self.telling.tell(GivenBack(self.telling.name(ref.pod), ref.name, tuple(given)))
         return stuck
 
     # -- the rules change
@@ -199,7 +201,7 @@ class Manager:
 
     async def _reconfigure(self, rules: Rules, pods: Mapping[PodUID, Pod]) -> None:
         recovered = carry_over(rules.admitter, self.state, pods, self._roster.others)
-        self._telling.not_kept(recovered)
+        self.telling.not_kept(recovered)
         before, self.rules = self.rules, rules
         self._applied = None
         try:
@@ -208,9 +210,9 @@ class Manager:
             self.rules = before
             await self._keep()
             raise
-        self._telling.reassigned(recovered)
-        self._telling.tell(Configured(rules.admitter))
-        self._telling.tell(Reconfigured(rules.admitter.policy.name, self.wanted.shared))
+        self.telling.reassigned(recovered)
+        self.telling.tell(Configured(rules.admitter))
+        self.telling.tell(Reconfigured(rules.admitter.policy.name, self.wanted.shared))
 
     # -- what is, against what should be
 
@@ -224,8 +226,7 @@ class Manager:
 
     async def adjust(self) -> None:
         """Apply what follows from the Roster, which has changed; or raise."""
-        async with self._turn:
-            await self._change(self.state)
+        await self.decide(lambda state: state)
 
     def enforce(self) -> None:
         """Apply what is wanted, regardless of what was applied before; or raise."""
@@ -233,6 +234,14 @@ class Manager:
         self._applied = None
         self.applier.apply(want)
         self._applied = want
+        self.show(want)
+
+    async def decide(self, next_state: Callable[[State], State]) -> tuple[State, State]:
+        """Change to the State that *next_state* returns for the one that is; return both. Or raise."""
+        async with self._turn:
+            before = self.state
+            await self._change(next_state(before))
+            return before, self.state
 
     async def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
@@ -242,12 +251,14 @@ class Manager:
             await self._save(state)
         try:
             # Not before: the Roster may have changed while the disk took the State.
-            applied = self._apply(wanted_of(state, self.rules, self._roster))
+            want = wanted_of(state, self.rules, self._roster)
+            applied = self._apply(want)
         except PinfoldError as error:
-            self._telling.tell(Undone(str(error)))
+            self.telling.tell(Undone(str(error)))
             await self._go_back()
             raise
         changed, self.state = state != self.state, state
+        self.show(want)
         if changed:
             self.tell_state(applied)
 
@@ -257,26 +268,26 @@ class Manager:
         try:
             self.enforce()
         except PinfoldError as error:
-            self._telling.tell(NotRepaired(why=str(error)))
+            self.telling.tell(NotRepaired(why=str(error)))
 
     def tell_state(self, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State, and how it was *applied*, for the journal."""
-        self._telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
+        self.telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
 
     async def _save(self, state: State) -> None:
-        start, clock = self._telling.clock(), self._telling.clock
+        start, clock = self.telling.clock(), self.telling.clock
         try:
             await self.rules.store.save(state)
         except PinfoldError as error:
             self.unsaved = str(error)
-            self._telling.tell(Saved(clock() - start, ok=False))
+            self.telling.tell(Saved(clock() - start, ok=False))
             raise
         self.unsaved = ""
-        self._telling.tell(Saved(clock() - start))
+        self.telling.tell(Saved(clock() - start))
 
     def _apply(self, want: Wanted) -> tuple[int, float]:
         """Apply and read back, or raise; return how many groups were read back, and how many milliseconds it took."""
-        start, clock = self._telling.clock(), self._telling.clock
+        start, clock = self.telling.clock(), self.telling.clock
         self._applied = None
         try:
             self.applier.apply(want)
@@ -285,9 +296,9 @@ class Manager:
             if wrong:
                 raise ApplyError("; ".join(map(str, wrong)))
         except PinfoldError:
-            self._telling.tell(Applied(clock() - start, ok=False))
+            self.telling.tell(Applied(clock() - start, ok=False))
             raise
         self._applied = want
         seconds = clock() - start
-        self._telling.tell(Applied(seconds))
+        self.telling.tell(Applied(seconds))
         return len(found.containers) + (found.shared is not None), round(seconds * 1e3, 3)

@@ -19,6 +19,7 @@ from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.manager import Refusal
+from pinfold.manager.mover import Mover
 from pinfold.manager.releases import Releases
 from pinfold.manager.unpinned import Unpinned
 from pinfold.node.procfs import PROC
@@ -48,6 +49,9 @@ class Node:
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
+        self.mover = Mover(manager, roster)
+        self.notice_of: Callable[[ContainerRef], str] = lambda _ref: ""
+        """Returns the directory in which a container is told of its CPUs; empty if there is none."""
         self.refused: dict[PodUID, RefusedPod] = {}
         """The pods that were refused and wait for a next attempt."""
         self.since: dict[str, float] = {}

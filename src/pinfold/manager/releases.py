@@ -35,6 +35,8 @@ class Releases:
     def __init__(self, manager: Manager, roster: Roster, bus: Bus) -> None:
         self.clock: Callable[[], float] = time.monotonic
         """Tells for how many seconds killed processes have been ending."""
+        self.freed: Callable[[], None] = lambda: None
+        """Called when CPUs have become free."""
         self._manager = manager
         self._roster = roster
         self._bus = bus
@@ -74,6 +76,8 @@ class Releases:
                 self._bus.tell(NotReleased(self._trouble))
             return
         self._trouble = ""
+        if gone:
+            self.freed()
         for ref in gone:
             if ref in stuck:
                 self._tell_stuck(ref, stuck[ref])

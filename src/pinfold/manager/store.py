@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.options import POD_LEVEL, RESIZE
-from pinfold.core.state import State
+from pinfold.core.state import NOTHING, State
 from pinfold.errors import StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
 from pinfold.manager.savedfile import SavedFile
@@ -59,7 +61,8 @@ class StateStore:
 
     async def save(self, state: State) -> None:
         """Make the State durable, or raise; the last one stays if this one cannot be saved."""
-        text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level, resize=self._resize)
+        resize = self._resize or bool(state.baselines)
+        text = format_checkpoint(self._policy.name, state, pod_level=self._pod_level, resize=resize)
         await self._file.save(text)
 
     def load(self, running: Mapping[PodUID, Mapping[str, CPUSet]]) -> Loaded:
@@ -84,8 +87,22 @@ class StateStore:
         return Loaded(kept.state, lost=kept.lost)
 
     def _parse(self, text: str) -> State:
-        pod_level, resize = self._pod_level, self._resize
-        return parse_checkpoint(text, policy=self._policy.name, pod_level=pod_level, resize=resize)
+        parse = partial(parse_checkpoint, text, policy=self._policy.name, pod_level=self._pod_level)
+        if self._resize:
+            return parse(resize=True)
+        state = parse()
+        with suppress(StateError):  # without the gate a baseline matters only after a resize
+            return state._replace(baselines=_of_resized(parse(resize=True)))
+        return state
+
+
+def _of_resized(state: State) -> Mapping[PodUID, Mapping[str, CPUSet]]:
+    """Return the baselines of the containers that have other CPUs than at their admission."""
+    found = {
+        pod: {name: cpus for name, cpus in containers.items() if cpus != state.cpus(pod, name)}
+        for pod, containers in state.baselines.items()
+    }
+    return {pod: containers for pod, containers in found.items() if containers} or NOTHING
 
 
 def _running_first(

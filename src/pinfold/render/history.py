@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     Data = Mapping[str, Any]  # Any: JSON of the daemon
     When = Callable[[float], str]
 
-_STYLES: Final = {"assigned": GREEN, "started": GREEN, "refused": RED, "cannot-start": RED, "drift": YELLOW}
+_STYLES: Final = {
+    "assigned": GREEN,
+    "resized": GREEN,
+    "moved": GREEN,
+    "started": GREEN,
+    "refused": RED,
+    "cannot-start": RED,
+    "drift": YELLOW,
+}
 _KIND: Final = 12
 _GAP: Final = 2
 _LEAST: Final = 20

@@ -5,11 +5,12 @@ It decides nothing, asks nothing and changes nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.pods.pod import ContainerRef, QoS
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.annotations import NO_OVERRIDES, parse_annotations
+from pinfold.formats.pods.annotations import NO_OVERRIDES, PREFIX, parse_annotations
 from pinfold.formats.pods.runtime import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Known(NamedTuple):
     """Its containers that run or are about to: the last start of each."""
     local_memory: bool = False
     """Whether its exclusive containers get memory only from the NUMA nodes of their CPUs."""
+    movable: bool = True
+    """Whether its exclusive CPUs may change while it runs."""
     wrong: PinfoldError | None = None
     """Why none of its containers may start."""
 
@@ -193,12 +196,12 @@ class Roster:
         if found is None:
             return UNKNOWN
         lookup = found.spec or self._lookup(found)
-        pod, overrides, wrong = (found.spec, NO_OVERRIDES, None) if found.spec else self._build(found, lookup)
+        pod, overrides, wrong = _of_spec(found.spec) if found.spec else self._build(found, lookup)
         if pod is None:
             return Known(None, wrong=wrong)
         last = latest(self.containers_of(pod_id)).values()
         live = tuple((_ref(found, container), container) for container in last if container.phase in LIVE)
-        return Known(pod, is_current(pod, lookup), live, overrides.local_memory, wrong)
+        return Known(pod, is_current(pod, lookup), live, overrides.local_memory, overrides.movable, wrong)
 
     def _build(self, found: RuntimePod, lookup: Pod | None) -> tuple[Pod | None, Overrides, PinfoldError | None]:
         containers = self.containers_of(found.id)
@@ -213,6 +216,12 @@ class Roster:
             return build_pod(found, containers, known=lookup), NO_OVERRIDES, wrong
         except PinfoldError:
             return None, NO_OVERRIDES, wrong
+
+
+def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
+    """Return a whole pod with those of its annotations that do not concern a container runtime."""
+    movable = pod.annotations.get(f"{PREFIX}movable") != "false"
+    return pod, replace(NO_OVERRIDES, movable=movable), None
 
 
 def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:

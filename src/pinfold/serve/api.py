@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pinfold
 from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
-from pinfold.core.explanation import Explanation, alignment_counts, explain_entry, why_shared
+from pinfold.core.explanation import DECISIONS, Explanation, alignment_counts, explain_entry, why_shared
 from pinfold.core.machine.layout import layout_data
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, excerpt
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pinfold.serve.metrics.metrics import Metrics
     from pinfold.serve.page import Page
 
-_DECISIONS: Final = ("assigned", "refused", "released")
 _OF_THE_PAST: Final = frozenset({"history", "at", "explain"})
 """The resources that come from the journal, which is slow."""
 _AT_A_TIME: Final = 2
@@ -87,7 +86,7 @@ class Views:
 
     def take(self, entry: Entry) -> None:
         """Remember the last decision on each container."""
-        if entry.what in _DECISIONS:
+        if entry.what in DECISIONS:
             subject = Subject(entry.text("namespace") or "default", entry.text("pod"), entry.text("container") or None)
             self._last.pop(subject, None)
             self._last[subject] = explain_entry(entry, subject)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
-from pinfold.errors import PinfoldError, StateError
+from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.formats.pods.document import pod_document
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admission
     from pinfold.core.pods.pod import Pod
+    from pinfold.core.repack import Move
     from pinfold.formats.pods.manifest import PodDocuments
+    from pinfold.manager.repacker import Repacker
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.serve.api import Views
 
@@ -47,9 +49,10 @@ class Leave(Protocol):
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, supervisor: Supervisor | None, views: Views, leave: Leave) -> None:
+    def __init__(self, supervisor: Supervisor | None, views: Views, repacker: Repacker, leave: Leave) -> None:
         """*leave* gives all CPUs back and ends the daemon."""
         self._views = views
+        self._repacker = repacker
         self._leave = leave
         self._look = views.look
         self._there_is = supervisor
@@ -98,6 +101,10 @@ class Control:
                 return await self._attach(request, PodUID(uid))
             case ["adopt"]:
                 return await self._adopt(request)
+            case ["pods", namespace, name, "resize"]:
+                return await self._resize(request, namespace, name)
+            case ["repack"]:
+                return await self._repack(request)
         raise _unknown(request)
 
     def node(self) -> dict[str, object]:
@@ -180,6 +187,35 @@ class Control:
             raise HTTPError(503, "NotSaved", f"{said} again; pinfold tries again by itself: {error}") from error
         return Response(200, {"deleted": name, "given_back": lent})
 
+    async def _repack(self, request: Request) -> Response:
+        """Move containers, or only say which ones would move."""
+        dry_run = _body(request).get("dry_run", False)
+        if not isinstance(dry_run, bool):
+            raise HTTPError(400, "BadRequest", "dry_run: expected true or false")
+        try:
+            moves = self._repacker.plan().moves if dry_run else await self._repacker.repack()
+        except AdmissionError as refusal:
+            raise HTTPError(400, refusal.reason, str(refusal)) from refusal
+        return Response(200, {"moves": [self._move(move) for move in moves]})
+
+    def _move(self, move: Move) -> dict[str, str]:
+        pods = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in self._look().pods}
+        container = f"{pods.get(move.container.pod, move.container.pod)}/{move.container.name}"
+        return {"container": container, "before": str(move.before), "cpus": str(move.after), "why": move.why}
+
+    async def _resize(self, request: Request, namespace: str, name: str) -> Response:
+        body = _body(request)
+        container = _text(body, "container") if "container" in body else None
+        try:
+            resized, cpus = await self._supervisor.resize(
+                name, namespace, container, _count(body), self._repacker.resize
+            )
+        except UnknownPod as error:
+            raise HTTPError(404, "NotFound", str(error)) from error
+        except AdmissionError as refusal:
+            return Response(409, {"reason": refusal.reason, "message": str(refusal)})
+        return Response(200, {"container": resized, "cpus": str(cpus)})
+
     async def _reserve(self, name: str, body: dict[str, object], kind: WorkloadKind) -> Response:
         milli = _milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
@@ -189,7 +225,8 @@ class Control:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         except Refusal as refusal:
             return Response(409, _refused(refusal))
-        environment = self._supervisor.launcher.environment(pod.ref(pod.containers[0]))
+        ref = pod.ref(pod.containers[0])
+        environment = {**self._supervisor.launcher.environment(ref), **self._supervisor.environment(ref)}
         return Response(201, {"uid": pod.uid, "environment": environment, "cpus": _cpus(admission)})
 
     async def _attach(self, request: Request, uid: PodUID) -> Response:
@@ -281,6 +318,13 @@ def _milli(body: dict[str, object]) -> int:
             400, "BadRequest", f"milli: {milli} is not a whole number of CPUs; exclusive CPUs are whole, 1 or more"
         )
     return milli
+
+
+def _count(body: dict[str, object]) -> int:
+    count = body.get("cpus")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST // 1000:
+        raise HTTPError(400, "BadRequest", f"cpus: expected a whole number of CPUs from 1 to {_MOST // 1000}")
+    return count
 
 
 def _pid(body: dict[str, object]) -> int:

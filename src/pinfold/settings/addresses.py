@@ -1,4 +1,4 @@
-"""Reads addresses and numbers that users write in flags."""
+"""Reads addresses, numbers and durations that users write in flags."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import ParseError, excerpt
+from pinfold.formats.kubelet.flags import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,5 +93,17 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
         if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
             raise ParseError(f"{excerpt(text)} is not a whole number from {least} to {most}")
         return int(text)
+
+    return parse
+
+
+def duration_within(most: int) -> Callable[[str], float]:
+    """Return a parser for a duration of at most so many seconds."""
+
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if not 0 <= seconds <= most:
+            raise ParseError(f"{excerpt(text)} is not within 0s and {most}s")
+        return seconds
 
     return parse

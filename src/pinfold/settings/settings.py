@@ -14,6 +14,7 @@ from pinfold.core.admission import Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import NOT_SAID, POLICIES, Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.repack import Pace
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem
 from pinfold.formats.fields import DocumentError
@@ -32,7 +33,15 @@ from pinfold.formats.kubelet.flags import (
     reservation,
     spell_out_gates,
 )
-from pinfold.settings.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_hosts, parse_prefix, whole_number
+from pinfold.settings.addresses import (
+    DEFAULT_ADDRESS,
+    Address,
+    duration_within,
+    parse_address,
+    parse_hosts,
+    parse_prefix,
+    whole_number,
+)
 from pinfold.settings.flags import add_arguments
 from pinfold.settings.places import DEFAULT, SourcedPath, bindable, check_path, find_socket, find_state, socket_path
 from pinfold.settings.table import SETTINGS, Groups, LogFormat, OnExit, RuntimeName
@@ -101,6 +110,7 @@ class Settings:
     cfs_quota: bool
     cfs_period: int
     """In microseconds."""
+    pace: Pace
     runtime: RuntimeName
     groups: Groups
     group_name: str
@@ -131,6 +141,11 @@ def read_settings(
         reconcile_period=reader.take("reconcile_period", parse_reconcile_period, file.reconcile_period),
         cfs_quota=reader.take("cfs_quota", parse_bool, file.cfs_quota),
         cfs_period=reader.take("cfs_period", parse_cfs_period, file.cfs_period),
+        pace=Pace(
+            reader.take("repack_moves", whole_number(0, 1000), Pace().moves),
+            reader.take("repack_dwell", duration_within(86_400), Pace().dwell),
+            reader.take("notice_grace", duration_within(60), Pace().grace),
+        ),
         # A container runtime that starts pinfold as its plugin sets a variable, and gives no arguments.
         runtime=reader.choose(
             "runtime", RuntimeName.NRI if "NRI_PLUGIN_SOCKET" in environment else RuntimeName.PROCESSES

@@ -88,7 +88,8 @@ _PAIRS: Final = "NAME=VALUE,..."
 CPU_MANAGER: Final = (
     Setting(
         "policy",
-        "which containers get exclusive CPUs: none, or those of Guaranteed pods that ask for whole CPUs (static)",
+        "which containers get exclusive CPUs: none, or those of Guaranteed pods that ask for whole CPUs (static); with "
+        "dynamic these may change while a container runs",
         "static",
         "--policy",
         "--cpu-manager-policy",
@@ -186,6 +187,29 @@ TOPOLOGY_MANAGER: Final = (
         field="topologyManagerPolicyOptions",
         form=_PAIRS,
         adds_up=True,
+    ),
+)
+DYNAMIC: Final = (
+    Setting(
+        "repack_moves",
+        "with policy dynamic: how many running containers may be moved to better CPUs in a minute; 0 is off",
+        "6",
+        "--repack-moves",
+        form="N",
+    ),
+    Setting(
+        "repack_dwell",
+        "with policy dynamic: how long a container stays at least where it was moved to",
+        "1m",
+        "--repack-dwell",
+        form="DURATION",
+    ),
+    Setting(
+        "notice_grace",
+        "with policy dynamic: how long a container has to get ready before its CPUs change, at most 1m",
+        "2s",
+        "--notice-grace",
+        form="DURATION",
     ),
 )
 DAEMON: Final = (
@@ -357,6 +381,7 @@ VIEWS: Final = (
 GROUPS: Final = {
     "CPU Manager": CPU_MANAGER,
     "Topology Manager": TOPOLOGY_MANAGER,
+    "Policy dynamic": DYNAMIC,
     "Daemon": DAEMON,
     "Containers": CONTAINERS,
     "Views": VIEWS,

@@ -315,3 +315,40 @@ def test_without_a_terminal_there_is_no_bar() -> None:
     stream, clock = StringIO(), count(0)
     assert list(shown(range(4), 4, "trying", stream, lambda: next(clock))) == [0, 1, 2, 3]
     assert not stream.getvalue()
+
+
+_SCATTERED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec: {containers: [{name: app, image: x, resources: {limits: {cpu: 4, memory: 1Gi}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: wide, annotations: {}}
+spec: {containers: [{name: app, image: x, resources: {limits: {cpu: 5, memory: 1Gi}}}]}
+"""
+
+
+def test_repack_shows_which_containers_would_move_and_what_it_brings(plan: Run, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(_SCATTERED)
+    node = (tmp_path / "pods.yaml", "--preset", "l3:2,cores:8", "--reserved-cpus", "0", "--repack")
+    code, out, _ = plan(*node)
+    assert code == 0
+    assert "1. wide/app: CPUs 5-9 -> 8-12 (cost 1 NUMA node, 2 L3 -> 1 NUMA node, 1 L3)" in out
+    _, text, _ = plan(*node, "-o", "json")
+    assert [move["cpus"] for move in json.loads(text)["repack"]["moves"]] == ["8-12"]
+
+
+def test_repack_leaves_pods_alone_that_are_not_movable(plan: Run, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(_SCATTERED.replace("{}}", '{pinfold.dev/movable: "false"}}'))
+    _, out, _ = plan(tmp_path / "pods.yaml", "--preset", "l3:2,cores:8", "--reserved-cpus", "0", "--repack")
+    assert "Repack: no move lowers the cost" in out
+
+
+@pytest.mark.parametrize("more", [("--policy", "none"), ("--preset", "cores:4")], ids=["no policy", "two nodes"])
+def test_repack_is_about_one_node_with_exclusive_cpus(plan: Run, tmp_path: Path, more: tuple[str, ...]) -> None:
+    (tmp_path / "pods.yaml").write_text(_SCATTERED)
+    code, _, problem = plan(tmp_path / "pods.yaml", "--preset", "l3:2,cores:8", "--repack", *more)
+    assert code == 2
+    assert "none can move" in problem or "one node" in problem

@@ -54,7 +54,7 @@ class TestPolicies:
             Config("dynamic?").build(LAPTOP)
         (problem,) = error.value.problems
         assert problem.said == 'unknown policy: "dynamic?"'
-        assert problem.advice == "known: none, static"
+        assert problem.advice == "known: none, static, dynamic"
 
     def test_none_takes_no_options(self) -> None:
         options = {"full-pcpus-only": "true", "align-by-socket": "false"}

@@ -143,7 +143,7 @@ def test_a_container_of_one_node_is_not_spread_over_two_when_a_cpu_goes_offline(
     pod = pod_of(pinned(4), uid="a")
     found = State(CPUSet.parse("0-3"), {pod.uid: {"app": CPUSet.parse("4-7")}})
     admitter = SINGLE.build(WITHOUT_CPU_5)
-    state, lost, refusals = recovered(admitter, found, {pod.uid: pod})
+    state, lost, refusals, *_ = recovered(admitter, found, {pod.uid: pod})
     assert lost == {ContainerRef(pod.uid, "app"): CPUSet.parse("4-7")}
     assert refusals[pod.uid].reason == "TopologyAffinityError"
     assert (state.shared, state.assignments) == (CPUSet.parse("0-4,6-7"), {})
@@ -152,14 +152,14 @@ def test_a_container_of_one_node_is_not_spread_over_two_when_a_cpu_goes_offline(
 def test_a_container_that_lost_a_cpu_gets_others_within_one_node_where_they_are_free() -> None:
     pod = pod_of(pinned(3), uid="a")
     found = State(CPUSet.parse("0-3,7"), {pod.uid: {"app": CPUSet.parse("4-6")}})
-    state, lost, refusals = recovered(SINGLE.build(WITHOUT_CPU_5), found, {pod.uid: pod})
+    state, lost, refusals, *_ = recovered(SINGLE.build(WITHOUT_CPU_5), found, {pod.uid: pod})
     assert (len(lost), refusals) == (1, {})
     assert state.cpus(pod.uid, "app") == CPUSet.parse("1-3")
 
 
 def test_containers_of_a_pod_that_is_not_known_share_when_they_lose_their_cpus() -> None:
     found = State(CPUSet.parse("0-3"), {A: {"app": CPUSet.parse("4-7")}})
-    state, lost, refusals = recovered(SINGLE.build(WITHOUT_CPU_5), found, {})
+    state, lost, refusals, *_ = recovered(SINGLE.build(WITHOUT_CPU_5), found, {})
     assert (state.assignments, len(lost), refusals) == ({}, 1, {})
 
 

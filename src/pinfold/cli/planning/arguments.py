@@ -106,6 +106,9 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--recommend", action="store_true", help="try all valid options, and say which serves best and why"
     )
+    kind.add_argument(
+        "--repack", action="store_true", help="also show which containers policy dynamic would move, and what it brings"
+    )
     kind.add_argument("--orders", metavar="N", type=_count, help="try N random orders of coming and going")
     kind.add_argument("--trace", metavar="FILE", help="live through a trace of pod events, CSV or JSON lines")
     kind.add_argument(

@@ -212,6 +212,14 @@ class Failed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class NoticeFailed:
+    """The files that tell containers of their CPUs could not be written; the CPUs are set all the same."""
+
+    what: ClassVar = "notice-failed"
+    why: str
+
+
 DaemonEvent = (
     Serving
     | Stopped
@@ -226,6 +234,7 @@ DaemonEvent = (
     | NotRecorded
     | HistoryLost
     | LogDropped
+    | NoticeFailed
     | RuntimeLinked
     | RuntimeHangs
     | NRIFailed

@@ -38,6 +38,57 @@ class Assigned:
     alignment: Data | None = field(default=None, metadata=JOURNAL)
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """A container has more or fewer exclusive CPUs than `before`; it kept running."""
+
+    what: ClassVar = "resized"
+    pod: PodName
+    container: str
+    before: CPUSet
+    cpus: CPUSet
+    steps: Rows = field(default=(), metadata=JOURNAL)
+    alignment: Data | None = field(default=None, metadata=JOURNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRefused:
+    """A container cannot have the `wanted` number of CPUs and keeps those it has; the message has the nearest size."""
+
+    what: ClassVar = "resize-refused"
+    pod: PodName
+    container: str
+    wanted: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A container was told which CPUs it will have; it has `seconds` to get ready."""
+
+    what: ClassVar = "announced"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A container has other CPUs than `before`, which lowers its `cost` or makes room for the next move."""
+
+    what: ClassVar = "moved"
+    pod: PodName
+    container: str
+    before: CPUSet
+    cpus: CPUSet
+    cost: str
+    lowered: str
+    steps: Rows = field(default=(), metadata=JOURNAL)
+    alignment: Data | None = field(default=None, metadata=JOURNAL)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """The node has refused a pod; `fixes` says what would make it fit."""
@@ -94,4 +145,16 @@ class Undone:
     why: str
 
 
-DecisionEvent = Admitted | Assigned | Refused | Released | Gone | StateChanged | Undone
+DecisionEvent = (
+    Admitted
+    | Assigned
+    | Resized
+    | ResizeRefused
+    | Announced
+    | Moved
+    | Refused
+    | Released
+    | Gone
+    | StateChanged
+    | Undone
+)

@@ -71,6 +71,17 @@ class ReconcileFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Degraded:
+    """A container has fewer CPUs than it asks for: some have gone, and no others can replace them; `why` says so."""
+
+    what: ClassVar = "degraded"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hotplugged:
     """CPUs have gone offline or come online; containers on offline CPUs get others."""
 
@@ -87,4 +98,4 @@ class HotplugRefused:
     why: str
 
 
-RepairEvent = Drifted | NotRepaired | Fought | LostUpdate | ReconcileFailed | Hotplugged | HotplugRefused
+RepairEvent = Drifted | NotRepaired | Fought | LostUpdate | ReconcileFailed | Degraded | Hotplugged | HotplugRefused

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
     from pinfold.core.policies.pools import Pools
+    from pinfold.core.policies.repacking import Repacking
+    from pinfold.core.policies.resizing import Resizing
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
     from pinfold.core.trace import Defect, Recorder
@@ -61,6 +63,16 @@ class Policy(Protocol):
     @property
     def pools(self) -> Pools:
         """Which CPUs containers share, which stay idle, and which can be given."""
+        ...
+
+    @property
+    def resizing(self) -> Resizing | None:
+        """The rules for containers that grow or shrink while they run; None if the policy assigns no CPUs."""
+        ...
+
+    @property
+    def repacking(self) -> Repacking | None:
+        """The rules for containers that move while they run; None if they stay where they are."""
         ...
 
     @property

@@ -23,6 +23,8 @@ class NonePolicy:
     reserved: Final = EMPTY
     allocatable: Final = EMPTY
     kept_apart: Final = EMPTY
+    resizing: Final = None
+    repacking: Final = None
     pools: Final = Pools(Topology(()))
     pod_level: Final = False
     defects: Final[tuple[tuple[Defect, str], ...]] = ()

@@ -1,4 +1,7 @@
-"""Policy `static`: whole CPUs of Guaranteed pods are exclusive, all other containers share the rest."""
+"""Policies `static` and `dynamic`: whole CPUs of Guaranteed pods are exclusive, all other containers share the rest.
+
+They decide alike. Under `dynamic` the exclusive CPUs may change while a container runs.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from pinfold.core.policies.options import DEFAULT, OWN
 from pinfold.core.policies.placing import Placing
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.policies.pools import EmptySharedPoolError, Pools
+from pinfold.core.policies.repacking import Repacking
+from pinfold.core.policies.resizing import Resizing, fixed_by, without_baseline
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
 from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned
@@ -68,11 +73,17 @@ def arrangement_of(options: Options, machine: Machine) -> Arrangement:
 class StaticPolicy:
     """Exclusive CPUs for whole-CPU containers of Guaranteed pods, spread as the options say."""
 
-    name: Final = "static"
-
     def __init__(
-        self, machine: Machine, reserved: CPUSet, options: Options = DEFAULT, *, pod_level: bool = False
+        self,
+        machine: Machine,
+        reserved: CPUSet,
+        options: Options = DEFAULT,
+        *,
+        pod_level: bool = False,
+        dynamic: bool = False,
     ) -> None:
+        """Apply these rules; *dynamic*: exclusive CPUs may change while a container runs (the policy `dynamic`)."""
+        self.name: Final = "dynamic" if dynamic else "static"
         self.machine: Final = machine
         self.options: Final = options
         self.reserved: Final = reserved
@@ -95,6 +106,16 @@ class StaticPolicy:
     def kept_apart(self) -> CPUSet:
         """The reserved CPUs that strict-cpu-reservation keeps out of the shared pool."""
         return self.reserved if self.options.strict_cpu_reservation else EMPTY
+
+    @property
+    def resizing(self) -> Resizing:
+        """The rules for a container that grows or shrinks while it runs."""
+        return Resizing(self, below_baseline=self.name == "dynamic")
+
+    @property
+    def repacking(self) -> Repacking | None:
+        """The rules for containers that move while they run; None if the policy is static, or an option forbids it."""
+        return Repacking(self) if self.name == "dynamic" and not fixed_by(self.options) else None
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
@@ -364,6 +385,7 @@ class StaticPolicy:
         cpus = containers.get(container.name) if containers else None
         if containers is None or cpus is None:
             return Decision(state)
+        state = without_baseline(state, container)
         rest = {}
         if len(containers) > 1:
             rest = {name: held for name, held in containers.items() if name != container.name}

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NotRecorded
-from pinfold.errors import PinfoldError, RuntimeUnavailable
+from pinfold.errors import AdmissionError, PinfoldError, RuntimeUnavailable
 from pinfold.formats.pods.runtime import Phase, is_workload
 from pinfold.grpc.errors import Unimplemented
 from pinfold.manager.node import age
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _POLL: Final = 0.2
 _POLL_BESIDE_EVENTS: Final = 5.0
 _AUDIT: Final = 5.0
+_ASK_OWNERS: Final = 5.0
 _SOON: Final = 0.5
 _SOON_LOOKS: Final = 3
 _FIRST_DELAY: Final = 0.1
@@ -56,6 +57,8 @@ class CRISource:
         self._missing: set[str] = set()
         """What the last poll did not list; NRI may report pods and containers before CRI lists them."""
         self._asking: dict[str, asyncio.Task[RuntimeContainer | None]] = {}
+        self._asked: dict[str, float] = {}
+        """When the status of each container was last asked for."""
         self._updates: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_AT_ONCE)
 
@@ -156,12 +159,18 @@ class CRISource:
 
     def _is_news(self, container: RuntimeContainer) -> bool:
         known = self._node.roster.containers.get(container.id)
-        return self._first or known is None or known.phase is not container.phase
+        if self._first or known is None or known.phase is not container.phase:
+            return True
+        # No event tells of new amounts of CPU, so the owners of CPUs are asked now and then.
+        ref = self._node.roster.ref(container.id)
+        is_owner = ref is not None and self._node.manager.state.cpus(*ref) is not None
+        return is_owner and time.monotonic() - self._asked.get(container.id, 0.0) >= _ASK_OWNERS
 
     async def _ask(self, container: RuntimeContainer) -> RuntimeContainer | None:
         """Return the full status of a container; None if the runtime does not answer: it is asked again."""
         if container.phase not in LIVE:
             return container
+        self._asked[container.id] = time.monotonic()
         async with self._few:
             try:
                 return (await self._client.status(container.id))._replace(pod=container.pod)
@@ -185,6 +194,7 @@ class CRISource:
             await self._node.gone(pod_id)
         for container_id in [found for found in roster.containers if found in gone]:
             self._node.removed(container_id)
+        self._asked = {container_id: at for container_id, at in self._asked.items() if container_id in there}
 
     async def _record(self, container: RuntimeContainer) -> None:
         if container.phase not in LIVE:
@@ -196,6 +206,10 @@ class CRISource:
             return
         try:
             before = self._was_right(container) if known else False
+            if known:
+                with suppress(AdmissionError):  # it keeps its CPUs, which is reported
+                    await self._node.mover.follow(container)
+                before = before and self._was_right(container)
             cpus = await self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:

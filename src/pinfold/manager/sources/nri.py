@@ -95,16 +95,19 @@ class NRISource:
         except PinfoldError as error:  # it runs already: no reply could stop it
             self._bus.tell(NotVerified(container=container.name, why=str(error)))
 
-    def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
-        """Record the resources that another program wants for a container; its CPUs stay as decided."""
+    async def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
+        """Record the resources that another program wants for a container, and return its CPUs.
+
+        A container with exclusive CPUs gets as many as it asks for now (an in-place resize), or raise why not.
+        """
         known, ref = self._node.roster.containers.get(container.id), self._node.roster.ref(container.id)
         if known is None or ref is None or self._node.read_only:
             return {}
-        if self._node.manager.state.cpus(*ref) is not None:
-            return {container.id: self._pinning(ref)}
         amounts = {name: getattr(container, name) or getattr(known, name) for name in ("shares", "quota", "period")}
         known = known._replace(**amounts, cpus=container.cpus or known.cpus)
-        self._node.roster.know(known)
+        await self._node.mover.follow(known)
+        if self._node.manager.state.cpus(*ref) is not None:
+            return {container.id: self._pinning(ref)}
         if not known.cpus:  # without CPUs in the runtime's own record, what the cgroup has stays
             return {}
         return {container.id: Pinning(self._node.manager.wanted.cpus_of(ref), exclusive=False)}
@@ -125,4 +128,4 @@ class NRISource:
 
     def _pinning(self, ref: ContainerRef) -> Pinning:
         want = self._node.manager.wanted
-        return Pinning(want.exclusive[ref], want.mems.get(ref))
+        return Pinning(want.exclusive[ref], want.mems.get(ref), notice=self._node.notice_of(ref))

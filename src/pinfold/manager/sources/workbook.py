@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NotSaved
+from pinfold.core.pods.pod import Resources
 from pinfold.errors import PinfoldError
 from pinfold.manager.sources.kept import KeptWorkload
 from pinfold.manager.sources.workloads import Workload, WorkloadKind
 
 if TYPE_CHECKING:
-    from pinfold.core.pods.pod import Pod, PodUID
+    from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.manager.sources.kept import KeptWorkloads
     from pinfold.manager.telling.bus import Bus
     from pinfold.node.outputs import Outputs
@@ -58,6 +60,14 @@ class Workbook:
         workload.changed = self._roster.know
         workload.persist = self.persist
         workload.tell_all()
+
+    def resize(self, workload: Workload, name: str, count: int) -> None:
+        """Record that a container asks for *count* CPUs now."""
+        pod = workload.pod
+        init, apps = (tuple(_resized(one, name, count) for one in some) for some in (pod.init, pod.containers))
+        workload.pod = replace(pod, init=init, containers=apps)
+        self._roster.know_pod(workload.told())
+        self.save()
 
     def drop(self, workload: Workload) -> None:
         """Forget a workload of which nothing runs."""
@@ -125,3 +135,14 @@ class Workbook:
         running = workload.begun | {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
         origins = {ref.name: lent[ref] for ref in workload.refs() if ref in lent}
         return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)
+
+
+def _resized(container: Container, name: str, count: int) -> Container:
+    """Return the container, which asks for *count* CPUs if it has this name."""
+    if container.name != name:
+        return container
+    both = (
+        container.resources.requests._replace(cpu=count * 1000),
+        container.resources.limits._replace(cpu=count * 1000),
+    )
+    return replace(container, resources=Resources(*both))

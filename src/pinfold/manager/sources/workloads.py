@@ -17,7 +17,7 @@ from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.runtimes.base import LaunchError, Main
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from pinfold.core.events import Event
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
@@ -59,6 +59,8 @@ class Workload:
         self.begun: dict[str, Main] = {}
         """The main processes that were about to run when the workload was last saved, as far as they are known."""
         self.changed: Callable[[RuntimeContainer], None] = lambda _container: None
+        self.environment: Callable[[ContainerRef], Mapping[str, str]] = lambda _ref: {}
+        """Returns what is added to a container's environment variables."""
         self.persist: Callable[[], Awaitable[None]] = _nothing
         self._outputs = outputs
         self._launcher = launcher
@@ -194,7 +196,7 @@ class Workload:
         try:
             with self._outputs.open(name) as out:
                 command = [*container.command, *container.args]
-                environment = {**os.environ, **dict(container.env)}
+                environment = {**os.environ, **dict(container.env), **self.environment(ref)}
                 pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
         except OSError as error:
             raise LaunchError(str(error.filename or name), error) from error

@@ -15,16 +15,27 @@ from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept
-from pinfold.core.events.decisions import Admitted, Assigned, Gone, Refused, Released, StateChanged
+from pinfold.core.events.decisions import (
+    Admitted,
+    Assigned,
+    Gone,
+    Moved,
+    Refused,
+    Released,
+    Resized,
+    ResizeRefused,
+    StateChanged,
+)
 from pinfold.core.events.measures import Judged
-from pinfold.core.events.repairs import Drifted, Fought, NotRepaired
+from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
-from pinfold.core.trace import Trace
+from pinfold.core.trace import Recorder, Trace
 from pinfold.formats.pods.document import pod_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pinfold.core.admission import Admitter, Resource
     from pinfold.core.advice import Advice
     from pinfold.core.events import Event
     from pinfold.core.machine.cpuset import CPUSet
@@ -32,8 +43,10 @@ if TYPE_CHECKING:
     from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
+    from pinfold.core.policies.resizing import NotResized
     from pinfold.core.reconcile import Drift
     from pinfold.core.recover import Recovered
+    from pinfold.core.repack import Move
     from pinfold.core.state import State
     from pinfold.manager.telling.bus import Bus
 
@@ -60,6 +73,8 @@ class Telling:
         self.clock = clock
         self._bus = bus
         self._names: dict[PodUID, PodName] = {}
+        self._refused_sizes: dict[ContainerRef, str] = {}
+        """The last refusal of a resize of each container, in words."""
         self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
 
     def tell(self, event: Event) -> None:
@@ -107,6 +122,42 @@ class Telling:
         for container, cpus in changed:
             self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
 
+    def resized(  # noqa: PLR0913, PLR0917 - all that the decision depended on
+        self,
+        ref: ContainerRef,
+        before: State,
+        cpus: CPUSet,
+        admitter: Admitter,
+        topology: Topology,
+        others: Sequence[Resource],
+    ) -> None:
+        """Report a container that has more or fewer CPUs than *before*."""
+        self._refused_sizes.pop(ref, None)
+        name, held, ruler = self.name(ref.pod), before.cpus(*ref) or cpus, self._ruler(topology, admitter.policy)
+
+        def event() -> Resized:
+            recorder = Recorder()
+            admitter.resize(before, ref, len(cpus), others=others, recorder=recorder)
+            steps = recorder.trace().data()["steps"]
+            return Resized(name, ref.name, held, cpus, steps, alignment_counts(ruler.measure(cpus)))
+
+        self._bus.tell(event)
+
+    def resize_refused(self, ref: ContainerRef, refusal: NotResized) -> None:
+        """Report a size that a container cannot have; a kubelet asks again every second, which is reported once."""
+        if self._refused_sizes.get(ref) != str(refusal):
+            self._refused_sizes[ref] = str(refusal)
+            event = ResizeRefused(self.name(ref.pod), ref.name, refusal.wanted, refusal.reason, str(refusal))
+            self._bus.tell(event)
+
+    def moved(self, move: Move, policy: Policy, topology: Topology) -> None:
+        """Report a container that has moved to other CPUs."""
+        ruler, ref = self._ruler(topology, policy), move.container
+        steps = ({"what": f"moved from CPUs {move.before}", "took": str(move.after), "why": move.why},)
+        alignment, name = alignment_counts(ruler.measure(move.after)), self.name(ref.pod)
+        cost, lowered = str(move.cost), str(move.lowered)
+        self._bus.tell(Moved(name, ref.name, move.before, move.after, cost, lowered, steps, alignment))
+
     def not_kept(self, recovered: Recovered) -> None:
         """Report the containers that could not keep their CPUs, and why they got no others."""
         for ref, cpus in recovered.lost.items():
@@ -115,15 +166,18 @@ class Telling:
 
     def reassigned(self, recovered: Recovered) -> None:
         """Report the containers that got other CPUs instead of those they could not keep."""
-        for ref in recovered.lost:
+        for ref in (*recovered.lost, *recovered.changed):
             cpus = recovered.state.cpus(*ref)
             if cpus is not None:
                 self._bus.tell(Assigned(self.name(ref.pod), ref.name, cpus))
+        for ref, refusal in recovered.degraded.items():
+            self._bus.tell(Degraded(self.name(ref.pod), ref.name, recovered.changed[ref], str(refusal)))
 
     def released(self, refs: Iterable[ContainerRef], before: State, after: State) -> None:
         """Report containers whose CPUs are shared again, and pods that left with them."""
         refs = list(refs)
         for ref in refs:
+            self._refused_sizes.pop(ref, None)
             if before.cpus(*ref) is not None:
                 self._bus.tell(Released(self.name(ref.pod), ref.name))
         for pod in dict.fromkeys(ref.pod for ref in refs):

@@ -42,7 +42,7 @@ class Asked(Protocol):
         """Verify a container that has just begun to run."""
         ...
 
-    def updated(self, container: RuntimeContainer) -> Pinnings:
+    async def updated(self, container: RuntimeContainer) -> Pinnings:
         """Record the resources that another program wants for a container; return the CPUs that override them."""
         ...
 
@@ -90,9 +90,9 @@ class Answers:
         if is_workload(found):
             self._asked.started(found)
 
-    def update(self, _pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Updates:
+    async def update(self, _pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources, /) -> Updates:
         """Let other programs change what they like of a container, except its CPUs."""
-        return _updates(self._asked.updated(with_amounts(container_of(container), wanted)))
+        return _updates(await self._asked.updated(with_amounts(container_of(container), wanted)))
 
     def stop(self, _pod: nri.PodSandbox, container: nri.Container, /) -> Updates:
         """Report that the container stopped."""

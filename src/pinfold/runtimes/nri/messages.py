@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
+from pinfold.node.notices import ACK, STATE_DIR
 from pinfold.proto import nri_pb2 as nri
 
 if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
 
+NOTICE_DIR: Final = "/run/pinfold"
+"""Where a container finds the files that tell it of its CPUs."""
 _NO_QUOTA: Final = -1
 _PHASES: Final = {
     nri.CONTAINER_CREATED: Phase.CREATED,
@@ -25,6 +28,8 @@ class Pinning(NamedTuple):
     cpus: CPUSet
     mems: CPUSet | None = None
     exclusive: bool = True
+    notice: str = ""
+    """The directory in which the container is told of its CPUs, mounted when it is created; empty: none."""
 
 
 def pod_of(pod: nri.PodSandbox) -> RuntimePod:
@@ -70,7 +75,17 @@ def adjustment_of(pinning: Pinning) -> nri.ContainerAdjustment:
     """Return the reply that gives a container its CPUs when it is created."""
     adjustment = nri.ContainerAdjustment()
     _set(adjustment.linux.resources.cpu, pinning)
+    if pinning.notice:
+        _mount(adjustment, pinning.notice)
     return adjustment
+
+
+def _mount(adjustment: nri.ContainerAdjustment, directory: str) -> None:
+    """Mount the directory in which a container is told of its CPUs; it can write one file of it."""
+    ack = f"{directory}/{ACK}"
+    adjustment.mounts.add(destination=NOTICE_DIR, type="bind", source=directory, options=["rbind", "ro"])
+    adjustment.mounts.add(destination=f"{NOTICE_DIR}/{ACK}", type="bind", source=ack, options=["bind", "rw"])
+    adjustment.env.add(key=STATE_DIR, value=NOTICE_DIR)
 
 
 def update_of(container_id: str, pinning: Pinning) -> nri.ContainerUpdate:

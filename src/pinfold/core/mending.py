@@ -1,0 +1,69 @@
+"""Assignments of which some CPUs have gone, under the policy `dynamic`: only these are replaced, and given back later.
+
+A container whose missing CPUs cannot be replaced by the rules keeps the rest: it is degraded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.policies.resizing import NotResized, baseline, resized, without_baseline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.state import State
+
+
+class Mended(NamedTuple):
+    """A State in which a container has what is left of its CPUs, and others for those that are missing."""
+
+    state: State
+    refusal: NotResized | None = None
+    """Why the missing CPUs could not be replaced; then the container has fewer than before."""
+
+
+def mend(
+    admitter: Admitter, state: State, found: State, container: ContainerRef, others: Sequence[Resource]
+) -> Mended | None:
+    """Return the State with the rest of a container's CPUs of *found*, and others instead of the missing ones.
+
+    None: nothing of them is left, or its pod was assigned as a whole.
+    """
+    cpus = found.assignments[container.pod][container.name]
+    left = cpus & (state.shared - admitter.policy.reserved)
+    if container.pod in found.pods or not left or not state.shared - left:
+        return None
+    mine = {**state.assignments.get(container.pod, {}), container.name: left}
+    base = baseline(found, container)
+    baselines = {**state.baselines, container.pod: {**state.baselines.get(container.pod, {}), container.name: base}}
+    kept = state._replace(
+        shared=state.shared - left, assignments={**state.assignments, container.pod: mine}, baselines=baselines
+    )
+    try:
+        return Mended(admitter.resize(kept, container, len(cpus), others=others).state)
+    except NotResized as refusal:
+        return Mended(kept, refusal)
+
+
+def give_back(state: State, reserved: CPUSet) -> tuple[State, Mapping[ContainerRef, CPUSet]]:
+    """Return the State in which containers have those CPUs of their baselines again that are free, and who got which.
+
+    CPUs that replaced them become free.
+    """
+    changed = {}
+    for container, cpus in list(state.flat()):
+        base = baseline(state, container)
+        back = base & (state.shared - reserved)
+        if not back or container.pod in state.pods:
+            continue
+        spare = sorted(cpus - base, reverse=True)[: len(cpus | back) - max(len(base), len(cpus))]
+        now = (cpus | back) - CPUSet.from_cpus(spare)
+        state = resized(state, container, now)
+        if now == base:
+            state = without_baseline(state, container)
+        changed[container] = now
+    return state, changed

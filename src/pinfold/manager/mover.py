@@ -1,0 +1,122 @@
+"""Mover: gives running containers more, fewer or other CPUs; decided, saved, applied and verified like any change.
+
+Growing takes the CPUs from the others first. A container that shrinks leaves its CPUs before the shared pool grows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.policies.resizing import NotResizable, NotResized
+from pinfold.errors import PinfoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pinfold.core.admission import Resource
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.policies.repacking import Repacking
+    from pinfold.core.repack import Move, RepackPlan
+    from pinfold.core.state import State
+    from pinfold.formats.pods.runtime import RuntimeContainer
+    from pinfold.manager.manager import Manager
+    from pinfold.runtimes.roster import Known, Roster
+
+
+class Mover:
+    """Changes the CPUs of containers that run, through one Manager."""
+
+    def __init__(self, manager: Manager, roster: Roster) -> None:
+        self._manager = manager
+        self._roster = roster
+
+    async def follow(self, container: RuntimeContainer) -> None:
+        """Resize a container as its runtime reports it now; or raise, and record nothing of the report."""
+        before = self._roster.containers[container.id]
+        self._roster.know(container)
+        try:
+            await self._fit(container)
+        except PinfoldError:
+            self._roster.know(before)
+            raise
+
+    async def _fit(self, container: RuntimeContainer) -> None:
+        ref, pod = self._roster.ref(container.id), self._roster.of(container.pod).pod
+        held = None if ref is None else self._manager.state.cpus(*ref)
+        if ref is None or pod is None or held is None:
+            return
+        asked = next(one for one in pod.all_containers if one.name == ref.name)
+        count = self._manager.rules.admitter.policy.request(pod, asked)
+        if not count:
+            milli = asked.resources.requests.cpu or 0
+            raise NotResizable(f"{milli / 1000:g} CPUs is not a whole number; it keeps its CPUs {held}")
+        if count != len(held):
+            await self.resize(ref, count)
+
+    async def resize(self, ref: ContainerRef, count: int) -> CPUSet:
+        """Give a container *count* exclusive CPUs and return them; or raise, and change nothing."""
+        manager = self._manager
+        before, after = await manager.decide(lambda state: self._decide(state, ref, count))
+        cpus = after.assignments[ref.pod][ref.name]
+        if after != before:
+            rules = manager.rules
+            manager.telling.resized(ref, before, cpus, rules.admitter, rules.topology, self._others(ref))
+        return cpus
+
+    def _decide(self, state: State, ref: ContainerRef, count: int) -> State:
+        manager = self._manager
+        try:
+            return manager.rules.admitter.resize(state, ref, count, others=self._others(ref)).state
+        except NotResized as refusal:
+            manager.telling.resize_refused(ref, refusal)
+            raise
+
+    def would_have(self, ref: ContainerRef, count: int) -> CPUSet:
+        """Return the CPUs that a resize would give a container; or raise why it cannot be."""
+        after = self._decide(self._manager.state, ref, count)
+        return after.assignments[ref.pod][ref.name]
+
+    def plan(self, containers: Mapping[ContainerRef, bool], budget: int) -> RepackPlan:
+        """Return the moves that a repack would make; the value says whether a container's memory follows it."""
+        return self._repacking.plan(self._manager.state, containers, budget)
+
+    def may_move(self) -> dict[ContainerRef, bool]:
+        """Return the containers that may move, and whether the memory of each follows it.
+
+        Memory follows on request only (`pinfold.dev/local-memory`), and not away from a device.
+        """
+        found = {}
+        for ref, _ in self._manager.state.flat():
+            known = self._known(ref)
+            if known is not None and known.movable:
+                found[ref] = known.local_memory and not self._others(ref)
+        return found
+
+    async def move(self, move: Move) -> bool:
+        """Move a container, or raise; return False if the State has changed so that the move is no longer possible."""
+        manager = self._manager
+        before, after = await manager.decide(lambda state: self._moved(state, move))
+        if after == before:
+            return False
+        manager.telling.moved(move, manager.rules.admitter.policy, manager.rules.topology)
+        return True
+
+    def _moved(self, state: State, move: Move) -> State:
+        free = state.shared - self._manager.rules.admitter.policy.reserved
+        possible = state.cpus(*move.container) == move.before and move.after - move.before <= free
+        return self._repacking.moved(state, move) if possible else state
+
+    @property
+    def _repacking(self) -> Repacking:
+        policy = self._manager.rules.admitter.policy
+        if policy.repacking is None:
+            raise NotResizable(f"policy {policy.name} moves no running container; only dynamic does")
+        return policy.repacking
+
+    def _known(self, ref: ContainerRef) -> Known | None:
+        return next((self._roster.of(pod_id) for pod_id in self._roster.find_pods(ref.pod)), None)
+
+    def _others(self, ref: ContainerRef) -> Sequence[Resource]:
+        known = self._known(ref)
+        return () if known is None or known.pod is None else self._roster.others(known.pod)

@@ -1,0 +1,34 @@
+"""What a repack would bring on a planned node: the moves that policy `dynamic` would make, without any pace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pinfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pinfold.core.pods.pod import Pod
+    from pinfold.core.repack import RepackPlan
+    from pinfold.planning.plan import Plan
+
+_PREFIX = "pinfold.dev/"
+
+
+def repacked(plan: Plan) -> RepackPlan:
+    """Return the moves that would follow a plan; a node with policy static is taken as one with dynamic."""
+    if not plan.admitter.policy.allocatable:
+        raise ConfigError(f"policy {plan.config.policy} gives no container exclusive CPUs, so none can move")
+    repacking = replace(plan.config, policy="dynamic").build(plan.topology).policy.repacking
+    assert repacking is not None  # noqa: S101 - for mypy: that is what dynamic is
+    pods = {outcome.pod.uid: outcome.pod for outcome in plan.outcomes}
+    may_move = {
+        ref: ref.pod in pods and _says(pods[ref.pod], "local-memory", "true")
+        for ref, _ in plan.after.flat()
+        if ref.pod not in pods or not _says(pods[ref.pod], "movable", "false")
+    }
+    return repacking.plan(plan.after, may_move, len(may_move))
+
+
+def _says(pod: Pod, name: str, value: str) -> bool:
+    return pod.annotations.get(f"{_PREFIX}{name}") == value
