@@ -18,6 +18,7 @@ from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import Connection
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
+from pinfold.runtimes.backoff import BackOff
 from pinfold.runtimes.nri.requests import EVENTS, Dispatcher, line, parse
 
 if TYPE_CHECKING:
@@ -94,28 +95,6 @@ def launched(environ: Mapping[str, str]) -> Launch | None:
     if not (number.isascii() and number.isdigit() and len(number) < len("10000000")):
         raise ConfigError(f"NRI_PLUGIN_SOCKET is {excerpt(number)}; the number of an open file is expected")
     return Launch(int(number), Identity(environ.get("NRI_PLUGIN_NAME", ""), environ.get("NRI_PLUGIN_IDX", "")))
-
-
-class BackOff:
-    """How long to wait after a connection ended: twice as long each time, and short again after success."""
-
-    FIRST: Final = 0.1
-    MOST: Final = 5.0
-
-    def __init__(self) -> None:
-        self._next = self.FIRST
-
-    def after(self, lived: float) -> float:
-        """Return the seconds to wait after a connection that was registered for *lived* seconds.
-
-        >>> back_off = BackOff()
-        >>> [back_off.after(lived) for lived in (0, 0, 0, 3600, 0)]
-        [0.1, 0.2, 0.4, 0.1, 0.2]
-        """
-        # One that did not outlive the longest wait may be a runtime that drops us each time.
-        wait = self.FIRST if lived > self.MOST else self._next
-        self._next = min(2 * wait, self.MOST)
-        return wait
 
 
 class RegistrationRefused(RuntimeUnavailable):
