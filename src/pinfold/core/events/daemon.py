@@ -154,9 +154,18 @@ class NRIFailed:
 
 @dataclass(frozen=True, slots=True)
 class PodsNotRead:
-    """The pods of `--pods-from` could not be read."""
+    """A source of whole pods (`--pods-from`) does not answer; pinfold asks the next one."""
 
     what: ClassVar = "pods-not-read"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodInParts:
+    """No source knows the whole pod: pinfold decides its containers one by one, none as an init container."""
+
+    what: ClassVar = "pod-in-parts"
+    pod: PodName
     why: str
 
 
@@ -230,6 +239,7 @@ DaemonEvent = (
     | RuntimeHangs
     | NRIFailed
     | PodsNotRead
+    | PodInParts
     | ReadOnly
     | SecondManager
     | TakenOver

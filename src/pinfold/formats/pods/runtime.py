@@ -26,6 +26,8 @@ POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 POD_UID: Final = "io.kubernetes.pod.uid"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"
 RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+FROM_API: Final = "api"
 
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
@@ -185,6 +187,11 @@ def ref_of(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:
 def told_uid(pod: RuntimePod) -> str:
     """Return the UID of a pod as the runtime reports it, unchecked."""
     return pod.uid or pod.labels.get(POD_UID, "")
+
+
+def is_static(pod: RuntimePod) -> bool:
+    """Return whether the kubelet has the pod from a file or a URL: the API server has it under another UID."""
+    return pod.annotations.get(CONFIG_SOURCE, FROM_API) != FROM_API
 
 
 def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer]:
