@@ -6,12 +6,13 @@ h11 knows the protocol; asyncio carries it, through TLS where a Trust is given.
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import h11
 
-from pinfold.errors import PinfoldError, RuntimeUnavailable, excerpt
+from pinfold.errors import PinfoldError, RuntimeUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -52,13 +53,12 @@ class Body(NamedTuple):
 
 
 class HTTPStatusError(PinfoldError):
-    """An answer with a status that is not a success; *body* begins with what the server says about it."""
+    """An answer with a status that is not a success; the message has what the server says about it."""
 
     def __init__(self, where: str, status: int, body: bytes) -> None:
-        said = " ".join(body[:_MOST_TOLD].decode(errors="replace").split())
-        super().__init__(f"{where}: HTTP status {status}{f': {_bare(said)}' if said else ''}")
+        said = _message(body)
+        super().__init__(f"{where}: HTTP status {status}{f': {said}' if said else ''}")
         self.status = status
-        self.body = body
 
 
 class HTTPClient:
@@ -209,5 +209,15 @@ async def _connect(server: Server) -> Pipe:
         raise
 
 
+def _message(body: bytes) -> str:
+    """Return what a server says about an error: the API server in a Status object, the kubelet as plain text."""
+    try:
+        said = str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        said = body.decode(errors="replace")
+    return _bare(" ".join(said.split()))
+
+
 def _bare(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text) if len(text) <= _MOST_TOLD else excerpt(text)[1:-1]
+    shown = text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}…"
+    return "".join(c if c.isprintable() else " " for c in shown)

@@ -1,6 +1,6 @@
 """TLS over a connection of asyncio, for a client that checks the server's certificate.
 
-The standard library's ssl is imported here and only when a first connection needs it: it takes about 4 MB, and most
+The standard library's ssl is imported here and only when a first connection needs it: it takes about 6 MB, and most
 daemons never speak TLS. That is why asyncio's own TLS is not used: it imports ssl at once.
 """
 

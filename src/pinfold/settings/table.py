@@ -285,11 +285,19 @@ CONTAINERS: Final = (
     ),
     Setting(
         "pods_from",
-        "source for init containers, sidecars and pod-level resources: a directory of pod manifests, or the URL of a "
-        "kubelet's read-only endpoint, such as http://127.0.0.1:10255/pods",
-        "",
+        "source of whole pods, with init containers, sidecars and pod-level resources: auto asks all that are found, "
+        "none asks no source; api-server, a directory of manifests, the socket of the kubelet's Pods API or the URL of "
+        "the kubelet's pods, such as http://127.0.0.1:10255/pods, asks only that one",
+        "auto",
         "--pods-from",
-        form="DIR|URL",
+        form="SOURCE",
+    ),
+    Setting(
+        "service_account",
+        "directory with the token and the ca.crt for the API server and the kubelet",
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        "--service-account",
+        form="DIR",
     ),
     Setting(
         "cgroup_root",

@@ -1,7 +1,8 @@
 """NRISource: passes a container runtime's NRI requests to a Node, and answers with CPUs before a container exists.
 
-created: decide, save, move the others off, reply. starting, when the container has its cgroup but has not run: verify,
-and refuse what cannot be repaired. Nothing here waits for the runtime, which is itself waiting for the answer.
+created: ask for the whole pod, decide, save, move the others off, reply. starting, when the container has its cgroup
+but has not run: verify, and refuse what cannot be repaired. Nothing here waits for the runtime, which is itself waiting
+for the answer.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class NRISource:
         self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]
     ) -> dict[str, Pinning]:
         """Record all that runs; return the containers that get CPUs only now."""
+        await self._node.cluster.learn(pods)
         strays = await self._node.resync(pods, containers)
         found = {container.id: self._node.roster.ref(container.id) for container in strays}
         return {container_id: self._pinning(ref) for container_id, ref in found.items() if ref is not None}
@@ -71,6 +73,7 @@ class NRISource:
 
     async def created(self, container: RuntimeContainer) -> Pinning | None:
         """Decide, and return the CPUs; no other container is on them any more."""
+        await self._learn(container)
         try:
             cpus = await self._node.arrive(container)
         except PinfoldError:
@@ -82,6 +85,7 @@ class NRISource:
     async def starting(self, container: RuntimeContainer) -> None:
         """Verify the container and the others before its first instruction."""
         if container.id not in self._node.roster.containers:  # the runtime created it without asking us
+            await self._learn(container)
             await self._node.arrive(container)
         self._node.verify(container, has_group=True)
 
@@ -122,6 +126,10 @@ class NRISource:
     async def gone(self, pod_id: str) -> None:
         """Release the CPUs of a pod."""
         await self._node.gone(pod_id)
+
+    async def _learn(self, container: RuntimeContainer) -> None:
+        pod = self._node.roster.pods.get(container.pod)
+        await self._node.cluster.learn([] if pod is None else [pod])
 
     def _pinning(self, ref: ContainerRef) -> Pinning:
         want = self._node.manager.wanted

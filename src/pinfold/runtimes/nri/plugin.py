@@ -165,8 +165,7 @@ class _Session:
         try:
             return await self._answer_all()
         finally:
-            for answering in self._answering:
-                answering.cancel()
+            # A decision that has begun is not broken off, though its answer will not be heard.
             await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def _answer_all(self) -> str:
