@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State
     from pinfold.kubernetes.base import PodSource
+    from pinfold.manager.cluster import Refuse
     from pinfold.runtimes.base import Applier, Launcher
 
 WITHIN = 10.0
@@ -109,6 +110,7 @@ class Daemon:
         roster: Roster,
         *,
         sources: Sequence[PodSource] = (),
+        on_refusal: Refuse | None = None,
     ) -> None:
         self.bus = Bus(time.time)
         self.whole = WholePods(sources, self.bus.tell, within=WITHIN)
@@ -124,7 +126,7 @@ class Daemon:
         if hasattr(applier, "prepare"):
             applier.prepare(self.manager.wanted.shared)
         now(self.manager.start())
-        cluster = Cluster(roster, self.whole if sources else None)
+        cluster = Cluster(roster, self.whole if sources else None, on_refusal)
         self.node = Node(self.manager, roster, self.bus, cluster=cluster)
 
     def rules(self, config: Config, machine: Topology | None = None) -> Rules:
@@ -247,6 +249,7 @@ class PodStand:
         self._nri = nri
         self._whole = whole
         self._sources = sources
+        self.on_refusal: Refuse | None = None
         self._sandboxes: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.daemon: Daemon
@@ -262,6 +265,7 @@ class PodStand:
             applier,
             roster,
             sources=self._sources,
+            on_refusal=self.on_refusal,
         )
         await (self._connect_nri() if self._nri else self._connect_cri())
 

@@ -88,6 +88,9 @@ def message_of(pod: Pod) -> api.Pod:
     if pod.resources is not None:
         spec.resources.CopyFrom(_resources(pod.resources))
     metadata = api.ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid, annotations=pod.annotations)
+    if pod.owner:
+        kind, _, name = pod.owner.partition("/")
+        metadata.ownerReferences.add(kind=kind, name=name, controller=True)
     return api.Pod(metadata=metadata, spec=spec, status=api.PodStatus(phase="Pending"))
 
 

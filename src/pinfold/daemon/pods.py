@@ -15,6 +15,7 @@ from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager
 from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
 from pinfold.kubernetes.discovery import AUTO, pod_sources
+from pinfold.kubernetes.refusals import Refusals
 from pinfold.kubernetes.wholepods import WholePods
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.node import Node
@@ -27,10 +28,12 @@ from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
+from pinfold.settings.table import OnRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from pinfold.manager.cluster import Refuse
     from pinfold.manager.loop import Source
     from pinfold.manager.sources.cri import CRISource
     from pinfold.node.podgroups.groups import PodGroups
@@ -59,13 +62,23 @@ async def kube_parts(basis: Basis) -> Parts:
     if not read_only:
         claim(basis)
         await manager.start()
-    cluster = None if read_only else Cluster(roster, whole)
+    cluster = None if read_only else Cluster(roster, whole, _on_refusal(basis, account))
     node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
     _compare_reserved(basis)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow]
     if not read_only:
         sources.append(lambda: _give_way(basis, node, applier, stamp))
     return Parts(node, sources)
+
+
+def _on_refusal(basis: Basis, account: ServiceAccount) -> Refuse | None:
+    """Return what to do about refused pods, beside telling their runtime."""
+    if basis.chosen.kubernetes.on_refusal is OnRefusal.RETRY:
+        return None
+    if not account.exists:
+        said = f"--on-refusal fail needs the API server, and there is no service account in {account.directory}"
+        raise ConfigError(Problem(said, "mount one and set KUBERNETES_SERVICE_HOST, or use --on-refusal retry"))
+    return Refusals(account, basis.bus.tell).fail
 
 
 def _whole_pods(basis: Basis, account: ServiceAccount) -> WholePods:

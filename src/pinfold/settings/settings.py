@@ -35,7 +35,7 @@ from pinfold.formats.kubelet.flags import (
 from pinfold.settings.addresses import DEFAULT_ADDRESS, Address, parse_address, parse_hosts, parse_prefix, whole_number
 from pinfold.settings.flags import add_arguments
 from pinfold.settings.places import DEFAULT, SourcedPath, bindable, check_path, find_socket, find_state, socket_path
-from pinfold.settings.table import CONTAINERS, SETTINGS, Groups, LogFormat, OnExit, RuntimeName
+from pinfold.settings.table import CONTAINERS, SETTINGS, Groups, LogFormat, OnExit, OnRefusal, RuntimeName
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +51,7 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LAPTOP: Final = Config("static")
 _ADDRESS: Final[Address | None] = DEFAULT_ADDRESS
 _Value = TypeVar("_Value")
-_Name = TypeVar("_Name", Fidelity, Groups, LogFormat, OnExit, RuntimeName)
+_Name = TypeVar("_Name", Fidelity, Groups, LogFormat, OnExit, OnRefusal, RuntimeName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Kubernetes:
     cri_socket: str | None
     pods_from: str
     service_account: Path
+    on_refusal: OnRefusal
     cgroup_root: str | None
     kubelet_dir: Path
     take_over: bool
@@ -209,6 +210,7 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
         cri_socket=reader.take("cri_socket", str, None),
         pods_from=reader.take("pods_from", str, "auto"),
         service_account=reader.take("service_account", Path, _SERVICE_ACCOUNT),
+        on_refusal=reader.choose("on_refusal", OnRefusal.RETRY),
         cgroup_root=reader.take("cgroup_root", str, None),
         kubelet_dir=reader.take("kubelet_dir", Path, Path("/var/lib/kubelet")),
         take_over=reader.take("take_over", parse_bool, otherwise=False),

@@ -47,6 +47,13 @@ class OnExit(StrEnum):
     WIDEN = "widen"
 
 
+class OnRefusal(StrEnum):
+    """What becomes of a pod that is refused."""
+
+    RETRY = "retry"
+    FAIL = "fail"
+
+
 class LogFormat(StrEnum):
     """How the daemon writes its log."""
 
@@ -298,6 +305,14 @@ CONTAINERS: Final = (
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "--service-account",
         form="DIR",
+    ),
+    Setting(
+        "on_refusal",
+        "what becomes of a refused pod: the kubelet tries to start it again and again, or the API server sets it to "
+        "Failed with the kubelet's reason, for which pinfold needs the right to patch pods/status and create events",
+        "retry",
+        "--on-refusal",
+        form=_one_of(OnRefusal),
     ),
     Setting(
         "cgroup_root",

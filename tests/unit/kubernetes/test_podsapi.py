@@ -26,6 +26,7 @@ POD = Pod(
     "web",
     init=(pinned(1, "setup"), replace(pinned(1, "proxy"), sidecar=True)),
     containers=(pinned(2, "app"), Container("log", HALF)),
+    owner="ReplicaSet/web",
 )
 LEVEL = Pod(PodUID("u-level"), "level", containers=(Container("bare"),), resources=guaranteed(2000))
 
@@ -38,6 +39,7 @@ def test_a_pod_is_found_whole_with_sidecars_and_pod_level_resources(tmp_path: Pa
             feed = Feed(tmp_path / "api.sock")
             found = await feed.find([told(POD), told(LEVEL), RuntimePod("s-other", "u-other")])
             assert {**found} == {"s-web": POD, "s-level": LEVEL}
+            assert (found["s-web"].owner, found["s-level"].owner) == ("ReplicaSet/web", "")
             feed._channel.close()  # noqa: SLF001 - a daemon keeps it open until it ends
 
     asyncio.run(run())

@@ -170,6 +170,25 @@ class PodInParts:
 
 
 @dataclass(frozen=True, slots=True)
+class PodFailed:
+    """The API server has set a refused pod to Failed; `owner` is the controller that will make another one."""
+
+    what: ClassVar = "pod-failed"
+    pod: PodName
+    reason: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodNotFailed:
+    """A refused pod could not be set to Failed; the kubelet goes on trying to start it."""
+
+    what: ClassVar = "pod-not-failed"
+    pod: PodName
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOnly:
     """A kubelet manages the CPUs here; pinfold only watches."""
 
@@ -240,6 +259,8 @@ DaemonEvent = (
     | NRIFailed
     | PodsNotRead
     | PodInParts
+    | PodFailed
+    | PodNotFailed
     | ReadOnly
     | SecondManager
     | TakenOver

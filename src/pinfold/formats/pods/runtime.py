@@ -252,6 +252,7 @@ class _Builder:
         self.pod = pod
         self.qos = qos
         self.seen = seen
+        self.owner = known.owner if known else ""
         self.known = {container.name: container for container in known.all_containers} if known else {}
         self.init = {container.name: container.sidecar for container in known.init} if known else {}
         self.init |= dict.fromkeys(overrides.init, False) | dict.fromkeys(overrides.sidecars, True)
@@ -271,6 +272,7 @@ class _Builder:
             resources=self.level,
             annotations=self.pod.annotations,
             labels=self.pod.labels,
+            owner=self.owner,
         )
 
     def container(self, name: str) -> Container:

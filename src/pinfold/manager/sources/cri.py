@@ -15,6 +15,7 @@ from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import PinfoldError, RuntimeUnavailable
 from pinfold.formats.pods.runtime import Phase, is_workload
 from pinfold.grpc.errors import Unimplemented
+from pinfold.manager.manager import Refusal
 from pinfold.manager.node import age
 from pinfold.runtimes.roster import LIVE
 
@@ -203,6 +204,8 @@ class CRISource:
         except PinfoldError as error:
             self._node.unpinned.wait(container, error, self._node.since.get(container.id, time.time()))
             self._share(container)
+            if isinstance(error, Refusal):
+                self._later(self._node.cluster.refuse(container, error))
             return
         if cpus is not None and not before:
             self._measure(container)

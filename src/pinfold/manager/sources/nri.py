@@ -14,6 +14,7 @@ from pinfold.core.events.daemon import RuntimeHangs
 from pinfold.core.events.running import NotVerified
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
+from pinfold.manager.manager import Refusal
 from pinfold.runtimes.nri.messages import Pinning
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ class NRISource:
         await self._learn(container)
         try:
             cpus = await self._node.arrive(container)
-        except PinfoldError:
+        except PinfoldError as error:
             self._node.removed(container.id)
+            if isinstance(error, Refusal):
+                await self._node.cluster.refuse(container, error)
             raise
         ref = self._node.roster.ref(container.id)
         return None if cpus is None or ref is None else self._pinning(ref)
