@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
@@ -57,25 +58,18 @@ class KeptWorkloads:
 
     async def save(self, workloads: Iterable[KeptWorkload]) -> None:
         """Save all of them, durably, or raise."""
-        rows = [
-            {
-                "kind": kept.kind,
-                "pod": pod_document(kept.pod),
-                "mains": {name: list(main) for name, main in kept.mains.items()},
-                "done": dict(kept.done),
-                "origins": {name: _origin_data(origin) for name, origin in kept.origins.items()},
-            }
-            for kept in workloads
-        ]
-        await self._file.save(json.dumps({"boot": self._boot, "workloads": rows}))
+        rows = [_row_data(kept) for kept in workloads]
+        checked = [{**row, "checksum": _checksum(self._boot, row)} for row in rows]
+        await self._file.save(json.dumps({"boot": self._boot, "workloads": checked}))
 
     def load(self) -> tuple[list[KeptWorkload], str | None]:
         """Return the workloads that an earlier daemon saved, and the problems in reading them."""
         try:
             text = read_state_file(self._path)
             found = json.loads(text) if text is not None else {"workloads": []}
-            read = [_row(row) for row in found["workloads"]]
-            is_of_now = found.get("boot", self._boot) == self._boot
+            boot = found.get("boot", self._boot)
+            read = [_row(boot, row) for row in found["workloads"]]
+            is_of_now = boot == self._boot
         except _UNREADABLE as error:
             return [], self._problem(error)
         problems = [row for row in read if not isinstance(row, KeptWorkload)]
@@ -95,8 +89,25 @@ class KeptWorkloads:
         return f"{type(error).__name__}: {error}; the file is kept as {aside.name if aside else 'it is'}"
 
 
-def _row(row: Mapping[str, object]) -> KeptWorkload | Exception:
+def _row_data(kept: KeptWorkload) -> dict[str, object]:
+    return {
+        "kind": kept.kind,
+        "pod": pod_document(kept.pod),
+        "mains": {name: list(main) for name, main in kept.mains.items()},
+        "done": dict(kept.done),
+        "origins": {name: _origin_data(origin) for name, origin in kept.origins.items()},
+    }
+
+
+def _checksum(boot: str, row: Mapping[str, object]) -> int:
+    return crc32(json.dumps([boot, row]).encode())
+
+
+def _row(boot: str, row: dict[str, object]) -> KeptWorkload | Exception:
     try:
+        checksum = row.pop("checksum", None)
+        if checksum not in {None, _checksum(boot, row)}:  # None: of an earlier version
+            raise ValueError("a row does not match its checksum")
         return _parse(row)
     except _UNREADABLE as error:
         return error

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Resize = Callable[[ContainerRef, int], Awaitable[CPUSet]]
 
 _ATTACH_WITHIN: Final = 30.0
+_ANNOTATIONS: Final = 256 << 10
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does not matter here
 
 
@@ -56,6 +57,10 @@ class Supervisor:
     def check(self, pods: Iterable[Pod]) -> None:
         """Raise if any of these could never be run here."""
         for pod in pods:
+            size = sum(len(f"{name}{value}".encode(errors="surrogatepass")) for name, value in pod.annotations.items())
+            if size > _ANNOTATIONS:
+                allowed = f"Kubernetes allows {_ANNOTATIONS:,}"
+                raise ApplyError(f"the annotations of pod {pod.name} have {size:,} bytes; {allowed}")
             for container in pod.all_containers:
                 if not container.command:
                     raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
