@@ -22,7 +22,7 @@ from pinfold.node.statefile import keep_aside, read_state_file
 from pinfold.runtimes.base import Main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Executor
 
     from pinfold.core.pods.pod import Pod
@@ -44,6 +44,33 @@ class KeptWorkload(NamedTuple):
     """Where processes that are only lent come from, by container."""
 
 
+class KeptFile(NamedTuple):
+    """What the file holds: the boot in which it was written, the workloads, and why the others cannot be read."""
+
+    boot: str
+    rows: list[KeptWorkload]
+    problems: Sequence[Exception] = ()
+
+
+def format_workloads(boot: str, workloads: Iterable[KeptWorkload]) -> str:
+    """Return the text of the file."""
+    rows = [_row_data(kept) for kept in workloads]
+    checked = [{**row, "checksum": _checksum(boot, row)} for row in rows]
+    return json.dumps({"boot": boot, "workloads": checked})
+
+
+def parse_workloads(text: str, boot: str = "") -> KeptFile:
+    """Return what the text of the file holds; one of an earlier version is taken to be of *boot*."""
+    try:
+        found = json.loads(text)
+        boot = str(found.get("boot", boot))
+        read = [_row(boot, row) for row in found["workloads"]]
+    except _UNREADABLE as error:
+        return KeptFile(boot, [], [error])
+    problems = [row for row in read if not isinstance(row, KeptWorkload)]
+    return KeptFile(boot, [row for row in read if isinstance(row, KeptWorkload)], problems)
+
+
 class KeptWorkloads:
     """The file in one state directory."""
 
@@ -58,31 +85,21 @@ class KeptWorkloads:
 
     async def save(self, workloads: Iterable[KeptWorkload]) -> None:
         """Save all of them, durably, or raise."""
-        rows = [_row_data(kept) for kept in workloads]
-        checked = [{**row, "checksum": _checksum(self._boot, row)} for row in rows]
-        await self._file.save(json.dumps({"boot": self._boot, "workloads": checked}))
+        await self._file.save(format_workloads(self._boot, workloads))
 
     def load(self) -> tuple[list[KeptWorkload], str | None]:
         """Return the workloads that an earlier daemon saved, and the problems in reading them."""
         try:
             text = read_state_file(self._path)
-            found = json.loads(text) if text is not None else {"workloads": []}
-            boot = found.get("boot", self._boot)
-            read = [_row(boot, row) for row in found["workloads"]]
-            is_of_now = boot == self._boot
-        except _UNREADABLE as error:
+        except PinfoldError as error:
             return [], self._problem(error)
-        problems = [row for row in read if not isinstance(row, KeptWorkload)]
-        rows = [
-            row if is_of_now else row._replace(mains=dict.fromkeys(row.mains, BEGUN))
-            for row in read
-            if isinstance(row, KeptWorkload)
-        ]
-        if problems:
-            return rows, self._problem(problems[0])
-        if text is not None:
+        found = parse_workloads(text, self._boot) if text is not None else KeptFile(self._boot, [])
+        problem = self._problem(found.problems[0]) if found.problems else None
+        if text is not None and problem is None:
             self._file.has(text)
-        return rows, None
+        if found.boot == self._boot:
+            return found.rows, problem
+        return [row._replace(mains=dict.fromkeys(row.mains, BEGUN)) for row in found.rows], problem
 
     def _problem(self, error: Exception) -> str:
         aside = keep_aside(self._path)
