@@ -57,8 +57,8 @@ def play(tmp_path: Path, cert: Path) -> Callable[[Scenario], None]:
 @asynccontextmanager
 async def watching(feed: Feed, pod: Pod) -> AsyncIterator[WatchedPods]:
     """Watch, from the first pod on that was found."""
-    watched = WatchedPods(feed)
-    task = asyncio.create_task(watched.follow())
+    watched, failed = WatchedPods(feed), list[str]()
+    task = asyncio.create_task(watched.follow(failed.append))
     try:
         assert await watched.find([told(pod)])
         await until(lambda: watched.known(told(pod)) is not None)
