@@ -169,7 +169,7 @@ def test_changes_are_published_by_themselves(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         following = asyncio.create_task(stage.topology.follow())
         stage.state = OWNED
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not stage.server.topologies:  # noqa: ASYNC110 - the stand-in has no event for it
                 await asyncio.sleep(0.005)
         following.cancel()
