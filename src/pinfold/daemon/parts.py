@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
@@ -22,7 +22,9 @@ from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
+from pinfold.manager.telling.names import PodNames, recalled
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups.groups import choose
@@ -33,12 +35,13 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
+    from pinfold.core.events.about import PodName
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.pods.pod import Container, PodUID
+    from pinfold.core.pods.pod import Container, ContainerRef, PodUID
     from pinfold.manager.loop import Source
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.base import Applier, Launcher
@@ -86,10 +89,20 @@ def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict
     if loaded.problem is not None:
         aside = None if loaded.aside is None else str(loaded.aside)
         basis.bus.tell(StateNotUsable(loaded.problem, aside))
+    assigned = {**loaded.lost, **dict(loaded.state.flat())}
+    telling = Telling(basis.bus, names=PodNames(lambda: _earlier_names(basis.chosen, assigned)))
     for ref, cpus in loaded.lost.items():
-        basis.bus.tell(NotKept(PodName.of_uid(ref.pod), ref.name, cpus))
+        telling.tell(NotKept(telling.name(ref.pod), ref.name, cpus))
     rules = Rules(basis.admitter, basis.topology, store)
-    return Manager(rules, loaded.state, applier, roster, Telling(basis.bus))
+    return Manager(rules, loaded.state, applier, roster, telling)
+
+
+def _earlier_names(chosen: Settings, assigned: Mapping[ContainerRef, CPUSet]) -> Mapping[PodUID, PodName]:
+    """Return the names of pods in the State, from the last State in the journal."""
+    try:
+        return recalled(Archive(chosen.state_dir / DIRECTORY).state_at(math.inf).exclusive, assigned)
+    except (PinfoldError, OSError):
+        return {}
 
 
 def claim(basis: Basis) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.core.events.running import Vanished, Verified
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.runtime import Phase, told_uid
+from pinfold.formats.pods.runtime import Phase, name_of, told_uid
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Refusal
 from pinfold.manager.mover import Mover
@@ -193,10 +192,10 @@ class Node:
         looked_at = self.roster.pods if pods is None else pods
         gone = [pod_id for pod_id in looked_at if self.manager.applier.is_gone(pod_id)]
         for pod_id in gone:
-            told = self.roster.pods.get(pod_id)
-            if told is None:  # its source has reported it meanwhile
+            name = name_of(self.roster.pods.get(pod_id))
+            if name is None:  # its source has reported it meanwhile
                 continue
-            self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
+            self._bus.tell(Vanished(name))
             await self.gone(pod_id)
         left = self._left_unseen()
         if left:
