@@ -27,6 +27,7 @@ from pinfold.manager.telling.telling import Telling
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
+from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.register import Register, Registered, directory_of
 from pinfold.runtimes.processes.applier import ProcessApplier
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Container, ContainerRef, PodUID
     from pinfold.manager.loop import Source
     from pinfold.manager.telling.bus import Bus
+    from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.runtimes.base import Applier, Launcher
     from pinfold.settings.settings import Settings
 
@@ -195,4 +197,10 @@ def _processes(chosen: Settings) -> tuple[ProcessApplier, Launcher, Callable[[],
     groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
     groups.hold()
     applier = ProcessApplier(groups, chosen.state_dir)
-    return applier, ProcessLauncher(applier), groups.remove_all
+    return applier, ProcessLauncher(applier), partial(_remove_all, groups)
+
+
+def _remove_all(groups: ProcessGroups) -> None:
+    """Remove all groups; raise if processes are left that could not be ended."""
+    if left := groups.remove_empty():
+        raise GroupInUseError(groups.name, left)

@@ -40,7 +40,7 @@ def main() -> int:
     groups.prepare(everything)
     whole, write = pool_write(groups, everything)
     print(f"{SHARED} shared containers: set_shared {whole:.0f} µs, of which the write {write:.0f} µs")  # noqa: T201
-    groups.remove_all()
+    groups.remove_empty()
     return run_tests(*SUITES)
 
 
