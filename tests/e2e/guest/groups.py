@@ -27,6 +27,7 @@ SUITES: Final = (
     "tests/contract/test_podgroups.py",
     "tests/contract/test_simulated_groups.py",
     "tests/contract/test_podapplier.py",
+    "tests/contract/test_leaving.py",
     "tests/unit/node/processgroups/test_groups.py",
     "tests/unit/node/test_cgroupfiles.py",
 )
