@@ -58,10 +58,12 @@ class Tried:
         machine = from_shape(f"cores:{max(ALL) + 1}")
         admitter = Config("static", reserved=Reservation.of(FIRST)).build(machine)
         self.roster = Roster()
-        self.applier = PodApplier("nri", PodPlaces(groups.groups, self.roster, asked_first=True), systemd)
+        places = PodPlaces(groups.groups, self.roster, asked_first=True)
+        self.applier = PodApplier("nri", places, systemd)
         rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
         self.manager = Manager(rules, state, self.applier, self.roster, Telling(self.bus))
         self.node = PinfoldNode(self.manager, self.roster, self.bus)
+        self.node.sight = places
 
     def whats(self) -> list[str]:
         return [entry.what for entry in self.bus.after(0)]

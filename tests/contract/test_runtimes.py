@@ -183,7 +183,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
         groups = choose(stand.kind, name=stand.name)
         for ref in groups.found():
             groups.remove(ref)
-        groups.remove_all()
+        groups.remove_empty()
 
 
 @pytest.fixture
@@ -436,7 +436,7 @@ def test_at_last_nothing_is_left_behind(stand: Stand) -> None:
             stand.runtime.vacate(ref)
         stand.runtime.apply(SHARED_ONLY)
         if stand.watched is not None:
-            stand.watched.remove_all()
+            stand.watched.remove_empty()
         assert not list(workload.ROOT.glob(f"**/{stand.name}"))
 
     play(stand, scenario)

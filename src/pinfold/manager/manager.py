@@ -277,7 +277,7 @@ class Manager:
             found = self.applier.observe()
             wrong = list(drift(want, found))
             if wrong:
-                raise ApplyError("; ".join(map(str, wrong)))
+                raise ApplyError(self.telling.describe(wrong))
         except PinfoldError:
             self.telling.tell(Applied(clock() - start, ok=False))
             raise

@@ -98,6 +98,17 @@ class Applier(Protocol):
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
         ...
 
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Give every group *cpus* again, except owners on *kept* CPUs, and remove empty groups of our own; or raise.
+
+        Call it when nothing else changes groups any more, and after owners that do not stay were made to share.
+        """
+        ...
+
+
+class Sight(Protocol):
+    """Sees the pods of a node that have ended without a report from their source."""
+
     def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
         """Return whether a pod has vanished without a report from its source.
 
@@ -107,13 +118,6 @@ class Applier(Protocol):
 
     def has_left(self, pod: PodUID) -> bool:
         """Return whether a pod is certainly not on the node, though no source has said so since the daemon started."""
-        ...
-
-    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
-        """Give every group *cpus* again, except owners on *kept* CPUs, and remove empty groups of our own; or raise.
-
-        Call it when nothing else changes groups any more, and after owners that do not stay were made to share.
-        """
         ...
 
 

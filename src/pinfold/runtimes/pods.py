@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.node.podgroups.settings import GroupSetting
     from pinfold.node.podgroups.systemd import Systemd
@@ -50,8 +50,6 @@ class PodApplier:
         self._groups = places.groups
         self._roster = places.roster
         self._systemd = SystemdRecord(systemd) if systemd is not None else None
-        self._alive: set[str] = set()
-        """The pods that were seen with groups."""
         self._pool: CPUSet | None = None
         self._owners: dict[ContainerRef, CPUSet] = {}
         self._astray = False
@@ -155,21 +153,6 @@ class PodApplier:
         """Return the CPUs that the kernel lets a container use now, as text."""
         container = self._roster.find(ref)
         return str(self._places.cpus(container)) if container is not None else ""
-
-    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
-        """Return whether a pod has no groups, not even its sandbox's, but had some, or must have some if *listed*."""
-        group = self._places.pod_group(pod_id)
-        alive = group is not None and bool(self._groups.tree.containers(group))
-        if alive:
-            self._alive.add(pod_id)
-        self._alive &= self._roster.pods.keys()
-        had_some = pod_id in self._alive or (listed and bool(self._roster.pods[pod_id].cgroup_parent))
-        return not alive and had_some
-
-    def has_left(self, pod: PodUID) -> bool:
-        """Return whether there are Guaranteed pods' groups on this node, or could be, and none is this pod's."""
-        tree = self._groups.tree
-        return tree.kubepods() is not None and pod not in self._places.guaranteed().values()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Give every group of pods these CPUs again, and systemd too, until there is nothing left to change.

@@ -54,6 +54,7 @@ class Control:
         self._views = views
         self._repacker = repacker
         self._leave = leave
+        self._is_leaving = False
         self._look = views.look
         self._there_is = supervisor
         self._parsing = asyncio.Lock()
@@ -66,7 +67,10 @@ class Control:
                 return Response(200, await self._views.read(what, request.query))
             case "GET", ["v1", what]:
                 return self._show(what, request)
+            case "POST", _ if self._is_leaving:
+                raise HTTPError(503, "Leaving", "the daemon gives all CPUs back and ends")
             case "POST", ["v1", "leave"]:
+                self._is_leaving = True
                 await self._leave(keep_owners=_body(request).get("keep_owners") is True)
                 return Response(200, {"cpus": str(self._look().topology.online)})
             case "POST", ["v1", *what]:

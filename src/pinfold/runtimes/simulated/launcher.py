@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from signal import Signals
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Wanted
 
 _REMEMBERED: Final = 100
@@ -76,14 +76,6 @@ class SimulatedApplier:
     def allowed(self, ref: ContainerRef) -> str:
         """Return the CPUs that were applied."""
         return str(self.containers.get(ref, ""))
-
-    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: every end is reported."""
-        return False
-
-    def has_left(self, pod: PodUID) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: its source knows all pods."""
-        return False
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Do nothing: what was applied is all there is."""
