@@ -20,6 +20,8 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.reconcile import Limit
 from pinfold.errors import PinfoldError
+from pinfold.kubernetes.wholepods import WholePods
+from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
 from pinfold.manager.sources.cri import CRISource
@@ -49,12 +51,14 @@ from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.now import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pinfold.core.entries import Entry
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State
+    from pinfold.kubernetes.base import PodSource
+    from pinfold.manager.cluster import Refuse
     from pinfold.runtimes.base import Applier, Launcher
 
 WITHIN = 10.0
@@ -98,8 +102,19 @@ class Stand(Protocol):
 class Daemon:
     """Manager, Node and Bus over one applier; made anew after a crash."""
 
-    def __init__(self, config: Config, machine: Topology, directory: Path, applier: Applier, roster: Roster) -> None:
+    def __init__(  # noqa: PLR0913 - all that a daemon stands on
+        self,
+        config: Config,
+        machine: Topology,
+        directory: Path,
+        applier: Applier,
+        roster: Roster,
+        *,
+        sources: Sequence[PodSource] = (),
+        on_refusal: Refuse | None = None,
+    ) -> None:
         self.bus = Bus(time.time)
+        self.whole = WholePods(sources, self.bus.tell, within=WITHIN)
         self.machine = machine
         self._directory = directory
         rules = self.rules(config, machine)
@@ -112,7 +127,8 @@ class Daemon:
         if hasattr(applier, "prepare"):
             applier.prepare(self.manager.wanted.shared)
         now(self.manager.start())
-        self.node = Node(self.manager, roster, self.bus)
+        cluster = Cluster(roster, self.whole if sources else None, on_refusal)
+        self.node = Node(self.manager, roster, self.bus, cluster=cluster)
 
     def rules(self, config: Config, machine: Topology | None = None) -> Rules:
         """Return the rules that a configuration makes on this machine."""
@@ -212,16 +228,17 @@ class HostStand:
 class PodStand:
     """A scripted container runtime with simulated cgroups, over NRI or CRI."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a node is
         self,
         config: Config,
         machine: Topology,
         *,
         nri: bool,
         whole: bool = False,
+        sources: Sequence[PodSource] = (),
         settings: RuntimeSettings = PATIENT,
     ) -> None:
-        """*whole*: another source knows all pods whole, as `--pods-from` does."""
+        """*whole*: all pods are known whole from the beginning; *sources* are asked for them."""
         self.machine = machine
         self.config = config
         self.directory = Path(tempfile.mkdtemp(prefix="pf-"))
@@ -232,15 +249,25 @@ class PodStand:
         """Whether the runtime reports what runs when a plugin connects; containerd 1.7 does not if it launches it."""
         self._nri = nri
         self._whole = whole
+        self._sources = sources
+        self.on_refusal: Refuse | None = None
         self._sandboxes: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.daemon: Daemon
 
     async def open(self) -> None:
-        roster = Roster(lambda pod: self.known.get(pod.uid) if self._whole else None)
+        roster = Roster(lambda pod: self.known.get(pod.uid) if self._whole else self.daemon.whole.find(pod))
         places = PodPlaces(PodGroups(self.driver), roster, asked_first=self._nri)
         applier = PodApplier("nri" if self._nri else "cri", places)
-        self.daemon = Daemon(self.config, self.machine, self.directory, applier, roster)
+        self.daemon = Daemon(
+            self.config,
+            self.machine,
+            self.directory,
+            applier,
+            roster,
+            sources=self._sources,
+            on_refusal=self.on_refusal,
+        )
         await (self._connect_nri() if self._nri else self._connect_cri())
 
     async def _connect_nri(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
@@ -22,6 +23,8 @@ from tests.e2e.containerd import Ask, Containerd, allowed, nodes_of
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, assert_no_traceback, needs_two_cpus, wait_for
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon, Sampler, real
 from tests.needs import needs_lab
+from tests.property.strategies import guaranteed, pinned
+from tests.support.podsapi import PodsAPI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -498,6 +501,30 @@ def test_an_init_container_lends_its_cpus_to_the_next_when_a_manifest_says_so(
     wait_for(lambda: not containerd.running(), "it has ended")
     assert allowed(containerd.run_container(pod, ALL)[1]) == OWN
     node.check()
+
+
+def test_a_pod_that_the_kubelet_knows_is_decided_whole_without_any_setting(
+    containerd: Containerd, node: KubeDaemon
+) -> None:
+    (node.kubelet_dir / "pods-api").mkdir()
+    kubelet = PodsAPI()
+    serving = kubelet.serving(node.kubelet_dir / "pods-api/pods-api.sock")
+    containerd.wait(serving.__aenter__())
+    try:
+        pod, other = containerd.run_pod("db"), containerd.run_pod("level")
+        whole = Pod(PodUID(pod.uid), "db", init=(pinned(SPARE, "init"),), containers=(pinned(SPARE, "app"),))
+        kubelet.put(whole)
+        kubelet.put(Pod(PodUID(other.uid), "level", containers=(Container("app"),), resources=guaranteed(SPARE * 1000)))
+        shared = containerd.run_container(other, ALL)[1]
+        init = containerd.create(pod, ALL._replace(name="init", command="exit 0"))
+        containerd.start_container(init)
+        wait_for(lambda: len(containerd.running()) == 1, "it has ended")
+        assert allowed(containerd.run_container(pod, ALL)[1]) == OWN
+        assert allowed(shared) == RESERVED
+        assert node.events("pod-in-parts", "refused") == []
+        node.check()
+    finally:
+        containerd.wait(serving.__aexit__(None, None, None))
 
 
 # -- beside a kubelet, and configuration

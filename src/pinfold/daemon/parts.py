@@ -139,7 +139,8 @@ async def host_parts(basis: Basis) -> Parts:
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
     await Resumption(supervisor, node, basis.bus).resume(*kept.load())
-    sources: list[Source] = [supervisor.follow, partial(bound_outputs, outputs, workbook), repacker.follow]
+    bounding = partial(bound_outputs, outputs, workbook, chosen.state_dir)
+    sources: list[Source] = [supervisor.follow, bounding, repacker.follow]
     if register is not None:
         sources.append(partial(_look_for_others, basis, manager, register))
     return Parts(node, sources, repacker, supervisor, clean_up)

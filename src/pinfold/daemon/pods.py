@@ -10,41 +10,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
-from pinfold.core.events.daemon import NRIFailed, PodsNotRead, ReadOnly, TakenOver, Warned, Weaker
+from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned, Weaker
 from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of
 from pinfold.errors import ConfigError, Problem
+from pinfold.kubernetes.account import ServiceAccount
+from pinfold.kubernetes.discovery import AUTO, pod_sources
+from pinfold.kubernetes.refusals import Refusals
+from pinfold.kubernetes.wholepods import WholePods
+from pinfold.manager.cluster import Cluster
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
 from pinfold.node.kubeletstate import CONFIG, ask_policy, find_kubelet, other_reservation
 from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
-from pinfold.node.podsource import KnownPods, pod_source
 from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
+from pinfold.settings.table import OnRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from pinfold.core.pods.pod import Pod
-    from pinfold.formats.pods.runtime import RuntimePod
+    from pinfold.manager.cluster import Refuse
     from pinfold.manager.loop import Source
     from pinfold.manager.sources.cri import CRISource
-    from pinfold.manager.telling.bus import Bus
     from pinfold.node.podgroups.groups import PodGroups
-    from pinfold.node.podsource import PodSource, Reading
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
-_ASK_EVERY: Final = 2.0
 
 
 async def kube_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon whose containers come from a container runtime."""
     chosen = basis.chosen
     stamp = _stamp(chosen.kubernetes.kubelet_dir)
-    known = _Known(chosen.kubernetes.pods_from, basis.bus)
+    account = ServiceAccount(chosen.kubernetes.service_account, os.environ)
+    whole = _whole_pods(basis, account)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
     groups = pod_groups(chosen.kubernetes.cgroup_root)
@@ -52,7 +54,7 @@ async def kube_parts(basis: Basis) -> Parts:
         said = f"--cgroup-root {chosen.kubernetes.cgroup_root}: there is no such cgroup below {groups.tree.root}"
         raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
     nri = chosen.runtime == "nri"
-    roster = Roster(known.find)
+    roster = Roster(whole.find)
     places = PodPlaces(groups, roster, asked_first=nri)
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     manager = loaded_manager(basis, applier, roster, {})
@@ -61,22 +63,33 @@ async def kube_parts(basis: Basis) -> Parts:
     if not read_only:
         claim(basis)
         await manager.start()
-    node = Node(manager, roster, basis.bus, read_only=read_only)
-    _warn_of_parts(basis)
+    cluster = None if read_only else Cluster(roster, whole, _on_refusal(basis, account))
+    node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
     _compare_reserved(basis)
     repacker = repacker_of(basis, node, notifier)
-    sources = [*(_over_nri if nri else _over_cri)(basis, node), known.ask, repacker.follow]
+    sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow, repacker.follow]
     if not read_only:
         sources.append(lambda: _give_way(basis, node, applier, stamp))
     return Parts(node, sources, repacker)
 
 
-def _warn_of_parts(basis: Basis) -> None:
-    """Warn, with scope pod, that pods known only from the runtime are decided container by container."""
-    if basis.admitter.scope is Scope.POD and basis.chosen.kubernetes.pods_from is None:
-        basis.bus.tell(
-            Weaker("scope pod: a pod known only from the container runtime is decided one container at a time")
-        )
+def _on_refusal(basis: Basis, account: ServiceAccount) -> Refuse | None:
+    """Return what to do about refused pods, beside telling their runtime."""
+    if basis.chosen.kubernetes.on_refusal is OnRefusal.RETRY:
+        return None
+    if not account.exists:
+        said = f"--on-refusal fail needs the API server, and there is no service account in {account.directory}"
+        raise ConfigError(Problem(said, "mount one and set KUBERNETES_SERVICE_HOST, or use --on-refusal retry"))
+    return Refusals(account, basis.bus.tell).fail
+
+
+def _whole_pods(basis: Basis, account: ServiceAccount) -> WholePods:
+    """Return what other sources know of pods; warn, with scope pod, if there is none."""
+    settings = basis.chosen.kubernetes
+    sources = pod_sources(settings.pods_from, account, settings.kubelet_dir)
+    if not sources and basis.admitter.scope is Scope.POD:
+        basis.bus.tell(Weaker("scope pod: without a source of whole pods, pinfold decides one container at a time"))
+    return WholePods(sources, basis.bus.tell, named=settings.pods_from != AUTO)
 
 
 def _compare_reserved(basis: Basis) -> None:
@@ -194,32 +207,3 @@ def _cri(basis: Basis, node: Node, path: str, *, is_told_all: bool = True) -> CR
     from pinfold.runtimes.cri.client import CRIClient  # noqa: PLC0415
 
     return CRISource(node, CRIClient(path), basis.bus, is_told_all=is_told_all)
-
-
-class _Known:
-    """Pods from a directory or a kubelet, read now and then."""
-
-    def __init__(self, where: str | None, bus: Bus) -> None:
-        self._source: PodSource | None = pod_source(where) if where is not None else None
-        self._pods = KnownPods()
-        self._bus = bus
-        self._told: tuple[str, ...] = ()
-        if self._source is not None:
-            self._take(self._source.read())
-
-    def find(self, pod: RuntimePod) -> Pod | None:
-        """Return the known details of a pod."""
-        return self._pods.find(pod)
-
-    async def ask(self) -> None:
-        """Read them at intervals, in another thread."""
-        while self._source is not None:
-            await asyncio.sleep(_ASK_EVERY)
-            self._take(await asyncio.to_thread(self._source.read))
-
-    def _take(self, reading: Reading) -> None:
-        self._pods = reading.pods
-        if reading.problems != self._told:
-            self._told = reading.problems
-            for problem in reading.problems:
-                self._bus.tell(PodsNotRead(problem))

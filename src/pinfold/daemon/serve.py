@@ -55,7 +55,6 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         bus.tell(Warned(warning))
     basis = Basis(chosen, topology, admitter, bus)
     report = _reporter(bus)
-    asyncio.get_running_loop().set_exception_handler(_seldom(report))
     try:
         parts = await _parts(basis)
         loop = Loop(parts.node, parts.sources, bus, chosen.reconcile_period, reload)
@@ -82,7 +81,6 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         await opened.close()
         await _leave(basis, parts, leaving)
         bound.remove()
-        bus.tell(Stopped(len(parts.node.roster.known_pods())))
         bus.flush()
         syncing.cancel()
         record.close()
@@ -122,10 +120,17 @@ async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
             basis.bus.tell(NotEnded(why=str(error)))
     if basis.chosen.on_exit is OnExit.WIDEN:
         await leaving.at_exit()
+    basis.bus.tell(Stopped(len(parts.node.roster.known_pods())))
 
 
 def _reporter(bus: Bus) -> Callable[[str, Exception], None]:
-    return lambda where, error: bus.tell(Failed(where=where, why=f"{type(error).__name__}: {error}"))
+    """Return what reports unexpected errors; those of asyncio are reported too."""
+
+    def report(where: str, error: Exception) -> None:
+        bus.tell(Failed(where=where, why=f"{type(error).__name__}: {error}"))
+
+    asyncio.get_running_loop().set_exception_handler(_seldom(report))
+    return report
 
 
 def _seldom(report: Callable[[str, Exception], None]) -> Callable[[object, dict[str, Any]], None]:

@@ -18,6 +18,7 @@ from pinfold.core.pods.pod import PodUID
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, told_uid
+from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Refusal
 from pinfold.manager.mover import Mover
 from pinfold.manager.releases import Releases
@@ -41,10 +42,13 @@ if TYPE_CHECKING:
 class Node:
     """The pods of a node; its sources report to it, one after the other."""
 
-    def __init__(self, manager: Manager, roster: Roster, bus: Bus, *, read_only: bool = False) -> None:
+    def __init__(
+        self, manager: Manager, roster: Roster, bus: Bus, *, cluster: Cluster | None = None, read_only: bool = False
+    ) -> None:
         """Use this manager; *read_only*: a kubelet manages CPUs here, and this node only watches."""
         self.manager = manager
         self.roster = roster
+        self.cluster = cluster or Cluster(roster)
         self.read_only = read_only
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""

@@ -29,7 +29,7 @@ _PAUSES: Final = (0.02, 0.2)
 _FASTEST: Final = 1e9
 """Bytes per second that containers can write, on any disk."""
 _WORTH: Final = 50
-"""A pause is at least so many times as long as the look before it."""
+"""A pause is at least so many times as long as listing the files."""
 
 
 class OutputLimits(NamedTuple):
@@ -78,17 +78,17 @@ class Outputs:
         start = time.monotonic()
         files = dict(self._files())
         found = {name: status for name, status in files.items() if not name.endswith(_LAST)}
+        free, reserve = self._free()
+        worth = (time.monotonic() - start) * _WORTH
         for name in files.keys() - found.keys():
             if name.removesuffix(_LAST) not in found:  # removed while it was cut
                 self.remove(name)
-        free, reserve = self._free()
         each = min(self._limits.each, self._limits.total // max(1, len(found))) if free > reserve else _LEAST
         for name, status in found.items():
             if status.st_size > max(each, _LEAST) // 2:
                 self._cut(name, max(each, _LEAST) // 2)
         ended = sorted(found.keys() - set(current), key=lambda name: found[name].st_mtime_ns, reverse=True)
-        pause = max(self._pause(found, free - reserve), (time.monotonic() - start) * _WORTH)
-        return Look(pause, tuple(ended[_ENDED:]))
+        return Look(max(self._pause(found, free - reserve), worth), tuple(ended[_ENDED:]))
 
     def _pause(self, found: Mapping[str, os.stat_result], room: int) -> float:
         """Return for how long not to look: until containers can have filled the *room*; less if one writes fast."""

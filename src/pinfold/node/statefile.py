@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import StateError
+from pinfold.node.reserve import take_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +60,8 @@ def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
         new = leftover_of(path).name
         with _locked(new, directory) as file:
             try:
-                _fill(file, data)
-                os.rename(new, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+                written = _write_new(file, new, data, directory)
+                os.rename(written, path.name, src_dir_fd=directory, dst_dir_fd=directory)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(new, dir_fd=directory)
@@ -187,6 +188,25 @@ def _check_replaceable(path: Path, directory: int) -> None:
 def _check_regular(path: Path, what: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise StateFileError(path, what, f"it is {_KINDS.get(stat.S_IFMT(mode), 'a device or socket')}, not a file")
+
+
+def _write_new(file: int, new: str, data: bytes, directory: int) -> str:
+    """Write *data* to the new file, and return its name; on a full disk it is a file of the reserve, another one."""
+    try:
+        _fill(file, data)
+    except OSError as error:
+        reserve = take_reserve(directory, len(data)) if error.errno == errno.ENOSPC else None
+        if reserve is None:
+            raise
+        try:
+            _fill(reserve[0], data)
+            os.ftruncate(reserve[0], len(data))
+            os.fsync(reserve[0])
+        finally:
+            os.close(reserve[0])
+        os.unlink(new, dir_fd=directory)
+        return reserve[1]
+    return new
 
 
 def _fill(file: int, data: bytes) -> None:

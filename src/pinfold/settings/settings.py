@@ -44,7 +44,7 @@ from pinfold.settings.addresses import (
 )
 from pinfold.settings.flags import add_arguments
 from pinfold.settings.places import DEFAULT, SourcedPath, bindable, check_path, find_socket, find_state, socket_path
-from pinfold.settings.table import SETTINGS, Groups, LogFormat, OnExit, RuntimeName
+from pinfold.settings.table import CONTAINERS, SETTINGS, Groups, LogFormat, OnExit, OnRefusal, RuntimeName
 
 if TYPE_CHECKING:
     import argparse
@@ -56,10 +56,11 @@ __all__ = ["Groups", "LogFormat", "RuntimeName", "Settings", "add_arguments", "r
 
 _MAX_FILE: Final = 1 << 20
 _KUBELET_DEFAULT: Final = "kubelet's default"
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LAPTOP: Final = Config("static")
 _ADDRESS: Final[Address | None] = DEFAULT_ADDRESS
 _Value = TypeVar("_Value")
-_Name = TypeVar("_Name", Fidelity, Groups, LogFormat, OnExit, RuntimeName)
+_Name = TypeVar("_Name", Fidelity, Groups, LogFormat, OnExit, OnRefusal, RuntimeName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class Kubernetes:
     nri_socket: str
     nri_index: str
     cri_socket: str | None
-    pods_from: str | None
+    pods_from: str
+    service_account: Path
+    on_refusal: OnRefusal
     cgroup_root: str | None
     kubelet_dir: Path
     take_over: bool
@@ -220,7 +223,9 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
         nri_socket=reader.take("nri_socket", str, "/var/run/nri/nri.sock"),
         nri_index=reader.take("nri_index", str, "10"),
         cri_socket=reader.take("cri_socket", str, None),
-        pods_from=reader.take("pods_from", str, None),
+        pods_from=reader.take("pods_from", str, "auto"),
+        service_account=reader.take("service_account", Path, _SERVICE_ACCOUNT),
+        on_refusal=reader.choose("on_refusal", OnRefusal.RETRY),
         cgroup_root=reader.take("cgroup_root", str, None),
         kubelet_dir=reader.take("kubelet_dir", Path, Path("/var/lib/kubelet")),
         take_over=reader.take("take_over", parse_bool, otherwise=False),
@@ -395,7 +400,7 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
     if reader.is_given("preset") and reader.is_given("sysroot"):
         reader.problems.append(Problem("--preset and --sysroot exclude each other", "give one of them"))
     containers = settings.runtime in {RuntimeName.NRI, RuntimeName.CRI}
-    for name in ("nri_socket", "nri_index", "cri_socket", "pods_from", "cgroup_root", "kubelet_dir", "take_over"):
+    for name in (setting.name for setting in CONTAINERS):
         if reader.is_given(name) and not containers:
             said = f"{reader.flag(name)} needs --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"
             reader.problems.append(Problem(said))

@@ -47,6 +47,13 @@ class OnExit(StrEnum):
     WIDEN = "widen"
 
 
+class OnRefusal(StrEnum):
+    """What becomes of a pod that is refused."""
+
+    RETRY = "retry"
+    FAIL = "fail"
+
+
 class LogFormat(StrEnum):
     """How the daemon writes its log."""
 
@@ -309,11 +316,27 @@ CONTAINERS: Final = (
     ),
     Setting(
         "pods_from",
-        "source for init containers, sidecars and pod-level resources: a directory of pod manifests, or the URL of a "
-        "kubelet's read-only endpoint, such as http://127.0.0.1:10255/pods",
-        "",
+        "source of whole pods, with init containers, sidecars and pod-level resources: auto asks all that are found, "
+        "none asks no source; api-server, a directory of manifests, the socket of the kubelet's Pods API or the URL of "
+        "the kubelet's pods, such as http://127.0.0.1:10255/pods, asks only that one",
+        "auto",
         "--pods-from",
-        form="DIR|URL",
+        form="SOURCE",
+    ),
+    Setting(
+        "service_account",
+        "directory with the token and the ca.crt for the API server and the kubelet",
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        "--service-account",
+        form="DIR",
+    ),
+    Setting(
+        "on_refusal",
+        "what becomes of a refused pod: the kubelet tries to start it again and again, or the API server sets it to "
+        "Failed with the kubelet's reason, for which pinfold needs the right to patch pods/status and create events",
+        "retry",
+        "--on-refusal",
+        form=_one_of(OnRefusal),
     ),
     Setting(
         "cgroup_root",

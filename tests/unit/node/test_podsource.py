@@ -1,28 +1,23 @@
-"""Pods from manifests and from a kubelet: what is known, what is told when it cannot be read, and that it stays."""
+"""Pods from manifests: what is known, what is told when it cannot be read, and that it stays."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.errors import ConfigError
 from pinfold.formats.pods.runtime import RuntimePod
-from pinfold.node.podsource import PodDirectory, PodEndpoint, pod_source
+from pinfold.node.podsource import PodDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 POD = "{kind: Pod, metadata: {name: %s, uid: %s}, spec: {initContainers: [{name: setup}], containers: [{name: app}]}}"
 
 
-def names(source: PodDirectory | PodEndpoint) -> list[str]:
+def names(source: PodDirectory) -> list[str]:
     return sorted(pod.name for pod in source.read().pods.by_uid.values())
 
 
@@ -127,121 +122,3 @@ def test_the_first_of_two_pods_with_one_name_counts(tmp_path: Path) -> None:
     found = PodDirectory(tmp_path).read().pods.find(RuntimePod("s", "u9", "web", "default"))
     assert found is not None
     assert found.uid == "u1"
-
-
-@contextmanager
-def answering(*answers: bytes, hold: threading.Event | None = None) -> Iterator[str]:
-    """Answer one connection after the other with these bytes; with *hold*, keep it open until that is set."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            for answer in answers:
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(answer)
-                    if hold is not None:
-                        hold.wait()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}/pods"
-        finally:
-            if hold is not None:
-                hold.set()
-            thread.join()
-
-
-def ok(document: object) -> bytes:
-    return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(document).encode()
-
-
-def listed(*names: str) -> dict[str, object]:
-    spec = {"containers": [{"name": "app"}], "initContainers": [{"name": "setup"}]}
-    items = [{"metadata": {"name": name, "namespace": "prod", "uid": f"u-{name}"}, "spec": spec} for name in names]
-    return {"kind": "PodList", "apiVersion": "v1", "items": items}
-
-
-def test_a_kubelet_tells_its_pods() -> None:
-    with answering(ok(listed("web", "db"))) as url:
-        reading = PodEndpoint(url).read()
-    assert reading.problems == ()
-    found = reading.pods.find(RuntimePod("s", "u-web", "web", "prod"))
-    assert found is not None
-    assert [one.name for one in found.init] == ["setup"]
-
-
-def test_a_pod_of_the_same_name_with_another_uid_is_another_pod() -> None:
-    with answering(ok(listed("web"))) as url:
-        pods = PodEndpoint(url).read().pods
-    assert pods.find(RuntimePod("s", "u-new", "web", "prod")) is None
-
-
-def test_a_kubelet_that_stops_answering_leaves_what_it_said() -> None:
-    with answering(ok(listed("web"))) as url:
-        source = PodEndpoint(url)
-        assert names(source) == ["web"]
-    reading = source.read()
-    assert reading.problems == (f"{url}: Connection refused",)
-    assert list(reading.pods.by_uid) == ["u-web"]
-
-
-def test_one_pod_that_cannot_be_read_does_not_spoil_the_list() -> None:
-    document = listed("web", "db")
-    items = document["items"]
-    assert isinstance(items, list)
-    items[0]["spec"] = {"containers": 7}
-    items += [7] * 5
-    with answering(ok(document)) as url:
-        source = PodEndpoint(url)
-        reading = source.read()
-    assert list(reading.pods.by_uid) == ["u-db"]
-    assert len(reading.problems) == 4
-    assert "items[0]: " in reading.problems[0]
-    assert reading.problems[-1].endswith("and 3 more")
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (b"", "closed"),
-        (b"\xff\xfe\0", ""),
-        (b"HTTP/1.0 401 Unauthorized\r\n\r\n", "HTTP status 401"),
-        (b"HTTP/1.0 200 OK\r\n\r\n\xff", "invalid UTF-8 at byte 0"),
-        (b"HTTP/1.0 200 OK\r\n\r\n{", "document 1"),
-        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "document 1"),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{}", "IncompleteRead"),
-        (b"HTTP/1.0 200 OK\r\n" + b"x: y\r\n" * 1000, "more than 100 headers"),
-        (b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 2000, "more than 1,000 bytes"),
-    ],
-    ids=range(9),
-)
-def test_any_answer_is_a_problem_in_one_line(answer: bytes, problem: str) -> None:
-    limit = 1000 if len(answer) == 2019 else 1 << 20
-    with answering(answer) as url:
-        reading = PodEndpoint(url, limit=limit).read()
-    assert len(reading.problems) == 1
-    assert reading.problems[0].startswith(f"{url}: ")
-    assert problem in reading.problems[0]
-    assert len(reading.problems[0].splitlines()) == 1
-
-
-def test_a_kubelet_that_never_finishes_is_given_up() -> None:
-    with answering(ok(listed("web")), hold=threading.Event()) as url:
-        reading = PodEndpoint(url, timeout=0.05).read()
-        assert reading.problems == (f"{url}: no answer in time",)
-
-
-def test_users_name_a_directory_or_a_url(tmp_path: Path) -> None:
-    assert isinstance(pod_source(str(tmp_path)), PodDirectory)
-    assert isinstance(pod_source("http://127.0.0.1:10255/pods"), PodEndpoint)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["https://127.0.0.1/pods", "http://", "http://a:b/", "http://a:99999/", "ftp://a", "http://a/\r\nx", "http://a/ b"],
-)
-def test_other_urls_are_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"allowed is a directory of manifests, or a URL such as http://127"):
-        pod_source(text)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,9 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.node.reserve import COUNT, DIRECTORY, SIZE, keep_reserve
 from pinfold.node.statefile import MAX_FILE, StateFileError, leftover_of, read_state_file, write_atomically
-from tests.needs import lacking
+from tests.needs import lacking, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -305,3 +306,30 @@ def test_a_directory_or_a_link_is_not_read(path: Path) -> None:
     path.symlink_to(path.parent / "elsewhere")
     with pytest.raises(StateFileError, match="it is a symbolic link, not a file"):
         read_state_file(path)
+
+
+def fill(path: Path) -> None:
+    """Append to a file until the disk is full."""
+    with suppress(OSError), path.open("ab", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+
+
+@needs_root
+def test_on_a_full_disk_the_reserve_is_given_up_for_the_state(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", tmp_path], check=True)
+    try:
+        keep_reserve(tmp_path)
+        fill(tmp_path / "filler")
+        for number in range(COUNT):
+            write_atomically(tmp_path / "state", b"y" * (SIZE - number))
+            assert (tmp_path / "state").read_bytes() == b"y" * (SIZE - number)
+            fill(tmp_path / "filler")
+        with pytest.raises(StateFileError, match="No space left"):
+            write_atomically(tmp_path / "state", b"z" * SIZE)
+        assert (tmp_path / "state").stat().st_size == SIZE - COUNT + 1
+        (tmp_path / "filler").unlink()
+        keep_reserve(tmp_path)
+        assert len(list((tmp_path / DIRECTORY).iterdir())) == COUNT
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)

@@ -154,9 +154,37 @@ class NRIFailed:
 
 @dataclass(frozen=True, slots=True)
 class PodsNotRead:
-    """The pods of `--pods-from` could not be read."""
+    """A source of whole pods (`--pods-from`) does not answer; pinfold asks the next one."""
 
     what: ClassVar = "pods-not-read"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodInParts:
+    """No source knows the whole pod: pinfold decides its containers one by one, none as an init container."""
+
+    what: ClassVar = "pod-in-parts"
+    pod: PodName
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFailed:
+    """The API server has set a refused pod to Failed; `owner` is the controller that will make another one."""
+
+    what: ClassVar = "pod-failed"
+    pod: PodName
+    reason: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodNotFailed:
+    """A refused pod could not be set to Failed; the kubelet goes on trying to start it."""
+
+    what: ClassVar = "pod-not-failed"
+    pod: PodName
     why: str
 
 
@@ -239,6 +267,9 @@ DaemonEvent = (
     | RuntimeHangs
     | NRIFailed
     | PodsNotRead
+    | PodInParts
+    | PodFailed
+    | PodNotFailed
     | ReadOnly
     | SecondManager
     | TakenOver

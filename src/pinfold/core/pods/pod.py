@@ -110,6 +110,8 @@ class Pod:
     restart_policy: str = "Always"
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    owner: str = field(default="", compare=False)
+    """The controller that made it, as KIND/NAME; empty if there is none or it is not known."""
     qos: QoS = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

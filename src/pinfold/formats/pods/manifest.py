@@ -50,6 +50,14 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES) -> PodDoc
     return PodDocuments(tuple(reader.pods), tuple(reader.objects.ignored))
 
 
+def read_object(value: object, *, source: str = "") -> Pod | None:
+    """Return the pod in an object of the API, decoded from JSON; None if it has ended. *source* names it in errors."""
+    reader = _Reader()
+    reader.read(PodObject("Pod", Field(value, reader.objects.problems, source)))
+    reader.objects.problems.check()
+    return next(iter(reader.pods), None)
+
+
 class _Reader:
     """Collects the pods of the objects of one text."""
 

@@ -26,6 +26,8 @@ POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 POD_UID: Final = "io.kubernetes.pod.uid"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"
 RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+FROM_API: Final = "api"
 
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
@@ -187,6 +189,11 @@ def told_uid(pod: RuntimePod) -> str:
     return pod.uid or pod.labels.get(POD_UID, "")
 
 
+def is_static(pod: RuntimePod) -> bool:
+    """Return whether the kubelet has the pod from a file or a URL: the API server has it under another UID."""
+    return pod.annotations.get(CONFIG_SOURCE, FROM_API) != FROM_API
+
+
 def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer]:
     """Return the last start of each container by name, in the order of first appearance."""
     found: dict[str, RuntimeContainer] = {}
@@ -245,6 +252,7 @@ class _Builder:
         self.pod = pod
         self.qos = qos
         self.seen = seen
+        self.owner = known.owner if known else ""
         self.known = {container.name: container for container in known.all_containers} if known else {}
         self.init = {container.name: container.sidecar for container in known.init} if known else {}
         self.init |= dict.fromkeys(overrides.init, False) | dict.fromkeys(overrides.sidecars, True)
@@ -264,6 +272,7 @@ class _Builder:
             resources=self.level,
             annotations=self.pod.annotations,
             labels=self.pod.labels,
+            owner=self.owner,
         )
 
     def container(self, name: str) -> Container:

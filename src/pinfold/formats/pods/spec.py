@@ -49,6 +49,7 @@ def read_pod(field: Field, name: str, namespace: str) -> Pod:
         restart_policy=_read_restart_policy(spec, "Always"),
         annotations=metadata.pairs("annotations"),
         labels=metadata.pairs("labels"),
+        owner=_read_owner(metadata),
     )
     _check_unique(init + apps)
     return pod if spec.child("resources").value is None else _with_pod_level_resources(pod, spec)
@@ -67,6 +68,11 @@ def read_subdomain(field: Field) -> str:
 def is_subdomain(name: str) -> bool:
     """Whether an object can have this name."""
     return _SUBDOMAIN_FORM.fullmatch(name) is not None
+
+
+def _read_owner(metadata: Field) -> str:
+    owners = [owner for owner in metadata.items("ownerReferences") if owner.child("controller").value is True]
+    return "/".join((owners[0].text("kind"), owners[0].text("name"))) if owners else ""
 
 
 def _read_name(field: Field, form: re.Pattern[str], longest: int, between: str) -> str:

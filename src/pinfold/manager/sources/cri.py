@@ -15,11 +15,12 @@ from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import AdmissionError, PinfoldError, RuntimeUnavailable
 from pinfold.formats.pods.runtime import Phase, is_workload
 from pinfold.grpc.errors import Unimplemented
+from pinfold.manager.manager import Refusal
 from pinfold.manager.node import age
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Iterable
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
@@ -133,6 +134,8 @@ class CRISource:
         containers = [container for container in listed if is_workload(container)]
         fresh = [container for container in containers if self._is_news(container)]
         told = await self._ask_all(fresh, None if self._first else _SOON)
+        theirs = {container.pod for container in told}
+        await self._node.cluster.learn([pod for pod in pods if pod.id in theirs], told)
         if self._first:
             self._first = False
             await self._begin(pods, told)
@@ -215,6 +218,8 @@ class CRISource:
         except PinfoldError as error:
             self._node.unpinned.wait(container, error, self._node.since.get(container.id, time.time()))
             self._share(container)
+            if isinstance(error, Refusal):
+                self._later(self._node.cluster.refuse(container, error))
             return
         if cpus is not None and not before:
             self._measure(container)
@@ -241,9 +246,13 @@ class CRISource:
         ref = self._node.roster.ref(container.id)
         cpus = None if ref is None else self._node.manager.state.cpus(ref.pod, ref.name)
         if cpus is not None:
-            task = asyncio.create_task(self._tell(container, cpus))
-            self._updates.add(task)
-            task.add_done_callback(self._updates.discard)
+            self._later(self._tell(container, cpus))
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        """Do something without waiting for it."""
+        task = asyncio.create_task(work)
+        self._updates.add(task)
+        task.add_done_callback(self._updates.discard)
 
     async def _set(self, container: RuntimeContainer, cpus: CPUSet) -> None:
         if container.windows:

@@ -1,7 +1,8 @@
 """NRISource: passes a container runtime's NRI requests to a Node, and answers with CPUs before a container exists.
 
-created: decide, save, move the others off, reply. starting, when the container has its cgroup but has not run: verify,
-and refuse what cannot be repaired. Nothing here waits for the runtime, which is itself waiting for the answer.
+created: ask for the whole pod, decide, save, move the others off, reply. starting, when the container has its cgroup
+but has not run: verify, and refuse what cannot be repaired. Nothing here waits for the runtime, which is itself waiting
+for the answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pinfold.core.events.daemon import RuntimeHangs
 from pinfold.core.events.running import NotVerified
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase
+from pinfold.manager.manager import Refusal
 from pinfold.runtimes.nri.messages import Pinning
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class NRISource:
         self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]
     ) -> dict[str, Pinning]:
         """Record all that runs; return the containers that get CPUs only now."""
+        await self._node.cluster.learn(pods)
         strays = await self._node.resync(pods, containers)
         found = {container.id: self._node.roster.ref(container.id) for container in strays}
         return {container_id: self._pinning(ref) for container_id, ref in found.items() if ref is not None}
@@ -71,10 +74,13 @@ class NRISource:
 
     async def created(self, container: RuntimeContainer) -> Pinning | None:
         """Decide, and return the CPUs; no other container is on them any more."""
+        await self._learn(container)
         try:
             cpus = await self._node.arrive(container)
-        except PinfoldError:
+        except PinfoldError as error:
             self._node.removed(container.id)
+            if isinstance(error, Refusal):
+                await self._node.cluster.refuse(container, error)
             raise
         ref = self._node.roster.ref(container.id)
         return None if cpus is None or ref is None else self._pinning(ref)
@@ -82,6 +88,7 @@ class NRISource:
     async def starting(self, container: RuntimeContainer) -> None:
         """Verify the container and the others before its first instruction."""
         if container.id not in self._node.roster.containers:  # the runtime created it without asking us
+            await self._learn(container)
             await self._node.arrive(container)
         self._node.verify(container, has_group=True)
 
@@ -125,6 +132,10 @@ class NRISource:
     async def gone(self, pod_id: str) -> None:
         """Release the CPUs of a pod."""
         await self._node.gone(pod_id)
+
+    async def _learn(self, container: RuntimeContainer) -> None:
+        pod = self._node.roster.pods.get(container.pod)
+        await self._node.cluster.learn([] if pod is None else [pod])
 
     def _pinning(self, ref: ContainerRef) -> Pinning:
         want = self._node.manager.wanted

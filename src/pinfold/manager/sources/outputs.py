@@ -9,7 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from pinfold.node.reserve import keep_reserve
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pinfold.manager.sources.workbook import Workbook
     from pinfold.node.outputs import Outputs
 
@@ -17,11 +21,15 @@ _URGENT: Final = -10
 """The priority of the thread, if that is permitted: containers that print without end leave it little time."""
 
 
-async def bound_outputs(outputs: Outputs, workbook: Workbook) -> None:
-    """Cut the output of containers that print too much, and remove that of containers long gone, for ever."""
+async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -> None:
+    """Cut the output of containers that print too much, and remove that of containers long gone, for ever.
+
+    The reserve in *state_dir* is made again as soon as there is room for it.
+    """
     with ThreadPoolExecutor(1, initializer=_hurry) as thread:
         while True:
             look = await asyncio.get_running_loop().run_in_executor(thread, outputs.look, workbook.outputs())
+            await asyncio.get_running_loop().run_in_executor(thread, keep_reserve, state_dir)
             current = workbook.outputs()
             for name in look.ended:
                 if name not in current:  # a pod of this name may have started meanwhile

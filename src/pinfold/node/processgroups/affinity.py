@@ -36,10 +36,26 @@ def discover(_cgroup_root: Path, name: str) -> AffinityGroups:
     return AffinityGroups(name)
 
 
+class NoLimits:
+    """Where there are no quotas and weights, none can be wrong."""
+
+    def wrong(self, ref: ContainerRef, limit: Limit) -> str:  # noqa: ARG002 - affinity has no limits
+        """Return nothing."""
+        return ""
+
+    def wrong_pools(self) -> str:
+        """Return nothing."""
+        return ""
+
+    def free_pools(self) -> None:
+        """Do nothing."""
+
+
 class AffinityGroups:
     """Containers as sets of processes with the same affinity."""
 
     kind = KIND
+    limits = NoLimits()
 
     def __init__(self, name: str, root: Path = Path("/")) -> None:
         self.name = checked_name(name)
@@ -93,17 +109,6 @@ class AffinityGroups:
         """Remember the container as one that shares, and move the processes that it has."""
         self._reach.check(_POOL, self._confinement.pool, exact=False)
         self._confinement.set_own(ref, None)
-
-    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:  # noqa: ARG002 - affinity has no limits
-        """Return nothing: there are no limits."""
-        return ""
-
-    def wrong_pools(self) -> str:
-        """Return nothing: there are no quotas."""
-        return ""
-
-    def free_pools(self) -> None:
-        """Do nothing: there are no quotas."""
 
     def expel(self, pid: int) -> None:
         """Do nothing: no process can be moved into a container."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
     from pinfold.node.processgroups.subtree import Subtree
 
@@ -73,10 +74,11 @@ class CPUTimeV1:
                 files.write(group / _PERIOD, str(limit.period))
             files.write(group / _QUOTA, str(-1 if limit.quota is None else limit.quota))
 
-    def wrong_limit(self, group: Path, limit: Limit) -> str:
-        """Return how the weight and quota of a shared container's group differ from its limit; "" if they do not."""
+    def wrong(self, ref: ContainerRef, limit: Limit) -> str:
+        """Return how the weight and quota of a shared container differ from its limit; "" if they do not."""
         if not self._is_there:
             return ""
+        group = self._tree.group(ref, exclusive=False)
         quota = str(-1 if limit.quota is None else limit.quota)
         wanted = {SHARES: str(limit.shares), _QUOTA: quota, _PERIOD: str(limit.period)}
         return _difference(group, wanted) or _difference(group.parent, {_QUOTA: "-1"})
@@ -123,10 +125,11 @@ class CPUTimeV2:
             files.write(group / _MAX, f"{'max' if limit.quota is None else limit.quota} {limit.period}")
         self.weigh(group.parent)
 
-    def wrong_limit(self, group: Path, limit: Limit) -> str:
-        """Return how the weight and quota of a shared container's group differ from its limit; "" if they do not."""
+    def wrong(self, ref: ContainerRef, limit: Limit) -> str:
+        """Return how the weight and quota of a shared container differ from its limit; "" if they do not."""
         if not self._is_there:
             return ""
+        group = self._tree.group(ref, exclusive=False)
         quota = f"{'max' if limit.quota is None else limit.quota} {limit.period}"
         return _difference(group, {_WEIGHT: str(limit.weight), _MAX: quota}) or self._limited(group.parent)
 

@@ -47,6 +47,19 @@ class ProcessGroup(Protocol):
         """Move all processes of the group to where the attached one came from, and return them."""
 
 
+class Limits(Protocol):
+    """The quotas and weights of groups; another program may have changed them."""
+
+    def wrong(self, ref: ContainerRef, limit: Limit) -> str:
+        """Return how the quota and weight of a shared container differ from its limit; "" if they do not."""
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool, and so all containers in it; "" if none does."""
+
+    def free_pools(self) -> None:
+        """Lift the quotas of both pools, and of the pods in the shared one."""
+
+
 class ProcessGroups(Protocol):
     """The groups of all containers, in a subtree of our own; nothing outside of it is touched.
 
@@ -56,6 +69,10 @@ class ProcessGroups(Protocol):
     @property
     def name(self) -> str:
         """The name of the subtree."""
+
+    @property
+    def limits(self) -> Limits:
+        """The quotas and weights of its groups."""
 
     @property
     def kind(self) -> str:
@@ -88,15 +105,6 @@ class ProcessGroups(Protocol):
 
         A container that was exclusive until now brings its processes along.
         """
-
-    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:
-        """Return how the quota and weight of a shared container differ from its limit; "" if they do not."""
-
-    def wrong_pools(self) -> str:
-        """Return which quota limits a pool, and so all containers in it; "" if none does."""
-
-    def free_pools(self) -> None:
-        """Lift the quotas of both pools."""
 
     def expel(self, pid: int) -> None:
         """Move a process that belongs to no container out of the subtree."""

@@ -69,7 +69,7 @@ class ProcessGroupsV1:
     def __init__(self, cpuset: Subtree, cpu: Subtree) -> None:
         self._cpusets = Cpusets(cpuset)
         self._cpu = cpu
-        self._time = CPUTimeV1(cpu)
+        self.limits = CPUTimeV1(cpu)
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class ProcessGroupsV1:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        return (*NOT_PROMISED, *self._time.weaker)
+        return (*NOT_PROMISED, *self.limits.weaker)
 
     def hold(self) -> None:
         """Keep other daemons from using these groups; raise if one does."""
@@ -89,7 +89,7 @@ class ProcessGroupsV1:
         """Make the subtree in both hierarchies, and set the shared pool."""
         self._cpusets.prepare()
         self._cpu.make_pools()
-        self._time.allow_realtime()
+        self.limits.allow_realtime()
         self.set_shared(shared)
 
     def set_shared(self, cpus: CPUSet) -> None:
@@ -112,22 +112,10 @@ class ProcessGroupsV1:
         group = self._cpu.group(ref, exclusive=False)
         files.make_group(group.parent)
         files.make_group(group)
-        self._time.set_limit(group, limit)
+        self.limits.set_limit(group, limit)
         if self._cpusets.tree.has(ref, exclusive=True):
             self._group(ref, exclusive=False).take_from(self._group(ref, exclusive=True))
             self._cpusets.tree.remove(ref, exclusive=True)
-
-    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:
-        """Return how the quota and weight of a shared container differ from its limit."""
-        return self._time.wrong_limit(self._cpu.group(ref, exclusive=False), limit)
-
-    def wrong_pools(self) -> str:
-        """Return which quota limits a pool."""
-        return self._time.wrong_pools()
-
-    def free_pools(self) -> None:
-        """Lift the quotas of both pools."""
-        self._time.free_pools()
 
     def expel(self, pid: int) -> None:
         """Move a process to the top of those hierarchies in which it is in our subtree."""
@@ -174,7 +162,7 @@ class ProcessGroupsV1:
 
     def _remove_shared(self, ref: ContainerRef) -> None:
         self._cpu.remove(ref, exclusive=False)
-        self._time.weigh(self._cpu.group(ref, exclusive=False).parent)
+        self.limits.weigh(self._cpu.group(ref, exclusive=False).parent)
 
 
 class ProcessGroupV1:

@@ -65,7 +65,7 @@ class ProcessGroupsV2:
 
     def __init__(self, tree: Subtree) -> None:
         self._tree = tree
-        self._time = CPUTimeV2(tree, is_there=_CPU in _words(tree.root / _HANDED_DOWN))
+        self.limits = CPUTimeV2(tree, is_there=_CPU in _words(tree.root / _HANDED_DOWN))
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class ProcessGroupsV2:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        return (*NOT_PROMISED, *self._time.weaker)
+        return (*NOT_PROMISED, *self.limits.weaker)
 
     def hold(self) -> None:
         """Keep other daemons from using these groups; raise if one does."""
@@ -114,22 +114,10 @@ class ProcessGroupsV2:
         """Put a container into the shared pool, in a new group or in the one that it has."""
         group = self._tree.group(ref, exclusive=False)
         _make(group, _CPU)
-        self._time.set_limit(group, limit)
+        self.limits.set_limit(group, limit)
         if self._tree.has(ref, exclusive=True):
             _move_all(self._tree.group(ref, exclusive=True), group)
             self._tree.remove(ref, exclusive=True)
-
-    def wrong_limit(self, ref: ContainerRef, limit: Limit) -> str:
-        """Return how the quota and weight of a shared container differ from its limit."""
-        return self._time.wrong_limit(self._tree.group(ref, exclusive=False), limit)
-
-    def wrong_pools(self) -> str:
-        """Return which quota limits a pool."""
-        return self._time.wrong_pools()
-
-    def free_pools(self) -> None:
-        """Lift the quotas of both pools."""
-        self._time.free_pools()
 
     def expel(self, pid: int) -> None:
         """Move a process to the top of the hierarchy, if it is in our subtree."""
@@ -167,7 +155,7 @@ class ProcessGroupsV2:
 
     def _remove_shared(self, ref: ContainerRef) -> None:
         self._tree.remove(ref, exclusive=False)
-        self._time.weigh(self._tree.group(ref, exclusive=False).parent)
+        self.limits.weigh(self._tree.group(ref, exclusive=False).parent)
 
 
 class ProcessGroupV2:

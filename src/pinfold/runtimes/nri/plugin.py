@@ -1,7 +1,7 @@
 """A plugin's connection to a container runtime over NRI: registers, carries requests and answers, connects again.
 
-Requests are answered one after another in the order of their arrival. Unsolicited updates (UpdateContainers) are not
-offered: up to NRI 0.12.0 they can hang the runtime for good.
+Requests are handled in the order of their arrival. While one waits for a source of pods, those of other pods are
+answered. Unsolicited updates (UpdateContainers) are not offered: up to NRI 0.12.0 they can hang the runtime for good.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pinfold.formats.wire import nrimux, ttrpc
 from pinfold.formats.wire.nrimux import Connection
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
+from pinfold.runtimes.backoff import BackOff
 from pinfold.runtimes.nri.requests import EVENTS, Dispatcher, line, parse
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _CHUNK: Final = 1 << 16
 _SLOWEST: Final = 10.0
 _AWAY: Final = 0.25
 """How long to wait for a runtime that does not listen; it may report that pods have ended when it is back."""
+_MOST_WAITING: Final = 64
 
 
 class NRILink(StrEnum):
@@ -96,28 +98,6 @@ def launched(environ: Mapping[str, str]) -> Launch | None:
     return Launch(int(number), Identity(environ.get("NRI_PLUGIN_NAME", ""), environ.get("NRI_PLUGIN_IDX", "")))
 
 
-class BackOff:
-    """How long to wait after a connection ended: twice as long each time, and short again after success."""
-
-    FIRST: Final = 0.1
-    MOST: Final = 5.0
-
-    def __init__(self) -> None:
-        self._next = self.FIRST
-
-    def after(self, lived: float) -> float:
-        """Return the seconds to wait after a connection that was registered for *lived* seconds.
-
-        >>> back_off = BackOff()
-        >>> [back_off.after(lived) for lived in (0, 0, 0, 3600, 0)]
-        [0.1, 0.2, 0.4, 0.1, 0.2]
-        """
-        # One that did not outlive the longest wait may be a runtime that drops us each time.
-        wait = self.FIRST if lived > self.MOST else self._next
-        self._next = min(2 * wait, self.MOST)
-        return wait
-
-
 class RegistrationRefused(RuntimeUnavailable):
     """The runtime does not want this plugin."""
 
@@ -170,6 +150,7 @@ class _Session:
         self._tell = tell
         self._messages = nrimux.Messages()
         self._since: float | None = None
+        self._answering: set[asyncio.Task[None]] = set()
 
     @property
     def lived(self) -> float:
@@ -181,6 +162,13 @@ class _Session:
         self._tell(NRILink.CONNECTED, "")
         # At once: until a new connection has registered, the runtime accepts no other.
         await self._register(identity)
+        try:
+            return await self._answer_all()
+        finally:
+            # A decision that has begun is not broken off, though its answer will not be heard.
+            await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _answer_all(self) -> str:
         while data := await self._reader.read(_CHUNK):
             for connection, message in self._messages.feed(data):
                 await self._receive(connection, message)
@@ -198,12 +186,30 @@ class _Session:
     async def _receive(self, connection: Connection, message: ttrpc.Message) -> None:
         match connection, message.kind:
             case Connection.PLUGIN, ttrpc.MessageKind.REQUEST:
-                body = await self._dispatcher.answer(message.body)
-                await self._send(Connection.PLUGIN, ttrpc.Message(message.stream, ttrpc.MessageKind.RESPONSE, body))
-                self._follow()
+                await self._begin(message)
             # It may come after the first requests: being configured is the sign of success.
             case Connection.RUNTIME, ttrpc.MessageKind.RESPONSE if message.stream == _REGISTER:
                 _check_registration(message.body)
+
+    async def _begin(self, message: ttrpc.Message) -> None:
+        """Answer a request, or leave it to a task of its own if the answer has to wait."""
+        task = asyncio.create_task(self._answer(message))
+        self._answering.add(task)
+        task.add_done_callback(self._answered)
+        await asyncio.wait([task], timeout=0)
+        if len(self._answering) > _MOST_WAITING:
+            await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _answer(self, message: ttrpc.Message) -> None:
+        body = await self._dispatcher.answer(message.body)
+        await self._send(Connection.PLUGIN, ttrpc.Message(message.stream, ttrpc.MessageKind.RESPONSE, body))
+        self._follow()
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        """Let an error end the session."""
+        self._answering.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._reader.set_exception(error)  # type: ignore[arg-type]  # no other kind gets here
 
     async def _send(self, connection: Connection, message: ttrpc.Message) -> None:
         self._writer.write(nrimux.format_frames(connection, ttrpc.format_message(message)))

@@ -1,14 +1,17 @@
 """Answers a container runtime's NRI requests to its plugin: serialized requests in, serialized responses out.
 
 A Handler decides the answers. Every request gets an answer: the runtime drops a plugin that gives none, and then
-creates containers without asking. Knows no sockets.
+creates containers without asking. The requests of one pod are handled one after another, in the order of their arrival,
+also while a handler waits. Knows no sockets.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from google.protobuf.message import DecodeError, Message
 
@@ -111,6 +114,8 @@ class Dispatcher:
         self._failed = failed
         self._pieces: list[nri.SynchronizeRequest] = []
         self._size = 0
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held by the request of a pod that is being handled; there for as long as requests of the pod are."""
         self.runtime = ""
         self.configured = self.synchronized = self.over = False
         self._methods: dict[str, Callable[[bytes], Awaitable[Message]]] = {
@@ -195,18 +200,20 @@ class Dispatcher:
 
     async def _create(self, payload: bytes) -> Message:
         request = parse(nri.ContainerRequest, payload)
-        adjustment, updates = await _decided(self._handler.create(request.pod, request.container))
+        pod, container = request.pod, request.container
+        adjustment, updates = await self._in_turn(pod, lambda: self._handler.create(pod, container))
         return nri.CreateContainerResponse(adjust=adjustment, update=updates)
 
     async def _update(self, payload: bytes) -> Message:
         request = parse(nri.UpdateContainerRequest, payload)
-        updates = self._handler.update(request.pod, request.container, request.linux_resources)
-        return nri.UpdateContainerResponse(update=await _decided(updates))
+        pod, container, wanted = request.pod, request.container, request.linux_resources
+        updates = await self._in_turn(pod, lambda: self._handler.update(pod, container, wanted))
+        return nri.UpdateContainerResponse(update=updates)
 
     async def _stop(self, payload: bytes) -> Message:
         request = parse(nri.ContainerRequest, payload)
-        updates = self._handler.stop(request.pod, request.container)
-        return nri.StopContainerResponse(update=await _decided(updates))
+        updates = await self._in_turn(request.pod, lambda: self._handler.stop(request.pod, request.container))
+        return nri.StopContainerResponse(update=updates)
 
     async def _state_change(self, payload: bytes) -> Message:
         request = parse(nri.StateChangeEvent, payload)
@@ -214,8 +221,13 @@ class Dispatcher:
 
     async def _event(self, event: int, about: nri.ContainerRequest | nri.StateChangeEvent) -> Message:
         if handle := self._events.get(event):
-            await _decided(handle(about.pod, about.container))
+            await self._in_turn(about.pod, lambda: handle(about.pod, about.container))
         return nri.Empty()
+
+    async def _in_turn(self, pod: nri.PodSandbox, decide: Callable[[], Later[_T]]) -> _T:
+        """Return what a handler decides, after all earlier requests of the same pod."""
+        async with self._turns.setdefault(pod.id, asyncio.Lock()):
+            return await _decided(decide())
 
     async def _shutdown(self, _payload: bytes) -> Message:
         self.over = True

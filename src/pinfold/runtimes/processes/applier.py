@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.reconcile import Cause, Drift, Fault, Limit, Observed, Wanted, steps
+from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
 from pinfold.node.grouperrors import GroupError
-from pinfold.node.processgroups.errors import NoGroupError, listed
-from pinfold.node.processgroups.strays import Housed, Moved, Strays
-from pinfold.node.procfs import PROC, Process
+from pinfold.node.processgroups.errors import NoGroupError
+from pinfold.node.procfs import PROC
+from pinfold.runtimes.processes.closelook import CloseLook
 from pinfold.runtimes.processes.ending import Ending
 from pinfold.runtimes.processes.halting import Halting
 from pinfold.runtimes.processes.pids import check_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -49,13 +47,9 @@ class ProcessApplier:
         self._halting = Halting(groups, directory)
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
-        self._strays = Strays(groups.name, PROC)
-        self._moved = Moved()
-        """The processes that the last close check found in other groups."""
+        self._close_look = CloseLook(groups, self.mains, self.lent)
         self._astray: set[ContainerRef] = set()
-        """The containers that the last close check found missing, on other CPUs, or with another limit."""
-        self._limited = False
-        """Whether it has found a quota or weight that is not ours."""
+        """The containers that it has found missing, on other CPUs, with another limit, or with moved processes."""
 
     @property
     def weaker(self) -> tuple[str, ...]:
@@ -90,47 +84,9 @@ class ProcessApplier:
         containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
         if not closely:
             return Observed(shared, containers)
-        found = self.groups.found()
-        self._moved = self._strays.look({ref: housed for ref in found if (housed := self._housed(ref)) is not None})
-        wrong = self._look_closely(containers, found)
-        faults = self._faults(found)
-        self._astray = {*wrong, *(ref for ref in faults if ref is not None)}
-        self._limited = any(fault.cause is Cause.LIMIT for fault in faults.values())
-        return Observed(shared, containers | wrong, faults)
-
-    def _look_closely(
-        self, containers: Mapping[ContainerRef, CPUSet], found: Collection[ContainerRef]
-    ) -> dict[ContainerRef, CPUSet]:
-        """Return the CPUs of containers whose group was removed, or with processes on other CPUs."""
-        wrong = {ref: EMPTY for ref in containers if ref not in found}
-        pids = {ref: {main.pid} for ref, main in self.mains.items()}
-        for ref, moved in self._moved.out.items():
-            pids.setdefault(ref, set()).update(moved)
-        for ref, mine in pids.items():
-            allowed = [PROC.allowed(thread) for pid in mine for thread in PROC.threads(pid)]
-            if any(not cpus <= containers.get(ref, EMPTY) for cpus in allowed):
-                wrong[ref] = reduce(or_, allowed, containers.get(ref, EMPTY))
-        return wrong
-
-    def _faults(self, found: Collection[ContainerRef]) -> dict[ContainerRef | None, Fault]:
-        """Return what else another program has changed; of each container only the worst."""
-        limits: dict[ContainerRef | None, str] = {None: self.groups.wrong_pools()}
-        limits |= {ref: self.groups.wrong_limit(ref, limit) for ref, limit in self._shared.items() if ref in found}
-        faults = {ref: Fault(Cause.LIMIT, why) for ref, why in limits.items() if why}
-        for ref, pids in self._moved.into.items():
-            faults[ref] = Fault(Cause.STRANGERS, f"processes that are not its own were moved in: {listed(pids)}")
-        for ref, pids in self._moved.out.items():
-            faults[ref] = Fault(Cause.MEMBERS, f"processes were moved out of its cgroup: {listed(pids)}")
-        return faults
-
-    def _housed(self, ref: ContainerRef) -> Housed | None:
-        """Return a container's groups; None if it has none, by affinity or because another program removed them."""
-        main = self.mains.get(ref)
-        try:
-            places = self.groups.group(ref).places()
-        except NoGroupError:
-            return None
-        return Housed(places, None if main is None else Process(*main), ref in self.lent) if places else None
+        elsewhere, faults = self._close_look.look(containers, self._shared)
+        self._astray = {*elsewhere, *(ref for ref in faults if ref is not None)}
+        return Observed(shared, containers | elsewhere, faults)
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other; bring back processes that were moved out."""
@@ -147,10 +103,7 @@ class ProcessApplier:
         for ref, limit in want.sharing.items():
             if self._shared.get(ref) != limit:
                 self._share(ref, limit)
-        for ref in self._astray & {*self._exclusive, *self._shared}:
-            self._bring_back(ref)
-        self._astray.clear()
-        self._put_right()
+        self._repair()
 
     def _take(self, step: Step) -> None:
         ref = step.container
@@ -165,21 +118,13 @@ class ProcessApplier:
         self.groups.make_shared(ref, limit)
         self._shared[ref] = limit
 
-    def _bring_back(self, ref: ContainerRef) -> None:
-        if ref in self._shared:
+    def _repair(self) -> None:
+        """Put right what the last close look has found."""
+        astray = self._astray & {*self._exclusive, *self._shared}
+        for ref in astray & self._shared.keys():
             self.groups.make_shared(ref, self._shared[ref])
-        mains = [main.pid] if (main := self.mains.get(ref)) is not None else []
-        for pid in dict.fromkeys((*mains, *self._moved.out.get(ref, ()))):
-            with suppress(GroupError):  # it may have ended meanwhile; if not, the next check finds it again
-                self.groups.group(ref).attach(pid)
-
-    def _put_right(self) -> None:
-        """Move strangers out, and lift quotas that limit all containers of a pool."""
-        for pid in {pid for pids in self._moved.into.values() for pid in pids}:
-            self.groups.expel(pid)
-        if self._limited:
-            self.groups.free_pools()
-        self._moved, self._limited = Moved(), False
+        self._close_look.repair(astray)
+        self._astray.clear()
 
     def mend(self, ref: ContainerRef, want: Wanted) -> Drift | None:
         """Raise unless all threads of the container's main process are on its CPUs; on fewer is their own choice."""

@@ -17,7 +17,8 @@ from pinfold.formats.wire.nrimux import Connection, format_frames
 from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nri.plugin import BackOff, Identity, Launch, NRILink, Plugin, launched, serve, serve_launched
+from pinfold.runtimes.backoff import BackOff
+from pinfold.runtimes.nri.plugin import Identity, Launch, NRILink, Plugin, launched, serve, serve_launched
 from pinfold.runtimes.nri.requests import SERVICE
 from pinfold.runtimes.simulated.nri import ScriptedNRI
 from pinfold.runtimes.simulated.nripeer import PluginPeer

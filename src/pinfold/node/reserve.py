@@ -1,0 +1,48 @@
+"""Reserve: files that hold blocks of the disk, so that State can be saved when containers or others have filled it.
+
+Each is good for one save, which is written into it and renames it. They are made again as soon as there is room.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIRECTORY: Final = "reserve"
+COUNT: Final = 16
+SIZE: Final = 512 << 10
+
+
+def keep_reserve(directory: Path) -> None:
+    """Make the files that are missing below *directory*, as long as the disk has room for them."""
+    reserve = directory / DIRECTORY
+    with suppress(OSError):
+        reserve.mkdir(mode=0o700, exist_ok=True)
+        for path in (reserve / str(number) for number in range(COUNT)):
+            if not path.exists() and not _make(path):
+                return
+
+
+def take_reserve(directory: int, size: int) -> tuple[int, str] | None:
+    """Return one of the files, open, and its name below the open *directory*; None if none can hold so many bytes."""
+    for name in (f"{DIRECTORY}/{number}" for number in range(COUNT) if size <= SIZE):
+        with suppress(OSError):
+            return os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory), name
+    return None
+
+
+def _make(path: Path) -> bool:
+    """Make a file that has all its blocks; return whether there was room."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(file, 0, SIZE)
+    except OSError:
+        path.unlink()
+        return False
+    finally:
+        os.close(file)
+    return True

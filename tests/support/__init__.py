@@ -1,0 +1,1 @@
+"""Stand-ins for programs that are not on the machine that runs the tests."""
