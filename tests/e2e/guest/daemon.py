@@ -18,6 +18,7 @@ SUITES: Final = (
     "tests/e2e/test_daemon.py",
     "tests/e2e/test_numa.py",
     "tests/e2e/test_hotplug.py",
+    "tests/e2e/test_dynamic.py",
     "tests/contract/test_runtimes.py",
 )
 
