@@ -61,6 +61,8 @@ class Wanted(NamedTuple):
     """The containers in the shared pool that pinfold makes cgroups for, with their weights and quotas."""
     mems: Mapping[ContainerRef, CPUSet] = NONE
     """The NUMA nodes for the memory of containers that ask for local memory; others use any node."""
+    cache_classes: Mapping[ContainerRef, str] = NONE
+    """The cache classes that containers with exclusive CPUs ask for."""
 
     def cpus_of(self, container: ContainerRef) -> CPUSet:
         """Return the CPUs of a container: its own, or the shared ones."""
@@ -78,6 +80,8 @@ class Cause(StrEnum):
     """Processes were moved into a group that is not theirs."""
     LIMIT = "limit"
     """The quota or weight."""
+    CACHE = "cache"
+    """Its cache ways or memory bandwidth."""
 
 
 class Fault(NamedTuple):

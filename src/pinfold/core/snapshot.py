@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pinfold.core.caching import CacheUsage
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod, PodUID, QoS
@@ -79,6 +80,8 @@ class Snapshot(NamedTuple):
     """The pods that were refused and wait for a next attempt."""
     figures: Figures = Figures()
     """How many entries the journal could not write since the start."""
+    cache_usage: Sequence[CacheUsage] = ()
+    """What containers use of the cache and of the memory bandwidth, where resctrl counts it."""
     about: Mapping[str, object] = MappingProxyType({})
     """The daemon's configuration."""
 

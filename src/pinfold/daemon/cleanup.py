@@ -22,6 +22,8 @@ from pinfold.node.podgroups import systemd
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.origin import Origin
 from pinfold.node.register import Register, directory_of
+from pinfold.node.resctrl.files import RealFiles
+from pinfold.node.resctrl.groups import remove_groups
 from pinfold.node.statefile import read_state_file
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -47,6 +49,8 @@ async def clean_up(directory: Path, *, keep_owners: bool = False) -> CPUSet:
     """
     claim = read_claim(directory)
     cpus = EMPTY
+    if claim is not None:
+        remove_groups(RealFiles(Path("/")))
     if claim is not None and claim.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
         cpus = await _leave_pods(claim, _exclusive(directory) if keep_owners else EMPTY)
     elif claim is not None and claim.runtime == RuntimeName.PROCESSES:

@@ -27,6 +27,9 @@ from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.register import Register, Registered, directory_of
+from pinfold.node.resctrl.files import RealFiles
+from pinfold.node.resctrl.groups import Resctrl
+from pinfold.runtimes.caching import CachingApplier
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
@@ -79,6 +82,14 @@ def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, _DISK, patience)
 
 
+def with_caches(chosen: Settings, applier: Applier, only_watches: Callable[[], bool] = lambda: False) -> Applier:
+    """Return an Applier that also divides the cache, if there is a table for it."""
+    table = chosen.cache_classes
+    if not table:
+        return applier
+    return CachingApplier(applier, Resctrl(RealFiles(chosen.sysroot), table), table, only_watches)
+
+
 def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
     """Return the Manager with what an earlier daemon has left: its State, and the containers that run."""
     store = store_of(basis.chosen, basis.admitter)
@@ -127,7 +138,7 @@ async def host_parts(basis: Basis) -> Parts:
         running.setdefault(ref.pod, {})[ref.name] = cpus
     roster = Roster()
     roster.limits = partial(limit_of, chosen)
-    manager = loaded_manager(basis, applier, roster, running)
+    manager = loaded_manager(basis, with_caches(chosen, applier), roster, running)
     claim(basis)
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)

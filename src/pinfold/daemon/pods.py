@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.admission import Scope
 from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned, Weaker
-from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of
+from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of, with_caches
 from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
 from pinfold.kubernetes.discovery import AUTO, pod_sources
@@ -57,7 +57,8 @@ async def kube_parts(basis: Basis) -> Parts:
     roster = Roster(whole.find)
     places = PodPlaces(groups, roster, asked_first=nri)
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
-    manager = loaded_manager(basis, applier, roster, {})
+    caching = with_caches(chosen, applier, lambda: applier.read_only)
+    manager = loaded_manager(basis, caching, roster, {})
     notifier = notifier_of(basis, manager)
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:

@@ -9,13 +9,13 @@ State is durable, `state` is the one before it, which the kernel has.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from pinfold.core.advice import NO_ADVICE
-from pinfold.core.events.daemon import NotSaved, Reconfigured
+from pinfold.core.events.daemon import Reconfigured
 from pinfold.core.events.decisions import Undone
-from pinfold.core.events.measures import Applied, Configured, Decided, Left, Saved
+from pinfold.core.events.measures import Applied, Configured, Decided, Left
 from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
 from pinfold.core.outcome import Outcome
@@ -23,11 +23,12 @@ from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError
 from pinfold.manager.repairs import Repairs
+from pinfold.manager.saves import Saves
 from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
     from pinfold.core.admission import Admission, Admitter
     from pinfold.core.advice import Advice
@@ -36,17 +37,13 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.state import State
+    from pinfold.manager.saves import Store
     from pinfold.manager.telling.telling import Telling
     from pinfold.runtimes.base import Applier
     from pinfold.runtimes.roster import Roster
 
-
-class Store(Protocol):
-    """Where the State is kept."""
-
-    async def save(self, state: State) -> None:
-        """Make the State durable, or raise; the last one stays if this one cannot be saved."""
-        ...
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Rules(NamedTuple):
@@ -69,6 +66,19 @@ class Refusal(PinfoldError):  # noqa: N818 - the fact
         self.advice = advice
 
 
+def _in_turn(
+    change: Callable[Concatenate[Manager, _P], Awaitable[_T]],
+) -> Callable[Concatenate[Manager, _P], Coroutine[None, None, _T]]:
+    """Return the change, which waits until the changes before it are done."""
+
+    @wraps(change)
+    async def in_turn(manager: Manager, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        async with manager.turn:
+            return await change(manager, *args, **kwargs)
+
+    return in_turn
+
+
 class Manager:
     """Holds the State of one node, and changes it in one way only."""
 
@@ -78,12 +88,12 @@ class Manager:
         self.applier = applier
         self._roster = roster
         self.telling = telling
-        self.unsaved = ""
-        """Why the last save failed, empty if it did not; `keep` tries again."""
+        self.saves = Saves(telling)
         self.show: Callable[[Wanted], None] = lambda _want: None
         """Called with what is wanted when it was applied."""
         self._applied: Wanted | None = None
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
+        """Held by the change that is under way."""
         self._repairs = Repairs(applier, telling)
 
     @property
@@ -99,29 +109,19 @@ class Manager:
         await self.keep()
         self.enforce()
 
+    @_in_turn
     async def keep(self) -> None:
-        """Save the State if the disk may not have it; a failure is reported once, and `unsaved` says why."""
-        async with self._turn:
-            await self._keep()
-
-    async def _keep(self) -> None:
-        told = self.unsaved
-        with suppress(PinfoldError):
-            await self._save(self.state)
-        if self.unsaved not in {"", told}:
-            self.telling.tell(NotSaved(self.unsaved))
+        """Save the State if the disk may not have it; a failure is only reported."""
+        await self.saves.try_to_save(self.state, self.rules.store)
 
     # -- pods come and go
 
+    @_in_turn
     async def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
         """Admit a pod, or those of its containers that are due; or raise a Refusal.
 
         When this returns, all others have left the pod's CPUs, and that was read back.
         """
-        async with self._turn:
-            return await self._admit(pod, due)
-
-    async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
         clock, before, rules = self.telling.clock, self.state, self.rules
         start, others = clock(), self._roster.others(pod)
         admission = rules.admitter.admit(before, pod, due=due, others=others)
@@ -156,15 +156,12 @@ class Manager:
         if any(uid in self.state.assignments for uid in self.telling.know(pods)):
             self.tell_state()
 
+    @_in_turn
     async def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
         """Release the CPUs of containers that are gone: their processes end first, then the shared pool grows.
 
         Return the containers whose processes could not be ended, and why: they keep their CPUs.
         """
-        async with self._turn:
-            return await self._release(containers)
-
-    async def _release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
         stuck = self._vacate(containers)
         gone = [ref for ref in containers if ref not in stuck]
         state, before = self.state, self.state
@@ -190,17 +187,14 @@ class Manager:
 
     # -- the rules change
 
+    @_in_turn
     async def reconfigure(self, rules: Rules, pods: Callable[[], Mapping[PodUID, Pod]]) -> None:
         """Go on under other rules without draining the node; or raise, and leave all as it was.
 
         Containers keep their CPUs wherever the new rules allow it. The others are admitted again, like any pod; those
         that are refused share. *pods* returns the pods that are here.
         """
-        async with self._turn:
-            await self._reconfigure(rules, pods())
-
-    async def _reconfigure(self, rules: Rules, pods: Mapping[PodUID, Pod]) -> None:
-        recovered = carry_over(rules.admitter, self.state, pods, self._roster.others)
+        recovered = carry_over(rules.admitter, self.state, pods(), self._roster.others)
         self.telling.not_kept(recovered)
         before, self.rules = self.rules, rules
         self._applied = None
@@ -208,7 +202,7 @@ class Manager:
             await self._change(recovered.state)
         except PinfoldError:
             self.rules = before
-            await self._keep()
+            await self.saves.try_to_save(self.state, self.rules.store)
             raise
         self.telling.reassigned(recovered)
         self.telling.tell(Configured(rules.admitter))
@@ -232,22 +226,22 @@ class Manager:
         self._applied = want
         self.show(want)
 
+    @_in_turn
     async def decide(self, next_state: Callable[[State], State]) -> tuple[State, State]:
         """Change to the State that *next_state* returns for the one that is, and return both; or raise.
 
         If it returns the same State, what follows from the Roster is applied.
         """
-        async with self._turn:
-            before = self.state
-            await self._change(next_state(before))
-            return before, self.state
+        before = self.state
+        await self._change(next_state(before))
+        return before, self.state
 
     async def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
         if state == self.state and wanted_of(state, self.rules, self._roster) == self._applied:
             return
         if state != self.state or self._applied is None:
-            await self._save(state)
+            await self.saves.save(state, self.rules.store)
         try:
             # Not before: the Roster may have changed while the disk took the State.
             want = wanted_of(state, self.rules, self._roster)
@@ -263,7 +257,7 @@ class Manager:
 
     async def _go_back(self) -> None:
         """Restore the last State on disk and in the kernel as far as possible; the next change tries again."""
-        await self._keep()
+        await self.saves.try_to_save(self.state, self.rules.store)
         try:
             self.enforce()
         except PinfoldError as error:
@@ -272,17 +266,6 @@ class Manager:
     def tell_state(self, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State, and how it was *applied*, for the journal."""
         self.telling.state(self.state, self.rules.admitter.policy, self.rules.topology, applied)
-
-    async def _save(self, state: State) -> None:
-        start, clock = self.telling.clock(), self.telling.clock
-        try:
-            await self.rules.store.save(state)
-        except PinfoldError as error:
-            self.unsaved = str(error)
-            self.telling.tell(Saved(clock() - start, ok=False))
-            raise
-        self.unsaved = ""
-        self.telling.tell(Saved(clock() - start))
 
     def _apply(self, want: Wanted) -> tuple[int, float]:
         """Apply and read back, or raise; return how many groups were read back, and how many milliseconds it took."""

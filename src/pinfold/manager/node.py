@@ -68,7 +68,7 @@ class Node:
     @property
     def unsaved(self) -> str:
         """Why the disk may not have what it should; empty if it has."""
-        return self.manager.unsaved or self.also_unsaved()
+        return self.manager.saves.unsaved or self.also_unsaved()
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection to the source; report it if it has changed."""
@@ -173,7 +173,7 @@ class Node:
 
     async def settle(self) -> None:
         """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
-        if self.manager.unsaved:
+        if self.manager.saves.unsaved:
             await self.manager.keep()
         await self._sweep()
         await self.releases.retry()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.snapshot import ContainerView, Snapshot
 from pinfold.formats.pods.runtime import latest
+from pinfold.runtimes.caching import CachingApplier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -36,19 +37,21 @@ class Viewer:
     def __call__(self, *, closely: bool = False) -> Snapshot:
         """Return a Snapshot of the node; *closely*: with every container as the kernel has it."""
         node, manager = self._node, self._node.manager
+        applier = manager.applier
         return Snapshot(
             topology=manager.rules.topology,
             policy=manager.rules.admitter.policy,
             state=manager.state,
             pods=tuple(node.roster.known_pods().values()),
             containers=container_views(node) if closely else (),
-            runtime=manager.applier.name,
+            runtime=applier.name,
             link=node.link,
             connected=node.link[0] in self._links,
             unsaved=node.unsaved,
             waiting=len(node.unpinned),
             refused=dict(node.refused),
             figures=self._count(),
+            cache_usage=applier.usage() if isinstance(applier, CachingApplier) else (),
             about={**self._about, "read_only": node.read_only},
         )
 

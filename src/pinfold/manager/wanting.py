@@ -22,8 +22,14 @@ def wanted_of(state: State, rules: Rules, roster: Roster) -> Wanted:
     want = wanted(state, rules.admitter.policy.pools.shared(state) or topology.online)
     near = [(ref, cpus) for ref, cpus in want.exclusive.items() if _wants_local_memory(roster, ref)]
     mems = {ref: CPUSet.of(*(node.id for node in topology.numa_nodes if node.cpus & cpus)) for ref, cpus in near}
+    classes = {ref: name for ref in want.exclusive if (name := _cache_class(roster, ref))}
     sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
-    return want._replace(sharing=sharing, mems=mems)
+    return want._replace(sharing=sharing, mems=mems, cache_classes=classes)
+
+
+def _cache_class(roster: Roster, ref: ContainerRef) -> str:
+    """Return the cache class that a container's pod asks for; empty if it asks for none."""
+    return next((name for pod_id in roster.find_pods(ref.pod) if (name := roster.of(pod_id).cache_class)), "")
 
 
 def _wants_local_memory(roster: Roster, ref: ContainerRef) -> bool:

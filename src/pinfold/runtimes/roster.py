@@ -43,6 +43,8 @@ class Known(NamedTuple):
     """Whether its exclusive CPUs may change while it runs."""
     wrong: PinfoldError | None = None
     """Why none of its containers may start."""
+    cache_class: str = ""
+    """The cache class that its exclusive containers ask for; empty if none."""
 
     @property
     def guaranteed(self) -> bool:
@@ -201,7 +203,9 @@ class Roster:
             return Known(None, wrong=wrong)
         last = latest(self.containers_of(pod_id)).values()
         live = tuple((_ref(found, container), container) for container in last if container.phase in LIVE)
-        return Known(pod, is_current(pod, lookup), live, overrides.local_memory, overrides.movable, wrong)
+        return Known(
+            pod, is_current(pod, lookup), live, overrides.local_memory, overrides.movable, wrong, overrides.cache_class
+        )
 
     def _build(self, found: RuntimePod, lookup: Pod | None) -> tuple[Pod | None, Overrides, PinfoldError | None]:
         containers = self.containers_of(found.id)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.core.admission import Scope
 from pinfold.core.allocators.order import Fidelity
+from pinfold.core.caching import overlaps
 from pinfold.core.config import NOT_SAID, POLICIES, Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.repack import Pace
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem
+from pinfold.formats.cacheclasses import parse_cache_classes
 from pinfold.formats.fields import DocumentError
 from pinfold.formats.kubelet.config import KubeletConfig, parse_kubelet_config
 from pinfold.formats.kubelet.flags import (
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Mapping
 
+    from pinfold.core.caching import CacheClass
     from pinfold.core.machine.topology import Topology
 
 __all__ = ["Groups", "LogFormat", "RuntimeName", "Settings", "add_arguments", "read_settings", "socket_path"]
@@ -122,6 +125,7 @@ class Settings:
     kubernetes: Kubernetes
     views: ViewSettings
     outputs: OutputSettings
+    cache_classes: Mapping[str, CacheClass]
     state_dir: Path
     socket: Path
     sysroot: Path
@@ -162,6 +166,7 @@ def read_settings(
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
         views=_read_views(reader, environment, uid),
         outputs=_read_outputs(reader, environment, uid),
+        cache_classes=_read_cache_classes(reader),
         sysroot=reader.take("sysroot", Path, Path("/")),
         preset=reader.take("preset", str, None),
         log_format=reader.choose("log_format", LogFormat.TEXT),
@@ -216,6 +221,13 @@ def _read_outputs(reader: _Reader, environment: Mapping[str, str], uid: int) -> 
         reader.take("log_size", whole_number(1, 1 << 20), 20) << 20,
         reader.take("log_total", whole_number(1, 1 << 30), 1024) << 20,
     )
+
+
+def _read_cache_classes(reader: _Reader) -> Mapping[str, CacheClass]:
+    none: dict[str, CacheClass] = {}
+    table = reader.take("cache_classes", lambda text: parse_cache_classes(parse_key_values(text)), none)
+    reader.problems += overlaps(table)
+    return table
 
 
 def _read_kubernetes(reader: _Reader) -> Kubernetes:

@@ -259,6 +259,14 @@ DAEMON: Final = (
         form="DIR",
     ),
     Setting(
+        "cache_classes",
+        "ways of the L3 cache and memory bandwidth for exclusive containers, through resctrl; read at the start",
+        "",
+        "--cache-classes",
+        form="NAME=L3:MASK/MB:PERCENT,...",
+        adds_up=True,
+    ),
+    Setting(
         "log_dir",
         "where the output of containers that pinfold starts is kept, in a directory called like the cgroup",
         "logs in the state directory",

@@ -210,12 +210,12 @@ def test_what_cannot_be_saved_is_not_applied(node: Stand) -> None:
 
 def test_a_node_starts_although_its_state_cannot_be_saved_and_saves_it_later() -> None:
     node = Stand(full=True)
-    assert (node.manager.unsaved, len(node.told("not-saved"))) == ("the disk is full", 1)
+    assert (node.manager.saves.unsaved, len(node.told("not-saved"))) == ("the disk is full", 1)
     now(node.manager.keep())
     assert len(node.told("not-saved")) == 1  # the same problem is reported once
     node.store.full = False
     now(node.manager.keep())
-    assert node.manager.unsaved == ""
+    assert node.manager.saves.unsaved == ""
     node.check()
 
 
@@ -224,7 +224,7 @@ def test_what_could_not_be_undone_on_the_disk_is_tried_again(node: Stand) -> Non
     node.store.full_after = 1
     with pytest.raises(ApplyError):
         now(node.manager.admit(ONE))
-    assert node.manager.unsaved
+    assert node.manager.saves.unsaved
     assert node.store.state != node.manager.state == FIRST
     node.applier.stuck, node.store.full = False, False
     now(Node(node.manager, node.roster, node.bus).settle())

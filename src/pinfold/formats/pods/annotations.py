@@ -2,6 +2,7 @@
 
 | annotation | value | meaning |
 |---|---|---|
+| `pinfold.dev/cache-class` | a name | the cache class of its exclusive containers (`--cache-classes`) |
 | `pinfold.dev/cpus.CONTAINER` | a whole number, or `shared` | number of exclusive CPUs, or none |
 | `pinfold.dev/exclude` | `true`, `false` | pinfold ignores the pod |
 | `pinfold.dev/local-memory` | `true`, `false` | exclusive containers use memory of their CPUs' NUMA nodes |
@@ -46,6 +47,7 @@ class Overrides:
     exclude: bool = False
     movable: bool = True
     local_memory: bool = False
+    cache_class: str = ""
     init: frozenset[str] = frozenset()
     sidecars: frozenset[str] = frozenset()
 
@@ -71,7 +73,13 @@ def parse_annotations(annotations: Mapping[str, str], *, source: str = "") -> Ov
         reader.read(name, key, annotations[key])
     reader.problems.check()
     chosen = {kind: frozenset(names) for kind, names in reader.marked.items()}
-    return Overrides(reader.cpus, **reader.switches, init=chosen["init"], sidecars=chosen["sidecar"])
+    return Overrides(
+        reader.cpus,
+        **reader.switches,
+        cache_class=reader.cache_class,
+        init=chosen["init"],
+        sidecars=chosen["sidecar"],
+    )
 
 
 class _Reader:
@@ -81,6 +89,7 @@ class _Reader:
         self.problems = Problems()
         self.cpus: dict[str, int] = {}
         self.switches: dict[str, bool] = {}
+        self.cache_class = ""
         self.marked: dict[str, set[str]] = {"init": set(), "sidecar": set()}
         self._source = source
 
@@ -88,6 +97,8 @@ class _Reader:
         kind, dot, container = name.partition(".")
         if not dot and kind in _ALONE:
             self.switches[kind.replace("-", "_")] = self.switch(key, value)
+        elif name == "cache-class":
+            self.read_class(key, value)
         elif name in _FOR_OTHERS:
             self.switch(key, value)
         elif dot and kind in _BY_CONTAINER:
@@ -96,7 +107,7 @@ class _Reader:
             else:
                 self.refuse(key, f"{excerpt(container)} is not a container name")
         else:
-            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER), *_OPTIONS]
+            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER), "cache-class", *_OPTIONS]
             self.refuse(key, f"unknown; these are known under {PREFIX}: {', '.join(every)}")
 
     def read_cpus(self, container: str, key: str, value: str) -> None:
@@ -106,6 +117,12 @@ class _Reader:
             self.cpus[container] = int(value)
         else:
             self.refuse(key, f"{excerpt(value)} is neither a whole number from 1 to {MAX_CPU + 1} nor shared")
+
+    def read_class(self, key: str, value: str) -> None:
+        if _CONTAINER_FORM.fullmatch(value):
+            self.cache_class = value
+        else:
+            self.refuse(key, f"{excerpt(value)} is not the name of a cache class")
 
     def read_init(self, container: str, key: str, value: str) -> None:
         self.mark("init", container, key, value)

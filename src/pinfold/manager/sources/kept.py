@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
@@ -21,7 +22,7 @@ from pinfold.node.statefile import keep_aside, read_state_file
 from pinfold.runtimes.base import Main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Executor
 
     from pinfold.core.pods.pod import Pod
@@ -43,6 +44,33 @@ class KeptWorkload(NamedTuple):
     """Where processes that are only lent come from, by container."""
 
 
+class KeptFile(NamedTuple):
+    """What the file holds: the boot in which it was written, the workloads, and why the others cannot be read."""
+
+    boot: str
+    rows: list[KeptWorkload]
+    problems: Sequence[Exception] = ()
+
+
+def format_workloads(boot: str, workloads: Iterable[KeptWorkload]) -> str:
+    """Return the text of the file."""
+    rows = [_row_data(kept) for kept in workloads]
+    checked = [{**row, "checksum": _checksum(boot, row)} for row in rows]
+    return json.dumps({"boot": boot, "workloads": checked})
+
+
+def parse_workloads(text: str, boot: str = "") -> KeptFile:
+    """Return what the text of the file holds; one of an earlier version is taken to be of *boot*."""
+    try:
+        found = json.loads(text)
+        boot = str(found.get("boot", boot))
+        read = [_row(boot, row) for row in found["workloads"]]
+    except _UNREADABLE as error:
+        return KeptFile(boot, [], [error])
+    problems = [row for row in read if not isinstance(row, KeptWorkload)]
+    return KeptFile(boot, [row for row in read if isinstance(row, KeptWorkload)], problems)
+
+
 class KeptWorkloads:
     """The file in one state directory."""
 
@@ -57,46 +85,46 @@ class KeptWorkloads:
 
     async def save(self, workloads: Iterable[KeptWorkload]) -> None:
         """Save all of them, durably, or raise."""
-        rows = [
-            {
-                "kind": kept.kind,
-                "pod": pod_document(kept.pod),
-                "mains": {name: list(main) for name, main in kept.mains.items()},
-                "done": dict(kept.done),
-                "origins": {name: _origin_data(origin) for name, origin in kept.origins.items()},
-            }
-            for kept in workloads
-        ]
-        await self._file.save(json.dumps({"boot": self._boot, "workloads": rows}))
+        await self._file.save(format_workloads(self._boot, workloads))
 
     def load(self) -> tuple[list[KeptWorkload], str | None]:
         """Return the workloads that an earlier daemon saved, and the problems in reading them."""
         try:
             text = read_state_file(self._path)
-            found = json.loads(text) if text is not None else {"workloads": []}
-            read = [_row(row) for row in found["workloads"]]
-            is_of_now = found.get("boot", self._boot) == self._boot
-        except _UNREADABLE as error:
+        except PinfoldError as error:
             return [], self._problem(error)
-        problems = [row for row in read if not isinstance(row, KeptWorkload)]
-        rows = [
-            row if is_of_now else row._replace(mains=dict.fromkeys(row.mains, BEGUN))
-            for row in read
-            if isinstance(row, KeptWorkload)
-        ]
-        if problems:
-            return rows, self._problem(problems[0])
-        if text is not None:
+        found = parse_workloads(text, self._boot) if text is not None else KeptFile(self._boot, [])
+        problem = self._problem(found.problems[0]) if found.problems else None
+        if text is not None and problem is None:
             self._file.has(text)
-        return rows, None
+        if found.boot == self._boot:
+            return found.rows, problem
+        return [row._replace(mains=dict.fromkeys(row.mains, BEGUN)) for row in found.rows], problem
 
     def _problem(self, error: Exception) -> str:
         aside = keep_aside(self._path)
         return f"{type(error).__name__}: {error}; the file is kept as {aside.name if aside else 'it is'}"
 
 
-def _row(row: Mapping[str, object]) -> KeptWorkload | Exception:
+def _row_data(kept: KeptWorkload) -> dict[str, object]:
+    return {
+        "kind": kept.kind,
+        "pod": pod_document(kept.pod),
+        "mains": {name: list(main) for name, main in kept.mains.items()},
+        "done": dict(kept.done),
+        "origins": {name: _origin_data(origin) for name, origin in kept.origins.items()},
+    }
+
+
+def _checksum(boot: str, row: Mapping[str, object]) -> int:
+    return crc32(json.dumps([boot, row]).encode())
+
+
+def _row(boot: str, row: dict[str, object]) -> KeptWorkload | Exception:
     try:
+        checksum = row.pop("checksum", None)
+        if checksum not in {None, _checksum(boot, row)}:  # None: of an earlier version
+            raise ValueError("a row does not match its checksum")
         return _parse(row)
     except _UNREADABLE as error:
         return error

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Launcher
 
 _ATTACH_WITHIN: Final = 30.0
+_ANNOTATIONS: Final = 256 << 10
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does not matter here
 
 
@@ -56,6 +57,10 @@ class Supervisor:
     def check(self, pods: Iterable[Pod]) -> None:
         """Raise if any of these could never be run here."""
         for pod in pods:
+            size = sum(len(f"{name}{value}".encode(errors="surrogatepass")) for name, value in pod.annotations.items())
+            if size > _ANNOTATIONS:
+                allowed = f"Kubernetes allows {_ANNOTATIONS:,}"
+                raise ApplyError(f"the annotations of pod {pod.name} have {size:,} bytes; {allowed}")
             for container in pod.all_containers:
                 if not container.command:
                     raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
@@ -105,13 +110,8 @@ class Supervisor:
         self._check_free(pid)
         workload.begun[ref.name] = self.launcher.expect(ref, pid, lent=workload.kind is WorkloadKind.ADOPTED)
         await self.workbook.write()
-        self._check_here(workload)
+        self.workbook.check_here(workload)
         self.launcher.attach(ref, workload.begun[ref.name])
-
-    def _check_here(self, workload: Workload) -> None:
-        """Raise if the workload was deleted while the disk took it."""
-        if self.workbook.workloads.get(workload.pod.uid) is not workload:
-            raise UnknownPod(f"pod {workload.pod.name} was deleted meanwhile")
 
     def _check_free(self, pid: int) -> None:
         if pid == os.getpid():
@@ -158,11 +158,8 @@ class Supervisor:
                 self._soon(self._node.settle())
                 continue
             workload.ended(ended.container, ended.code)
-            if workload.kind is not WorkloadKind.POD and not self._runs(workload):
+            if workload.kind is not WorkloadKind.POD and self.launcher.mains.keys().isdisjoint(workload.refs()):
                 self._soon(self._finish(workload))  # the end of another one is not to wait for the disk
-
-    def _runs(self, workload: Workload) -> bool:
-        return any(ref in self.launcher.mains for ref in workload.refs())
 
     def _give_up(self, workload: Workload) -> None:
         self._bus.tell(NeverAttached(PodName.of(workload.pod)))
@@ -180,7 +177,7 @@ class Supervisor:
         try:
             admission = await self._node.admit(workload.pod.uid)
             await self.workbook.write()
-            self._check_here(workload)
+            self.workbook.check_here(workload)
         except PinfoldError:
             await self._finish(workload)
             raise

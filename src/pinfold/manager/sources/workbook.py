@@ -110,6 +110,11 @@ class Workbook:
             if workload.pod.uid == pod.uid:
                 raise PodExists(f"pod {workload.pod.name} has the uid {pod.uid} already; delete it first")
 
+    def check_here(self, workload: Workload) -> None:
+        """Raise if the workload was deleted while the disk took it."""
+        if self.workloads.get(workload.pod.uid) is not workload:
+            raise UnknownPod(f"pod {workload.pod.name} was deleted meanwhile")
+
     async def write(self) -> None:
         """Save all workloads, durably, or raise; what could not be saved is tried again until it is."""
         try:

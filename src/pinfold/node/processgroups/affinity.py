@@ -56,6 +56,7 @@ class AffinityGroups:
 
     kind = KIND
     limits = NoLimits()
+    has_limits = False
 
     def __init__(self, name: str, root: Path = Path("/")) -> None:
         self.name = checked_name(name)
@@ -156,6 +157,10 @@ class AffinityGroup:
         """Return the processes of the container now."""
         self._confinement.require(self._ref)
         return self._confinement.members().get(self._ref, [])
+
+    def has(self, pid: int) -> bool:
+        """Return whether a process is known to be in the container."""
+        return self._confinement.membership.is_known(self._ref, pid)
 
     def cpus(self) -> CPUSet:
         """Return the CPUs that the container should have, and any others that one of its threads may use."""

@@ -46,6 +46,11 @@ class Membership:
         self._known[process] = ref
         return process
 
+    def is_known(self, ref: ContainerRef, pid: int) -> bool:
+        """Return whether the last scan, or a caller since then, has put a process into the container."""
+        found = self._procfs.process(pid)
+        return found is not None and self._known.get(found[0]) == ref
+
     def drop(self, process: Process) -> None:
         """Forget to which container a process belongs."""
         self._known.pop(process, None)

@@ -65,6 +65,7 @@ class ProcessGroupsV1:
     """Containers as groups of cgroup v1. Remembers nothing: the kernel's files are the only state."""
 
     kind = KIND
+    has_limits = True
 
     def __init__(self, cpuset: Subtree, cpu: Subtree) -> None:
         self._cpusets = Cpusets(cpuset)
@@ -181,6 +182,10 @@ class ProcessGroupV1:
         """Return the processes of the container now, also those that the kernel has moved to its pod's group."""
         lost = self._cpusets.lost(self._ref) if self._exclusive else []
         return sorted({*files.read_pids(self._own), *lost})
+
+    def has(self, pid: int) -> bool:
+        """Return whether a process is in the container."""
+        return pid in self.members()
 
     def cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets the container use."""

@@ -62,6 +62,7 @@ class ProcessGroupsV2:
     """Containers as groups of cgroup v2. Remembers nothing: the kernel's files are the only state."""
 
     kind = KIND
+    has_limits = True
 
     def __init__(self, tree: Subtree) -> None:
         self._tree = tree
@@ -170,6 +171,10 @@ class ProcessGroupV2:
     def members(self) -> list[int]:
         """Return the processes of the container now."""
         return files.read_pids(self._group)
+
+    def has(self, pid: int) -> bool:
+        """Return whether a process is in the container."""
+        return pid in self.members()
 
     def cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets the container use."""

@@ -101,7 +101,7 @@ class ProcessApplier:
             for step in way:
                 self._take(step)
         for ref, limit in want.sharing.items():
-            if self._shared.get(ref) != limit:
+            if ref not in self._shared or (self.groups.has_limits and self._shared[ref] != limit):
                 self._share(ref, limit)
         self._repair()
 

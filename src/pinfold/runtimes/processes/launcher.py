@@ -118,8 +118,8 @@ class ProcessLauncher:
         if origin is not None:
             self._applier.lent[ref] = origin
         try:
-            members = self._groups.group(ref).members()
-            main = first(members) if main is None else main
+            group = self._groups.group(ref)
+            main = first(group.members()) if main is None else main
             if main is None or started(main.pid) != main.started:
                 return False
             pidfd = opened(main.pid)
@@ -128,8 +128,8 @@ class ProcessLauncher:
         except PinfoldError:
             return False
         try:
-            if main.pid not in members:  # an adopted one has no marks by which affinity would know it
-                self._groups.group(ref).attach(main.pid)
+            if not group.has(main.pid):  # an adopted one has no marks by which affinity would know it
+                group.attach(main.pid)
             self._watch(ref, main.pid, pidfd)
         except PinfoldError:
             os.close(pidfd)

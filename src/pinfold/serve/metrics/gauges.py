@@ -131,6 +131,20 @@ def _same(before: Snapshot, now: Snapshot) -> bool:
     return before.state is now.state and before.topology is now.topology and before.policy is now.policy
 
 
+def cache_values(snapshot: Snapshot) -> dict[str, list[Sample]]:
+    """Return what containers use of the cache and of the memory bandwidth, by the name of the row."""
+    pods = {pod.uid: pod for pod in snapshot.pods}
+    found: dict[str, list[Sample]] = {}
+    for (uid, container), *figures in snapshot.cache_usage:
+        if (pod := pods.get(uid)) is None:
+            continue
+        labels = (("namespace", pod.namespace), ("pod", pod.name), ("container", container))
+        for metric, value in zip((rows.CACHE_OCCUPANCY, rows.MEMORY_TRAFFIC), figures, strict=True):
+            if value is not None:
+                found.setdefault(metric.name, []).append(Sample(labels, value))
+    return found
+
+
 def process_values() -> dict[str, float]:
     """Return what the daemon itself uses, by the name of the row; unknown values are left out."""
     values = {rows.CPU_SECONDS.name: round(time.process_time(), 3)}

@@ -228,6 +228,16 @@ SAVE_FAILURES: Final = Metric(
 RELEASES: Final = Metric("releases_total", MetricKind.COUNTER, "Containers that are gone.")
 POOL_CPUS: Final = Metric("pool_cpus", MetricKind.GAUGE, "CPUs of each pool.", (Label("pool", POOLS),))
 OWNERS: Final = Metric("exclusive_containers", MetricKind.GAUGE, "Containers that have CPUs of their own.")
+OWNER: Final = (Label("namespace"), Label("pod"), Label("container"))
+CACHE_OCCUPANCY: Final = Metric(
+    "cache_occupancy_bytes", MetricKind.GAUGE, "Bytes of the L3 cache that a container with a cache class uses.", OWNER
+)
+MEMORY_TRAFFIC: Final = Metric(
+    "memory_traffic_bytes_total",
+    MetricKind.COUNTER,
+    "Bytes that a container with a cache class has moved from and to memory.",
+    OWNER,
+)
 SPREAD: Final = Metric(
     "spread_containers",
     MetricKind.GAUGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_row_that_cannot_be_read_is_told_and_the_others_are_used(
 ) -> None:
     now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)] * 2))
     data = json.loads((tmp_path / FILE).read_text())
-    data["workloads"][0].update(change)
+    data["workloads"][0].update({**change, "checksum": None})
     (tmp_path / FILE).write_text(json.dumps(data))
     rows, told = KeptWorkloads(tmp_path).load()
     assert [row.pod.uid for row in rows] == [APP.uid]
@@ -154,3 +155,14 @@ def test_a_file_that_cannot_be_read_is_kept_aside_and_told(tmp_path: Path) -> No
         assert host.workloads == {}
 
     on_a_clock(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("damage", [('"name": "one"', '"name": "two"'), ("[5, 6]", "[7, 6]")], ids=["name", "process"])
+def test_a_row_that_does_not_match_its_checksum_is_not_used(tmp_path: Path, damage: tuple[str, str]) -> None:
+    other = replace(APP, uid=PodUID("other"), name="other")
+    rows = [KeptWorkload(WorkloadKind.POD, pod, {"app": Main(5, 6 + len(pod.name))}) for pod in (APP, other)]
+    now(KeptWorkloads(tmp_path).save([rows[0]._replace(mains={"app": Main(5, 6)}), rows[1]]))
+    (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace(*damage))
+    found, problem = KeptWorkloads(tmp_path).load()
+    assert [row.pod for row in found] == [other]
+    assert problem == f"ValueError: a row does not match its checksum; the file is kept as {FILE}.bad-1"

@@ -230,6 +230,18 @@ def test_a_pod_without_a_command_is_refused_before_anything_is_done(tmp_path: Pa
     on_a_clock(tmp_path, scenario)
 
 
+def test_a_pod_with_more_annotations_than_kubernetes_allows_is_refused(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        large = replace(APP, annotations={"note": "x" * (256 << 10)})
+        with pytest.raises(
+            ApplyError, match=r"the annotations of pod .* have 262,148 bytes; Kubernetes allows 262,144"
+        ):
+            await host.loop.submit(large)
+        assert host.workloads == {}
+
+    on_a_clock(tmp_path, scenario)
+
+
 def test_a_pod_whose_predecessor_has_not_ended_is_refused_until_it_has(tmp_path: Path) -> None:
     async def scenario(host: Host, clock: Clock) -> None:
         await host.loop.submit(APP)
@@ -366,7 +378,7 @@ def test_a_list_from_before_boots_were_told_apart_is_read(tmp_path: Path) -> Non
     data = json.loads((tmp_path / FILE).read_text())
     del data["boot"]
     for row in data["workloads"]:
-        del row["origins"]
+        del row["origins"], row["checksum"]
     (tmp_path / FILE).write_text(json.dumps(data))
     ((found,), problem) = KeptWorkloads(tmp_path).load()
     assert (found.mains, found.origins, problem) == ({"app": Main(5, 6)}, {}, None)

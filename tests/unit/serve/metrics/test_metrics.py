@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
+from pinfold.core.caching import CacheUsage
 from pinfold.core.config import Config, Reservation
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
@@ -30,7 +32,7 @@ from pinfold.errors import AdmissionError, ConfigError
 from pinfold.formats.openmetrics import MetricKind, Sample, choose
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.counters import Counters
-from pinfold.serve.metrics.gauges import process_values
+from pinfold.serve.metrics.gauges import cache_values, process_values
 from pinfold.serve.metrics.metrics import Metrics
 from pinfold.serve.metrics.table import TABLE, Metric, check_prefix, document
 from tests.property.strategies import guaranteed, pinned, pod_of
@@ -106,8 +108,10 @@ def test_every_series_is_there_from_the_start_and_every_counter_at_zero() -> Non
     found = node.seen()
     names = {re.split(r"[{ ]", name)[0] for name in found}
     process = {rows.RSS, rows.CPU_SECONDS, rows.OPEN_FDS}
-    assert names == rows.names() - {metric.full_name() for metric in process} | {"pinfold_process_cpu_seconds_total"}
-    for metric in TABLE:
+    caches = {rows.CACHE_OCCUPANCY, rows.MEMORY_TRAFFIC}
+    without = {metric.full_name() for metric in process | caches}
+    assert names == rows.names() - without | {"pinfold_process_cpu_seconds_total"}
+    for metric in set(TABLE) - caches:
         if metric.kind is not MetricKind.GAUGE:
             mine = [value for name, value in found.items() if name.startswith(metric.full_name())]
             assert mine
@@ -146,8 +150,11 @@ def test_no_name_is_there_twice() -> None:
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
 def test_the_parser_of_prometheus_reads_a_scrape(accept: str) -> None:
     node = Node(config(topology="single-numa-node"))
-    node.admit(pod_of(pinned(2)))
-    kind, body = Metrics(node.snapshot, node.counters).scrape(accept)
+    pod = pod_of(pinned(2))
+    node.admit(pod)
+    used = CacheUsage(pod.ref(pod.containers[0]), 4096, 8192)
+    read_node = partial(node.snapshot()._replace, pods=(pod,), cache_usage=(used,))
+    kind, body = Metrics(read_node, node.counters).scrape(accept)
     parse = parse_openmetrics if "openmetrics" in kind else parse_prometheus
     families = list(parse(body.decode()))
     assert len(families) == len(TABLE)
@@ -175,6 +182,16 @@ def test_reference_page_is_made_from_the_table() -> None:
 
 
 # -- gauges
+
+
+def test_what_a_container_uses_of_the_cache_is_shown_under_its_name() -> None:
+    pod = pod_of(pinned(1), uid="web")
+    used = CacheUsage(pod.ref(pod.containers[0]), 4096, None)
+    gone = CacheUsage(ContainerRef(PodUID("gone"), "app"), 1, 1)
+    policy = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(MACHINE).policy
+    node = Snapshot(MACHINE, policy, policy.start(State.new()), (pod,), cache_usage=(used, gone))
+    labels = (("namespace", "default"), ("pod", "web"), ("container", "app"))
+    assert cache_values(node) == {"cache_occupancy_bytes": [Sample(labels, 4096)]}
 
 
 def test_gauges_follow_the_state_and_numa_nodes_go_back_to_zero() -> None:
