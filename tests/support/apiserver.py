@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 Document = dict[str, object]
 USER = "system:serviceaccount:kube-system:pinfold"
-RIGHTS = frozenset({"list pods", "watch pods", "patch pods/status", "create events"})
+TOPOLOGIES = "noderesourcetopologies"
+RIGHTS = frozenset(
+    {"list pods", "watch pods", "patch pods/status", "create events"}
+    | {f"{verb} {TOPOLOGIES}" for verb in ("patch", "create", "delete")}
+)
 
 
 class Call(NamedTuple):
@@ -57,6 +61,10 @@ class APIServer:
         """What the bearer of each token may do."""
         self.pods: dict[tuple[str, str], Document] = {}
         self.events: list[Document] = []
+        self.topologies: dict[str, Document] | None = {}
+        """By node; None: the cluster does not have this kind."""
+        self.managers: dict[str, str] = {}
+        """Who owns the fields of each topology."""
         self.calls: list[Call] = []
         self.bookmark_every = 60.0
         self.oldest = 0
@@ -155,6 +163,12 @@ class APIServer:
             case "POST", ["api", "v1", "namespaces", namespace, "events"]:
                 self._check(call, "create", "events")
                 await _send(writer, 201, self._event(call, namespace))
+            case "PATCH", ["apis", "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", name]:
+                self._check(call, "patch", TOPOLOGIES)
+                await _send(writer, *self._apply(call, name))
+            case "DELETE", ["apis", "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", name]:
+                self._check(call, "delete", TOPOLOGIES)
+                await _send(writer, 200, self._known(name).pop(name))
             case _:
                 raise Refuse(404, "NotFound", "the server could not find the requested resource")
 
@@ -237,6 +251,53 @@ class APIServer:
             raise Refuse(422, "Invalid", said)
         self.events.append(event)
         return event
+
+    def _known(self, name: str) -> dict[str, Document]:
+        if self.topologies is None:
+            raise Refuse(404, "NotFound", "the server could not find the requested resource")
+        if name not in self.topologies:
+            raise Refuse(404, "NotFound", f'{TOPOLOGIES}.topology.node.k8s.io "{name}" not found')
+        return self.topologies
+
+    def _apply(self, call: Call, name: str) -> tuple[int, Document]:
+        """Apply an object as the server does: one manager owns all its fields."""
+        if self.topologies is None:
+            raise Refuse(404, "NotFound", "the server could not find the requested resource")
+        manager = call.query.get("fieldManager")
+        if manager is None or call.kind != "application/apply-patch+yaml":
+            raise Refuse(422, "Invalid", "fieldManager: Required value: is required for apply patch")
+        wanted: Document = json.loads(call.body)
+        if extra := _undeclared(wanted):
+            raise Refuse(500, "", f"failed to create typed patch object: .{extra}: field not declared in schema")
+        is_new = name not in self.topologies
+        if is_new:
+            self._check(call, "create", TOPOLOGIES)
+        elif self.managers[name] != manager and "force" not in call.query:
+            said = f'Apply failed with 2 conflicts: conflicts with "{self.managers[name]}":\n- .attributes\n- .zones'
+            raise Refuse(409, "Conflict", said)
+        self.topologies[name], self.managers[name] = wanted, manager
+        return 201 if is_new else 200, wanted
+
+
+_SCHEMA = {
+    "": {"apiVersion", "kind", "metadata", "attributes", "topologyPolicies", "zones"},
+    "zones": {"name", "type", "parent", "costs", "attributes", "resources"},
+    "resources": {"name", "capacity", "allocatable", "available"},
+    "costs": {"name", "value"},
+    "attributes": {"name", "value"},
+}
+
+
+def _undeclared(document: Document, kind: str = "") -> str:
+    """Return the first field that the schema does not have."""
+    for name, value in document.items():
+        if name not in _SCHEMA[kind]:
+            return name
+        parts = value if isinstance(value, list) and name in _SCHEMA else []
+        for part in parts:
+            if found := _undeclared(part, name):
+                return f"{name}.{found}"
+    return ""
 
 
 async def _read(reader: asyncio.StreamReader) -> Call:

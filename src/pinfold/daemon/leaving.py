@@ -60,6 +60,8 @@ class Leaving:
         if self._parts.supervisor is not None:
             await _give_back(self._parts.supervisor)
         online, kept = node.manager.rules.topology.online, node.manager.state.exclusive if keep_owners else EMPTY
+        if self._parts.withdraw is not None:
+            await self._parts.withdraw()
         await leaving.leave(node.manager.applier, node.roster, online, kept)
         drop_claim(self._directory)
         self._bus.tell(Widened(online, kept))

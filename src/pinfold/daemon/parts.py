@@ -36,7 +36,7 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pinfold.core.admission import Admitter
     from pinfold.core.machine.cpuset import CPUSet
@@ -65,6 +65,8 @@ class Parts(NamedTuple):
     """Where commands can be run."""
     clean_up: Callable[[], None] = lambda: None
     """Leaves nothing behind when all workloads have ended."""
+    withdraw: Callable[[], Awaitable[None]] | None = None
+    """Removes what was published about the node."""
 
 
 class Basis(NamedTuple):

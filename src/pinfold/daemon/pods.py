@@ -9,14 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.admission import Scope
-from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned, Weaker
+from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned
+from pinfold.daemon.cluster import on_refusal, publisher, whole_pods
 from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of, with_caches
 from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
-from pinfold.kubernetes.discovery import AUTO, pod_sources
-from pinfold.kubernetes.refusals import Refusals
-from pinfold.kubernetes.wholepods import WholePods
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.node import Node
 from pinfold.manager.store import FILE
@@ -28,12 +25,10 @@ from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
-from pinfold.settings.table import OnRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from pinfold.manager.cluster import Refuse
     from pinfold.manager.loop import Source
     from pinfold.manager.sources.cri import CRISource
     from pinfold.node.podgroups.groups import PodGroups
@@ -46,7 +41,7 @@ async def kube_parts(basis: Basis) -> Parts:
     chosen = basis.chosen
     stamp = _stamp(chosen.kubernetes.kubelet_dir)
     account = ServiceAccount(chosen.kubernetes.service_account, os.environ)
-    whole = _whole_pods(basis, account)
+    whole = whole_pods(basis, account)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
     groups = pod_groups(chosen.kubernetes.cgroup_root)
@@ -64,33 +59,17 @@ async def kube_parts(basis: Basis) -> Parts:
     if not read_only:
         claim(basis)
         await manager.start()
-    cluster = None if read_only else Cluster(roster, whole, _on_refusal(basis, account))
+    cluster = None if read_only else Cluster(roster, whole, on_refusal(basis, account))
     node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
     _compare_reserved(basis)
     repacker = repacker_of(basis, node, notifier)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow, repacker.follow]
+    published = publisher(basis, account, node)
     if not read_only:
         sources.append(lambda: _give_way(basis, node, applier, stamp))
-    return Parts(node, sources, repacker)
-
-
-def _on_refusal(basis: Basis, account: ServiceAccount) -> Refuse | None:
-    """Return what to do about refused pods, beside telling their runtime."""
-    if basis.chosen.kubernetes.on_refusal is OnRefusal.RETRY:
-        return None
-    if not account.exists:
-        said = f"--on-refusal fail needs the API server, and there is no service account in {account.directory}"
-        raise ConfigError(Problem(said, "mount one and set KUBERNETES_SERVICE_HOST, or use --on-refusal retry"))
-    return Refusals(account, basis.bus.tell).fail
-
-
-def _whole_pods(basis: Basis, account: ServiceAccount) -> WholePods:
-    """Return what other sources know of pods; warn, with scope pod, if there is none."""
-    settings = basis.chosen.kubernetes
-    sources = pod_sources(settings.pods_from, account, settings.kubelet_dir)
-    if not sources and basis.admitter.scope is Scope.POD:
-        basis.bus.tell(Weaker("scope pod: without a source of whole pods, pinfold decides one container at a time"))
-    return WholePods(sources, basis.bus.tell, named=settings.pods_from != AUTO)
+    if published is None:
+        return Parts(node, sources, repacker)
+    return Parts(node, [*sources, published.follow], repacker, withdraw=published.withdraw)
 
 
 def _compare_reserved(basis: Basis) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from pinfold.core.pods.pod import Pod
     from pinfold.formats.pods.runtime import RuntimePod
@@ -32,8 +32,11 @@ class PodSource(Protocol):
         """Return the pod if it is known without asking."""
         ...
 
-    async def follow(self) -> None:
-        """Keep what is known up to date, for ever; or return if there is nothing to follow."""
+    async def follow(self, failed: Callable[[str], object]) -> None:
+        """Keep what is known up to date, for ever; or return if there is nothing to follow.
+
+        *failed* is called with the reason each time a connection cannot be made or is lost.
+        """
         ...
 
 

@@ -39,7 +39,7 @@ class KubeletPods:
         """Return None: each pod is asked for."""
         return None
 
-    async def follow(self) -> None:
+    async def follow(self, failed: Callable[[str], object]) -> None:
         """Return: there is nothing to follow."""
 
 

@@ -9,7 +9,7 @@ from pinfold.errors import ParseError
 from pinfold.node.podsource import PodDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pinfold.core.pods.pod import Pod
@@ -41,5 +41,5 @@ class Manifests:
         """Return None: files that have changed are read when a pod is asked for."""
         return None
 
-    async def follow(self) -> None:
+    async def follow(self, failed: Callable[[str], object]) -> None:
         """Return: there is nothing to follow."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import told_uid
 from pinfold.runtimes.backoff import BackOff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pinfold.core.pods.pod import Pod
     from pinfold.formats.pods.runtime import RuntimePod
     from pinfold.kubernetes.base import Found, PodFeed
+
+
+_MOST: Final = 60.0
+"""Seconds between two attempts to watch, at most: what a watch does not know is asked for."""
 
 
 class WatchedPods:
@@ -40,15 +44,18 @@ class WatchedPods:
         """Return the pod if the watch knows it."""
         return self.pods.get(told_uid(pod))
 
-    async def follow(self) -> None:
+    async def follow(self, failed: Callable[[str], object]) -> None:
         """Watch for ever, from the first pod that was found here; connect again when the connection ends."""
         await self._needed.wait()
-        back_off, clock = BackOff(), asyncio.get_running_loop().time
+        back_off, clock = BackOff(_MOST), asyncio.get_running_loop().time
         while True:
             begun = clock()
-            with suppress(PinfoldError):  # `find` says why the source does not answer, when a pod needs it
+            try:
                 await self._watch()
-            await asyncio.sleep(back_off.after(clock() - begun))
+            except PinfoldError as error:
+                failed(str(error))
+            # Not all nodes of a cluster at the same moment.
+            await asyncio.sleep(back_off.after(clock() - begun) * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
     async def _watch(self) -> None:
         async for change in self._feed.changes():

@@ -8,6 +8,7 @@ NRI: all sources together have one second.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.about import PodName
@@ -45,17 +46,27 @@ class WholePods:
         self._within = within
         self._found: dict[str, Pod] = {}
         """By UID."""
-        self._problems: dict[str, str] = {}
-        """Why sources did not answer last, as it was reported."""
+        self._problems: dict[tuple[str, bool], str] = {}
+        """Why sources, and watches of sources, failed last, as it was reported."""
+        self._parts: set[str] = set()
+        """The UIDs of pods that no source knew, as they were reported."""
 
     def find(self, pod: RuntimePod) -> Pod | None:
-        """Return the pod if it is known without asking; a source that watches has the latest."""
-        watched = (source.known(pod) for source in self._sources)
-        return next(filter(None, watched), None) or self._found.get(told_uid(pod))
+        """Return the pod if it is known without asking; a source that watches has the latest.
+
+        What a watch knew is kept while the pod is here: it forgets pods that have ended, and their last containers
+        may still run.
+        """
+        uid = told_uid(pod)
+        known = next(filter(None, (source.known(pod) for source in self._sources)), None)
+        if known is not None:
+            self._found[uid] = known
+        return self._found.get(uid)
 
     async def ask(self, pods: Sequence[RuntimePod], here: Collection[str]) -> None:
         """Ask for *pods*, and report those that no source knows; forget all whose UIDs are not *here*."""
         self._found = {uid: pod for uid, pod in self._found.items() if uid in here}
+        self._parts &= {*here}
         missing = list(pods)
         until = asyncio.get_running_loop().time() + self._within
         for source in self._sources:
@@ -64,11 +75,18 @@ class WholePods:
                 self._found |= {told_uid(pod): found[pod.id] for pod in missing if pod.id in found}
                 missing = [pod for pod in missing if pod.id not in found]
         for pod in missing:
-            self._tell(PodInParts(PodName(pod.namespace, pod.name, told_uid(pod)), self._why()))
+            self._report(pod)
+
+    def _report(self, pod: RuntimePod) -> None:
+        """Report a pod that no source knows, once: a kubelet tries to start it again and again."""
+        uid = told_uid(pod)
+        if uid not in self._parts:
+            self._parts.add(uid)
+            self._tell(PodInParts(PodName(pod.namespace, pod.name, uid), self._why()))
 
     async def follow(self) -> None:
         """Keep the sources that can be watched up to date, for ever."""
-        await asyncio.gather(*(source.follow() for source in self._sources))
+        await asyncio.gather(*(source.follow(partial(self._failed, source, watched=True)) for source in self._sources))
 
     async def _ask(self, source: PodSource, pods: Sequence[RuntimePod], until: float) -> Found:
         """Return what a source knows; report once why it does not answer."""
@@ -80,12 +98,12 @@ class WholePods:
             return self._failed(source, f"no answer in {left / 2:.2g} s")
         except PinfoldError as error:
             return self._failed(source, str(error))
-        self._problems.pop(source.name, None)
+        self._problems.pop((source.name, False), None)
         return found
 
-    def _failed(self, source: PodSource, why: str) -> Found:
-        if self._problems.get(source.name) != why:
-            self._problems[source.name] = why
+    def _failed(self, source: PodSource, why: str, *, watched: bool = False) -> Found:
+        if self._problems.get((source.name, watched)) != why:
+            self._problems[source.name, watched] = why
             self._tell(PodsNotRead(why if source.name in why else f"{source.name}: {why}"))
         return {}
 

@@ -11,7 +11,9 @@ class BackOff:
     FIRST: Final = 0.1
     MOST: Final = 5.0
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = MOST) -> None:
+        """*most*: the longest wait, in seconds."""
+        self._most = most
         self._next = self.FIRST
 
     def after(self, lived: float) -> float:
@@ -22,6 +24,6 @@ class BackOff:
         [0.1, 0.2, 0.4, 0.1, 0.2]
         """
         # One that did not outlive the longest wait may be a runtime that drops us each time.
-        wait = self.FIRST if lived > self.MOST else self._next
-        self._next = min(2 * wait, self.MOST)
+        wait = self.FIRST if lived > self._most else self._next
+        self._next = min(2 * wait, self._most)
         return wait

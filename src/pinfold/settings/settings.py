@@ -76,6 +76,7 @@ class Kubernetes:
     pods_from: str
     service_account: Path
     on_refusal: OnRefusal
+    publish_topology: bool
     cgroup_root: str | None
     kubelet_dir: Path
     take_over: bool
@@ -238,6 +239,7 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
         pods_from=reader.take("pods_from", str, "auto"),
         service_account=reader.take("service_account", Path, _SERVICE_ACCOUNT),
         on_refusal=reader.choose("on_refusal", OnRefusal.RETRY),
+        publish_topology=reader.take("publish_topology", parse_bool, otherwise=False),
         cgroup_root=reader.take("cgroup_root", str, None),
         kubelet_dir=reader.take("kubelet_dir", Path, Path("/var/lib/kubelet")),
         take_over=reader.take("take_over", parse_bool, otherwise=False),

@@ -347,6 +347,13 @@ CONTAINERS: Final = (
         form=_one_of(OnRefusal),
     ),
     Setting(
+        "publish_topology",
+        "publish the free CPUs of each NUMA node in the node's NodeResourceTopology object, for schedulers",
+        "false",
+        "--publish-topology",
+        form="BOOL",
+    ),
+    Setting(
         "cgroup_root",
         "the parent of the kubelet's cgroup kubepods; needed on a host with more than one kubelet",
         "the only kubepods on the host",

@@ -49,7 +49,7 @@ def test_a_watch_follows_pods_that_come_change_and_go_and_starts_again_with_the_
     async def run() -> None:
         kubelet, path = PodsAPI(), tmp_path / "api.sock"
         watched = WatchedPods(Feed(path))
-        following = asyncio.create_task(watched.follow())
+        following = asyncio.create_task(watched.follow(lambda _why: None))
         async with kubelet.serving(path):
             kubelet.put(POD)
             assert "s-web" in await watched.find([told(POD)])

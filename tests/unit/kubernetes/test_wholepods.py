@@ -19,7 +19,7 @@ from pinfold.kubernetes.wholepods import WholePods
 from tests.unit.kubernetes.test_apiserver import LEVEL, WEB, told
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pinfold.core.events import Event
@@ -34,6 +34,7 @@ class Source:
         self.name = name
         self.pods = {pod.uid: pod for pod in pods}
         self.asked = 0
+        self.watched: dict[str, Pod] = {}
         self._hangs = hangs
         self._fails = fails
         self._there = there
@@ -49,11 +50,13 @@ class Source:
             raise RuntimeUnavailable(self._fails)
         return {pod.id: self.pods[PodUID(pod.uid)] for pod in pods if pod.uid in self.pods}
 
-    def known(self, _pod: RuntimePod) -> Pod | None:
-        return None
+    def known(self, pod: RuntimePod) -> Pod | None:
+        return self.watched.get(pod.uid)
 
-    async def follow(self) -> None:
-        """Return at once."""
+    async def follow(self, failed: Callable[[str], object]) -> None:
+        """Fail as a watch does, and return."""
+        if self._fails:
+            failed(self._fails)
 
 
 def ask(sources: Sequence[Source], *pods: Pod, within: float = 1.0) -> tuple[WholePods, list[Event]]:
@@ -113,6 +116,39 @@ def test_pods_that_have_left_the_node_are_forgotten() -> None:
     asyncio.run(whole.ask([told(LEVEL)], {LEVEL.uid}))
     assert whole.find(told(WEB)) is None
     assert whole.find(told(LEVEL)) == LEVEL
+
+
+def test_a_pod_that_a_watch_forgets_when_it_ends_stays_whole_while_it_is_here() -> None:
+    source = Source("one")
+    whole = WholePods([source], lambda _event: None)
+    source.watched = {WEB.uid: WEB}
+    assert whole.find(told(WEB)) == WEB
+    source.watched = {}
+    assert whole.find(told(WEB)) == WEB
+
+
+def test_a_pod_that_no_source_knows_is_reported_once_however_often_it_is_tried() -> None:
+    heard: list[Event] = []
+    whole = WholePods([Source("one")], heard.append)
+
+    async def run() -> None:
+        for here in ({WEB.uid}, {WEB.uid}, {LEVEL.uid}, {WEB.uid}):
+            await whole.ask([told(WEB)] if WEB.uid in here else [], here)
+
+    asyncio.run(run())
+    assert len(heard) == 2
+
+
+def test_a_watch_that_fails_is_reported_once() -> None:
+    heard: list[Event] = []
+    whole = WholePods([Source("one", fails="no right to watch")], heard.append)
+
+    async def run() -> None:
+        await whole.follow()
+        await whole.follow()
+
+    asyncio.run(run())
+    assert heard == [PodsNotRead("one: no right to watch")]
 
 
 def test_all_sources_are_found_by_themselves_in_the_documented_order(tmp_path: Path) -> None:

@@ -189,6 +189,14 @@ class PodNotFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class TopologyNotPublished:
+    """The node's NodeResourceTopology object could not be written or removed; the daemon tries again."""
+
+    what: ClassVar = "topology-not-published"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOnly:
     """A kubelet manages the CPUs here; pinfold only watches."""
 
@@ -270,6 +278,7 @@ DaemonEvent = (
     | PodInParts
     | PodFailed
     | PodNotFailed
+    | TopologyNotPublished
     | ReadOnly
     | SecondManager
     | TakenOver

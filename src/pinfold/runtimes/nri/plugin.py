@@ -165,7 +165,8 @@ class _Session:
         try:
             return await self._answer_all()
         finally:
-            # A decision that has begun is not broken off, though its answer will not be heard.
+            # The runtime need not wait. A decision that has begun is not broken off, though no one reads its answer.
+            self._writer.close()
             await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def _answer_all(self) -> str:

@@ -1,0 +1,58 @@
+"""The parts of a daemon that ask Kubernetes for pods, and tell it of refusals and of the node's topology."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.admission import Scope
+from pinfold.core.events.daemon import Weaker
+from pinfold.errors import ConfigError, Problem
+from pinfold.formats.kubelet.nodetopology import node_topology
+from pinfold.kubernetes.discovery import AUTO, pod_sources
+from pinfold.kubernetes.nodetopology import NodeTopology
+from pinfold.kubernetes.refusals import Refusals
+from pinfold.kubernetes.wholepods import WholePods
+from pinfold.settings.table import OnRefusal
+
+if TYPE_CHECKING:
+    from pinfold.daemon.parts import Basis
+    from pinfold.kubernetes.account import ServiceAccount
+    from pinfold.manager.cluster import Refuse
+    from pinfold.manager.node import Node
+
+
+def whole_pods(basis: Basis, account: ServiceAccount) -> WholePods:
+    """Return what other sources know of pods; warn, with scope pod, if there is none."""
+    settings = basis.chosen.kubernetes
+    sources = pod_sources(settings.pods_from, account, settings.kubelet_dir)
+    if not sources and basis.admitter.scope is Scope.POD:
+        basis.bus.tell(Weaker("scope pod: without a source of whole pods, pinfold decides one container at a time"))
+    return WholePods(sources, basis.bus.tell, named=settings.pods_from != AUTO)
+
+
+def on_refusal(basis: Basis, account: ServiceAccount) -> Refuse | None:
+    """Return what to do about refused pods, beside telling their runtime."""
+    if basis.chosen.kubernetes.on_refusal is OnRefusal.RETRY:
+        return None
+    _check(account, "--on-refusal fail", "--on-refusal retry")
+    return Refusals(account, basis.bus.tell).fail
+
+
+def publisher(basis: Basis, account: ServiceAccount, node: Node) -> NodeTopology | None:
+    """Return what publishes the node's topology, unless a kubelet manages CPUs here; None if that is not wanted."""
+    if not basis.chosen.kubernetes.publish_topology:
+        return None
+    _check(account, "--publish-topology", "--publish-topology=false")
+
+    def describe(name: str) -> dict[str, object] | None:
+        rules, state = node.manager.rules, node.manager.state
+        return None if node.read_only else node_topology(name, rules.admitter, rules.topology, state)
+
+    return NodeTopology(account, describe, basis.bus.tell)
+
+
+def _check(account: ServiceAccount, flag: str, other: str) -> None:
+    """Raise if there is no service account."""
+    if not account.exists:
+        said = f"{flag} needs the API server, and there is no service account in {account.directory}"
+        raise ConfigError(Problem(said, f"mount one and set KUBERNETES_SERVICE_HOST, or use {other}"))
