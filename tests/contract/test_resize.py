@@ -41,7 +41,7 @@ def by_hand(stand: Stand) -> Callable[[ContainerRef, int], Awaitable[CPUSet]]:
 async def resize(stand: Stand, pod: Pod, count: int) -> None:
     """Ask for *count* CPUs as users of each runtime do; over CRI the daemon finds out by itself."""
     if isinstance(stand, HostStand):
-        await stand.supervisor.resize(pod.name, pod.namespace, "app", count, by_hand(stand))
+        await stand.supervisor.workbook.resize(pod.name, pod.namespace, "app", count, by_hand(stand))
         return
     assert isinstance(stand, PodStand)
     container = stand.runtime.record.find(pod.name, "app")
@@ -136,9 +136,9 @@ def test_an_unknown_container_is_named_with_those_that_are_there() -> None:
         assert isinstance(stand, HostStand)
         await stand.run(owner("one", 2))
         with pytest.raises(PinfoldError, match="it has app"):
-            await stand.supervisor.resize("one", "default", "db", 2, by_hand(stand))
+            await stand.supervisor.workbook.resize("one", "default", "db", 2, by_hand(stand))
         await stand.run(sharer("other"))
         with pytest.raises(NotResized, match="it has no exclusive CPUs"):
-            await stand.supervisor.resize("other", "default", None, 2, by_hand(stand))
+            await stand.supervisor.workbook.resize("other", "default", None, 2, by_hand(stand))
 
     play(HostStand(STATIC, EIGHT, real=False), scenario)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # They need a machine as the guest is one (test_guest.py); elsewhere they run only if they are named.
-collect_ignore = [] if IN_GUEST else ["test_hotplug.py", "test_numa.py"]
+collect_ignore = [] if IN_GUEST else ["test_dynamic.py", "test_hotplug.py", "test_numa.py"]
 
 
 @pytest.fixture(scope="module")

@@ -1332,3 +1332,21 @@ def test_a_refusal_says_why_and_of_which_container(host: Daemon) -> None:
     with pytest.raises(RefusedByDaemon, match="not enough cpus available") as refused:
         host.client.post("/v1/run", {"name": "greedy", "milli": 4_096_000})
     assert refused.value.answer["container"] == "main"
+
+
+def test_a_size_that_a_container_cannot_have_is_refused_with_the_nearest_one(host: Daemon) -> None:
+    host.apply(pod("db", container(cpus=1)))
+    process = host.running("db")
+    (before,) = allowed(process)
+    refused = host.verb("resize", "db/app", "--cpus", str(len(ONLINE) + 1))
+    assert refused.returncode == 4
+    assert "the nearest size that it can have is" in refused.stderr
+    assert allowed(process) == {before}
+    assert host.verb("resize", "db/app", "--cpus", "1").stdout == f"db/app has CPUs {before}\n"
+    assert "no pod nobody" in host.verb("resize", "nobody/app", "--cpus", "1").stderr
+
+
+def test_policy_static_moves_no_container(host: Daemon) -> None:
+    refused = host.verb("repack")
+    assert refused.returncode == 2
+    assert "only dynamic does" in refused.stderr

@@ -12,7 +12,7 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import OPTIONS, POD_LEVEL, REFERENCE, parse_options
 from pinfold.core.policies.pools import Pools
-from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.static import DYNAMIC, StaticPolicy, arrangement_of, reserve
 from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, Problem
@@ -111,10 +111,11 @@ class Config:
 
     def build_policy(self, topology: Topology, recorder: Recorder | None = None) -> Policy:
         """Return the CPU Manager's policy; *recorder* collects how it chose its reserved CPUs."""
-        build = POLICIES.get(self.policy)
-        if build is None:
-            raise ConfigError(Problem(f"unknown policy: {go_quote(self.policy)}", f"known: {', '.join(POLICIES)}"))
-        return build(self, topology, recorder)
+        # A kubelet does not know the policy dynamic.
+        known = [name for name in POLICIES if name != DYNAMIC or self.fidelity is Fidelity.PINFOLD]
+        if self.policy not in known:
+            raise ConfigError(Problem(f"unknown policy: {go_quote(self.policy)}", f"known: {', '.join(known)}"))
+        return POLICIES[self.policy](self, topology, recorder)
 
 
 def _build_none(config: Config, _topology: Topology, _recorder: Recorder | None) -> Policy:
@@ -140,14 +141,14 @@ def _build_static(config: Config, topology: Topology, recorder: Recorder | None)
         problems += _check_pools(Pools.of(topology, reserved, options))
     if problems or reserved is None:
         raise ConfigError(*problems)
-    dynamic = config.policy == "dynamic"
+    dynamic = config.policy == DYNAMIC
     return StaticPolicy(machine, reserved, options, pod_level=POD_LEVEL.is_on(config.gates), dynamic=dynamic)
 
 
 POLICIES: Mapping[str, Callable[[Config, Topology, Recorder | None], Policy]] = {
     "none": _build_none,
     "static": _build_static,
-    "dynamic": _build_static,
+    DYNAMIC: _build_static,
 }
 
 

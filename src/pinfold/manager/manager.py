@@ -218,10 +218,6 @@ class Manager:
         """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""
         self._repairs.verify(ref, self.wanted)
 
-    async def adjust(self) -> None:
-        """Apply what follows from the Roster, which has changed; or raise."""
-        await self.decide(lambda state: state)
-
     def enforce(self) -> None:
         """Apply what is wanted, regardless of what was applied before; or raise."""
         want = self.wanted
@@ -232,7 +228,10 @@ class Manager:
 
     @_in_turn
     async def decide(self, next_state: Callable[[State], State]) -> tuple[State, State]:
-        """Change to the State that *next_state* returns for the one that is; return both. Or raise."""
+        """Change to the State that *next_state* returns for the one that is, and return both; or raise.
+
+        If it returns the same State, what follows from the Roster is applied.
+        """
         before = self.state
         await self._change(next_state(before))
         return before, self.state

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.policies.resizing import NotResizable, NotResized
 from pinfold.errors import PinfoldError
+from pinfold.manager.telling.changes import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ class Mover:
     def __init__(self, manager: Manager, roster: Roster) -> None:
         self._manager = manager
         self._roster = roster
+        self._changes = Changes(manager.telling)
 
     async def follow(self, container: RuntimeContainer) -> None:
         """Resize a container as its runtime reports it now; or raise, and record nothing of the report."""
@@ -61,7 +63,7 @@ class Mover:
         cpus = after.assignments[ref.pod][ref.name]
         if after != before:
             rules = manager.rules
-            manager.telling.resized(ref, before, cpus, rules.admitter, rules.topology, self._others(ref))
+            self._changes.resized(ref, before, cpus, rules.admitter, rules.topology, self._others(ref))
         return cpus
 
     def _decide(self, state: State, ref: ContainerRef, count: int) -> State:
@@ -69,7 +71,7 @@ class Mover:
         try:
             return manager.rules.admitter.resize(state, ref, count, others=self._others(ref)).state
         except NotResized as refusal:
-            manager.telling.resize_refused(ref, refusal)
+            self._changes.resize_refused(ref, refusal)
             raise
 
     def would_have(self, ref: ContainerRef, count: int) -> CPUSet:
@@ -99,7 +101,7 @@ class Mover:
         before, after = await manager.decide(lambda state: self._moved(state, move))
         if after == before:
             return False
-        manager.telling.moved(move, manager.rules.admitter.policy, manager.rules.topology)
+        self._changes.moved(move, manager.rules.admitter.policy, manager.rules.topology)
         return True
 
     def _moved(self, state: State, move: Move) -> State:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pinfold.core.allocators.order import Fidelity
+from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,8 +21,10 @@ def repacked(plan: Plan) -> RepackPlan:
     """Return the moves that would follow a plan; a node with policy static is taken as one with dynamic."""
     if not plan.admitter.policy.allocatable:
         raise ConfigError(f"policy {plan.config.policy} gives no container exclusive CPUs, so none can move")
-    repacking = replace(plan.config, policy="dynamic").build(plan.topology).policy.repacking
-    assert repacking is not None  # noqa: S101 - for mypy: that is what dynamic is
+    config = replace(plan.config, policy=DYNAMIC, fidelity=Fidelity.PINFOLD)
+    repacking = config.build(plan.topology).policy.repacking
+    if repacking is None:
+        raise ConfigError("an option of this node keeps running containers on their CPUs")
     pods = {outcome.pod.uid: outcome.pod for outcome in plan.outcomes}
     may_move = {
         ref: ref.pod in pods and _says(pods[ref.pod], "local-memory", "true")

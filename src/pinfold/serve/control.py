@@ -211,7 +211,7 @@ class Control:
         body = _body(request)
         container = _text(body, "container") if "container" in body else None
         try:
-            resized, cpus = await self._supervisor.resize(
+            resized, cpus = await self._supervisor.workbook.resize(
                 name, namespace, container, _count(body), self._repacker.resize
             )
         except UnknownPod as error:

@@ -19,6 +19,7 @@ SUITES: Final = (
     "tests/e2e/test_leaving.py",
     "tests/e2e/test_numa.py",
     "tests/e2e/test_hotplug.py",
+    "tests/e2e/test_dynamic.py",
     "tests/contract/test_runtimes.py",
 )
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.core.repack import Pace
+from pinfold.manager.repacker import Notifier, Repacker
+from pinfold.node.notices import Notices
 from pinfold.serve.control import Control
 from pinfold.serve.http.messages import HTTPError, Peer, Request
 from tests.unit.serve.test_api import MACHINE, Stand
@@ -29,7 +32,8 @@ def test_a_daemon_that_leaves_answers_when_all_is_given_back_and_admits_nothing_
             asked.append(keep_owners)
             await given_back.wait()
 
-        control = Control(stand.host, stand.views, leave)
+        notifier = Notifier(stand.manager, Notices(tmp_path / "notices"), stand.bus)
+        control = Control(stand.host, stand.views, Repacker(stand.node, notifier, Pace()), leave)
         leaving = asyncio.create_task(control.handle(post("/v1/leave", {"keep_owners": True})))
         await asyncio.sleep(0)
         with pytest.raises(HTTPError, match="gives all CPUs back and ends"):

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.hint import Hints
 
 
+DYNAMIC: Final = "dynamic"
+"""The name of the policy whose containers may change their CPUs."""
+
+
 def reserve(  # noqa: PLR0913, PLR0917 - all that the choice depends on
     machine: Machine,
     arrangement: Arrangement,
@@ -83,7 +87,7 @@ class StaticPolicy:
         dynamic: bool = False,
     ) -> None:
         """Apply these rules; *dynamic*: exclusive CPUs may change while a container runs (the policy `dynamic`)."""
-        self.name: Final = "dynamic" if dynamic else "static"
+        self.name: Final = DYNAMIC if dynamic else "static"
         self.machine: Final = machine
         self.options: Final = options
         self.reserved: Final = reserved
@@ -110,12 +114,12 @@ class StaticPolicy:
     @property
     def resizing(self) -> Resizing:
         """The rules for a container that grows or shrinks while it runs."""
-        return Resizing(self, below_baseline=self.name == "dynamic")
+        return Resizing(self, below_baseline=self.name == DYNAMIC)
 
     @property
     def repacking(self) -> Repacking | None:
         """The rules for containers that move while they run; None if the policy is static, or an option forbids it."""
-        return Repacking(self) if self.name == "dynamic" and not fixed_by(self.options) else None
+        return Repacking(self) if self.name == DYNAMIC and not fixed_by(self.options) else None
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:

@@ -44,7 +44,7 @@ class Resumption:
             self._workbook.take(workload)
         manager = self._node.manager
         manager.know([workload.pod for workload, _ in found])
-        await manager.adjust()
+        await manager.decide(lambda state: state)
         left = [ref for workload, kept in found for ref in self._go_on(workload, kept)]
         left += self._take_in_strangers(left)
         here = self._workbook.workloads

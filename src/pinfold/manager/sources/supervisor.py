@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.about import PodName
@@ -21,18 +22,15 @@ from pinfold.node.notices import STATE_DIR
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from pinfold.core.admission import Admission
     from pinfold.core.events import Event
-    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.manager.node import Node
     from pinfold.manager.sources.workbook import Workbook
     from pinfold.manager.sources.workloads import Workload
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.base import Launcher
-
-    Resize = Callable[[ContainerRef, int], Awaitable[CPUSet]]
 
 _ATTACH_WITHIN: Final = 30.0
 _ANNOTATIONS: Final = 256 << 10
@@ -48,6 +46,8 @@ class Supervisor:
         self._node = node
         self._bus = bus
         node.also_unsaved = lambda: workbook.unsaved
+        self.environment: Callable[[ContainerRef], Mapping[str, str]] = partial(_state_dir, node)
+        """Returns the environment variable that tells a container's processes where they find their CPUs."""
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
         self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
         self._working: set[asyncio.Task[None]] = set()
@@ -119,27 +119,6 @@ class Supervisor:
         coming = (main for workload in self.workbook.workloads.values() for main in workload.begun.values())
         if any(main.pid == pid for main in (*self.launcher.mains.values(), *coming)):
             raise ApplyError(f"process {pid} is the main process of another container")
-
-    async def resize(
-        self, name: str, namespace: str, container: str | None, count: int, by: Resize
-    ) -> tuple[str, CPUSet]:
-        """Give a container *count* exclusive CPUs *by* this function, or raise; return its name and CPUs.
-
-        Without *container* the pod must have one container only.
-        """
-        workload = self.workbook.find(name, namespace)
-        names = [one.name for one in workload.pod.all_containers if container in {None, one.name}]
-        if len(names) != 1:
-            known = ", ".join(one.name for one in workload.pod.all_containers)
-            raise UnknownPod(f"pod {name}: name one of its containers, as POD/CONTAINER; it has {known}")
-        cpus = await by(ContainerRef(workload.pod.uid, names[0]), count)
-        self.workbook.resize(workload, names[0], count)
-        return names[0], cpus
-
-    def environment(self, ref: ContainerRef) -> dict[str, str]:
-        """Return the environment variable that tells a process where it finds its CPUs."""
-        directory = self._node.notice_of(ref)
-        return {STATE_DIR: directory} if directory else {}
 
     async def delete(self, name: str, namespace: str = "default") -> list[int]:
         """End a pod, give its CPUs back and remove its output; return the processes that go on: they were only lent.
@@ -249,3 +228,8 @@ class Supervisor:
         del self.workbook.workloads[workload.pod.uid]
         await self._node.gone(workload.pod.uid)
         self.workbook.save()
+
+
+def _state_dir(node: Node, ref: ContainerRef) -> Mapping[str, str]:
+    directory = node.notice_of(ref)
+    return {STATE_DIR: directory} if directory else {}

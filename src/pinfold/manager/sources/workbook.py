@@ -8,18 +8,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NotSaved
-from pinfold.core.pods.pod import Resources
+from pinfold.core.pods.pod import ContainerRef, Resources
 from pinfold.errors import PinfoldError
 from pinfold.manager.sources.kept import KeptWorkload
 from pinfold.manager.sources.workloads import Workload, WorkloadKind
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.manager.sources.kept import KeptWorkloads
     from pinfold.manager.telling.bus import Bus
     from pinfold.node.outputs import Outputs
     from pinfold.runtimes.base import Launcher
     from pinfold.runtimes.roster import Roster
+
+    Resize = Callable[[ContainerRef, int], Awaitable[CPUSet]]
 
 _PAUSE: Final = 1.0
 
@@ -61,13 +66,25 @@ class Workbook:
         workload.persist = self.persist
         workload.tell_all()
 
-    def resize(self, workload: Workload, name: str, count: int) -> None:
-        """Record that a container asks for *count* CPUs now."""
+    async def resize(
+        self, name: str, namespace: str, container: str | None, count: int, by: Resize
+    ) -> tuple[str, CPUSet]:
+        """Give a container *count* exclusive CPUs *by* this function, or raise; return its name and CPUs.
+
+        Without *container* the pod must have one container only.
+        """
+        workload = self.find(name, namespace)
+        names = [one.name for one in workload.pod.all_containers if container in {None, one.name}]
+        if len(names) != 1:
+            known = ", ".join(one.name for one in workload.pod.all_containers)
+            raise UnknownPod(f"pod {name}: name one of its containers, as POD/CONTAINER; it has {known}")
+        cpus = await by(ContainerRef(workload.pod.uid, names[0]), count)
         pod = workload.pod
-        init, apps = (tuple(_resized(one, name, count) for one in some) for some in (pod.init, pod.containers))
+        init, apps = (tuple(_resized(one, names[0], count) for one in some) for some in (pod.init, pod.containers))
         workload.pod = replace(pod, init=init, containers=apps)
         self._roster.know_pod(workload.told())
         self.save()
+        return names[0], cpus
 
     def drop(self, workload: Workload) -> None:
         """Forget a workload of which nothing runs."""

@@ -19,25 +19,21 @@ from pinfold.core.events.decisions import (
     Admitted,
     Assigned,
     Gone,
-    Moved,
     Refused,
     Released,
-    Resized,
-    ResizeRefused,
     StateChanged,
 )
 from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
 from pinfold.core.reconcile import describe
-from pinfold.core.trace import Recorder, Trace
+from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
 from pinfold.manager.telling.names import PodNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pinfold.core.admission import Admitter, Resource
     from pinfold.core.advice import Advice
     from pinfold.core.events import Event
     from pinfold.core.machine.cpuset import CPUSet
@@ -45,12 +41,10 @@ if TYPE_CHECKING:
     from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
-    from pinfold.core.policies.resizing import NotResized
     from pinfold.core.reconcile import Drift
     from pinfold.core.recover import Recovered
-    from pinfold.core.repack import Move
     from pinfold.core.state import State
-    from pinfold.manager.telling.bus import Bus
+    from pinfold.manager.telling.bus import Bus, Make
 
 _ADVICE_SECONDS: Final = 0.002
 """The advice is part of a refusal's message, so the container runtime waits for it."""
@@ -75,12 +69,11 @@ class Telling:
         self.clock = clock
         self.names = names or PodNames()
         self._bus = bus
-        self._refused_sizes: dict[ContainerRef, str] = {}
-        """The last refusal of a resize of each container, in words."""
+
         self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
 
-    def tell(self, event: Event) -> None:
-        """Send an event that is ready."""
+    def tell(self, event: Event | Make) -> None:
+        """Send an event that is ready, or one that is made after the answer has gone out."""
         self._bus.tell(event)
 
     # -- names
@@ -102,7 +95,7 @@ class Telling:
     def advise(self, outcome: Outcome, topology: Topology) -> Advice:
         """Return advice for a refused pod, as far as it can be found in two milliseconds."""
         until = self.clock() + _ADVICE_SECONDS
-        ruler = self._ruler(topology, outcome.admitter.policy)
+        ruler = self.ruler(topology, outcome.admitter.policy)
         return advise(ruler, outcome, self.names.shown(), lambda: self.clock() < until)
 
     def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
@@ -116,48 +109,12 @@ class Telling:
 
     def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
         """Report an admitted pod, and its containers whose exclusive CPUs have changed."""
-        pod, ruler = outcome.pod, self._ruler(topology, outcome.admitter.policy)
+        pod, ruler = outcome.pod, self.ruler(topology, outcome.admitter.policy)
         self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
         changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
         traces: dict[str, Trace] = {}
         for container, cpus in changed:
             self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
-
-    def resized(  # noqa: PLR0913, PLR0917 - all that the decision depended on
-        self,
-        ref: ContainerRef,
-        before: State,
-        cpus: CPUSet,
-        admitter: Admitter,
-        topology: Topology,
-        others: Sequence[Resource],
-    ) -> None:
-        """Report a container that has more or fewer CPUs than *before*."""
-        self._refused_sizes.pop(ref, None)
-        name, held, ruler = self.name(ref.pod), before.cpus(*ref) or cpus, self._ruler(topology, admitter.policy)
-
-        def event() -> Resized:
-            recorder = Recorder()
-            admitter.resize(before, ref, len(cpus), others=others, recorder=recorder)
-            steps = recorder.trace().data()["steps"]
-            return Resized(name, ref.name, held, cpus, steps, alignment_counts(ruler.measure(cpus)))
-
-        self._bus.tell(event)
-
-    def resize_refused(self, ref: ContainerRef, refusal: NotResized) -> None:
-        """Report a size that a container cannot have; a kubelet asks again every second, which is reported once."""
-        if self._refused_sizes.get(ref) != str(refusal):
-            self._refused_sizes[ref] = str(refusal)
-            event = ResizeRefused(self.name(ref.pod), ref.name, refusal.wanted, refusal.reason, str(refusal))
-            self._bus.tell(event)
-
-    def moved(self, move: Move, policy: Policy, topology: Topology) -> None:
-        """Report a container that has moved to other CPUs."""
-        ruler, ref = self._ruler(topology, policy), move.container
-        steps = ({"what": f"moved from CPUs {move.before}", "took": str(move.after), "why": move.why},)
-        alignment, name = alignment_counts(ruler.measure(move.after)), self.name(ref.pod)
-        cost, lowered = str(move.cost), str(move.lowered)
-        self._bus.tell(Moved(name, ref.name, move.before, move.after, cost, lowered, steps, alignment))
 
     def not_kept(self, recovered: Recovered) -> None:
         """Report the containers that could not keep their CPUs, and why they got no others."""
@@ -178,7 +135,6 @@ class Telling:
         """Report containers whose CPUs are shared again, and pods that left with them."""
         refs = list(refs)
         for ref in refs:
-            self._refused_sizes.pop(ref, None)
             if before.cpus(*ref) is not None:
                 self._bus.tell(Released(self.name(ref.pod), ref.name))
         for pod in dict.fromkeys(ref.pod for ref in refs):
@@ -232,7 +188,8 @@ class Telling:
             "why": difference.why,
         }
 
-    def _ruler(self, topology: Topology, policy: Policy) -> Ruler:
+    def ruler(self, topology: Topology, policy: Policy) -> Ruler:
+        """Return what measures CPUs on this machine under this policy."""
         if self._ruled is None or self._ruled[0] is not topology or self._ruled[1] != policy.allocatable:
             seen = policy.pools.seen(topology)
             self._ruled = topology, policy.allocatable, Ruler(seen, policy.allocatable or None)

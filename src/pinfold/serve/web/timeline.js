@@ -54,7 +54,7 @@ export class Timeline {
     this.#entries = entries;
     this.#first = first ?? entries[0]?.time ?? null;
     this.#times = [...new Set(entries.filter(isChange).map((entry) => entry.time))];
-    this.#assigned = Map.groupBy(entries.filter((entry) => entry.what === "assigned"), keyOf);
+    this.#assigned = Map.groupBy(entries.filter((entry) => GIVES.includes(entry.what)), keyOf);
     this.draw();
   }
 
@@ -175,4 +175,5 @@ export class Timeline {
   }
 }
 
+const GIVES = ["assigned", "resized", "moved"]; // the events with which a container has CPUs
 const isChange = (entry) => entry.what === "state";

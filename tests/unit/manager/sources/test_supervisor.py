@@ -394,7 +394,7 @@ def test_other_settings_of_the_quota_reach_what_runs(tmp_path: Path) -> None:
         await host.loop.submit(replace(APP, containers=(half,)))
         for period, quota in ((100_000, True), (20_000, True), (20_000, False)):
             host.node.roster.limits = partial(limit_of, period=period, quota=quota)
-            await host.node.manager.adjust()
+            await host.node.manager.decide(lambda state: state)
         limits = [want.sharing[REF] for want in host.node.applier.applied if REF in want.sharing]
         found = [(limit.quota, limit.period) for limit in limits]
         assert found == [(50_000, 100_000), (10_000, 20_000), (None, 20_000)]

@@ -1,0 +1,71 @@
+"""The events about running containers that get more, fewer or other CPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.decisions import Moved, Resized, ResizeRefused
+from pinfold.core.explanation import alignment_counts
+from pinfold.core.trace import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.machine.topology import Topology
+    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.policies.base import Policy
+    from pinfold.core.policies.resizing import NotResized
+    from pinfold.core.repack import Move
+    from pinfold.core.state import State
+    from pinfold.manager.telling.telling import Telling
+
+
+class Changes:
+    """Reports what becomes of running containers."""
+
+    def __init__(self, telling: Telling) -> None:
+        self._telling = telling
+        self._refused: dict[ContainerRef, str] = {}
+        """The last refusal of a resize of each container, in words."""
+
+    def resized(  # noqa: PLR0913, PLR0917 - all that the decision depended on
+        self,
+        ref: ContainerRef,
+        before: State,
+        cpus: CPUSet,
+        admitter: Admitter,
+        topology: Topology,
+        others: Sequence[Resource],
+    ) -> None:
+        """Report a container that has more or fewer CPUs than *before*."""
+        self._refused.pop(ref, None)
+        name, held, ruler = (
+            self._telling.name(ref.pod),
+            before.cpus(*ref) or cpus,
+            self._telling.ruler(topology, admitter.policy),
+        )
+
+        def event() -> Resized:
+            recorder = Recorder()
+            admitter.resize(before, ref, len(cpus), others=others, recorder=recorder)
+            steps = recorder.trace().data()["steps"]
+            return Resized(name, ref.name, held, cpus, steps, alignment_counts(ruler.measure(cpus)))
+
+        self._telling.tell(event)
+
+    def resize_refused(self, ref: ContainerRef, refusal: NotResized) -> None:
+        """Report a size that a container cannot have; a kubelet asks again every second, which is reported once."""
+        if self._refused.get(ref) != str(refusal):
+            self._refused[ref] = str(refusal)
+            event = ResizeRefused(self._telling.name(ref.pod), ref.name, refusal.wanted, refusal.reason, str(refusal))
+            self._telling.tell(event)
+
+    def moved(self, move: Move, policy: Policy, topology: Topology) -> None:
+        """Report a container that has moved to other CPUs."""
+        ruler, ref = self._telling.ruler(topology, policy), move.container
+        steps = ({"what": f"moved from CPUs {move.before}", "took": str(move.after), "why": move.why},)
+        alignment, name = alignment_counts(ruler.measure(move.after)), self._telling.name(ref.pod)
+        cost, lowered = str(move.cost), str(move.lowered)
+        self._telling.tell(Moved(name, ref.name, move.before, move.after, cost, lowered, steps, alignment))
