@@ -20,10 +20,13 @@ from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OWN
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import MinSharedCPUsError
+from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.recover import carry_over
 from pinfold.core.state import State
 from pinfold.errors import AdmissionError, ConfigError
+from pinfold.planning.plan import make_plan
+from pinfold.planning.repacked import repacked
 from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:
@@ -288,6 +291,36 @@ class TestIsolatedCPUs:
         recovered = carry_over(admitter, found, {})
         assert list(recovered.lost) == [ContainerRef(PodUID("p2"), "b")]
         assert str(admitter.policy.pools.shared(recovered.state)) == "2"
+
+
+class TestDynamic:
+    """The CPUs of a running container do not change under an option that says where they are."""
+
+    FIXED: Final = [name for name in OWN if name != "min-shared-cpus"]
+
+    @pytest.mark.parametrize("name", FIXED)
+    def test_a_plan_for_a_repack_names_the_option_that_forbids_it(self, name: str) -> None:
+        settings = config("0,16", **{name.replace("-", "_"): "true"})
+        plan = make_plan([], replace(SIXTEEN_CORES, isolated=CPUSet.parse("1-8")), settings)
+        with pytest.raises(ConfigError, match=f"no container can move: the option {name} is in force"):
+            repacked(plan)
+
+    @pytest.mark.parametrize("name", FIXED)
+    def test_a_container_is_not_resized(self, name: str) -> None:
+        settings = replace(config("0,16", **{name.replace("-", "_"): "true"}), policy="dynamic")
+        node = Node(replace(SIXTEEN_CORES, isolated=CPUSet.parse("1-8,17-24")), settings)
+        node.admit(2)
+        with pytest.raises(NotResized, match=f"the option {name} is in force"):
+            node.admitter.resize(node.state, ContainerRef(PodUID("p1"), "app"), 3)
+
+    def test_growth_leaves_the_shared_cpus_of_min_shared_cpus(self) -> None:
+        settings = replace(config("0,16", min_shared_cpus="24"), policy="dynamic")
+        node = Node(SIXTEEN_CORES, settings)
+        node.admit(7)
+        ref = ContainerRef(PodUID("p1"), "app")
+        node.state = node.admitter.resize(node.state, ref, 8).state
+        with pytest.raises(NotResized, match="min-shared-cpus keeps 24 of them"):
+            node.admitter.resize(node.state, ref, 9)
 
 
 def test_a_kubelet_knows_none_of_them() -> None:
