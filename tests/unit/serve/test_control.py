@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -14,6 +14,8 @@ from tests.unit.serve.test_api import MACHINE, Stand
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pinfold.manager.repacker import Repacker
 
 
 def post(path: str, body: dict[str, object]) -> Request:
@@ -29,7 +31,8 @@ def test_a_daemon_that_leaves_answers_when_all_is_given_back_and_admits_nothing_
             asked.append(keep_owners)
             await given_back.wait()
 
-        control = Control(stand.host, stand.views, leave)
+        no_repacker = cast("Repacker", None)  # nothing asks for it here
+        control = Control(stand.host, stand.views, no_repacker, leave)
         leaving = asyncio.create_task(control.handle(post("/v1/leave", {"keep_owners": True})))
         await asyncio.sleep(0)
         with pytest.raises(HTTPError, match="gives all CPUs back and ends"):
