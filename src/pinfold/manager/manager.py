@@ -153,7 +153,7 @@ class Manager:
 
     def know(self, pods: Collection[Pod]) -> None:
         """Remember the names of pods; if one of them has CPUs, report the State with its name."""
-        if any(uid in self.state.assignments for uid in self.telling.know(pods)):
+        if any(uid in self.state.assignments for uid in self.telling.names.know(pods)):
             self.tell_state()
 
     @_in_turn

@@ -78,10 +78,6 @@ class Telling:
 
     # -- names
 
-    def know(self, pods: Iterable[Pod]) -> list[PodUID]:
-        """Remember the names of pods; return the pods whose names are new."""
-        return self.names.know(pods)
-
     def name(self, pod: PodUID) -> PodName:
         """Return a pod's name, or its UID if the name is not known."""
         return self.names[pod]
