@@ -149,11 +149,7 @@ def read_settings(
         reconcile_period=reader.take("reconcile_period", parse_reconcile_period, file.reconcile_period),
         cfs_quota=reader.take("cfs_quota", parse_bool, file.cfs_quota),
         cfs_period=reader.take("cfs_period", parse_cfs_period, file.cfs_period),
-        pace=Pace(
-            reader.take("repack_moves", whole_number(0, 1000), Pace().moves),
-            reader.take("repack_dwell", duration_within(86_400), Pace().dwell),
-            reader.take("notice_grace", duration_within(60), Pace().grace),
-        ),
+        pace=_read_pace(reader),
         # A container runtime that starts pinfold as its plugin sets a variable, and gives no arguments.
         runtime=reader.choose(
             "runtime", RuntimeName.NRI if "NRI_PLUGIN_SOCKET" in environment else RuntimeName.PROCESSES
@@ -179,6 +175,15 @@ def read_settings(
     if reader.problems:
         raise ConfigError(*dict.fromkeys(reader.problems))
     return settings
+
+
+def _read_pace(reader: _Reader) -> Pace:
+    usual = Pace()
+    return Pace(
+        moves=reader.take("repack_moves", whole_number(0, 1000), usual.moves),
+        dwell=reader.take("repack_dwell", duration_within(86_400), usual.dwell),
+        grace=reader.take("notice_grace", duration_within(60), usual.grace),
+    )
 
 
 def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> ViewSettings:
