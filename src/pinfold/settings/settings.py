@@ -178,10 +178,11 @@ def read_settings(
 
 
 def _read_pace(reader: _Reader) -> Pace:
+    usual = Pace()
     return Pace(
-        reader.take("repack_moves", whole_number(0, 1000), Pace().moves),
-        reader.take("repack_dwell", duration_within(86_400), Pace().dwell),
-        reader.take("notice_grace", duration_within(60), Pace().grace),
+        moves=reader.take("repack_moves", whole_number(0, 1000), usual.moves),
+        dwell=reader.take("repack_dwell", duration_within(86_400), usual.dwell),
+        grace=reader.take("notice_grace", duration_within(60), usual.grace),
     )
 
 
