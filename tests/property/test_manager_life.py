@@ -262,7 +262,7 @@ class ManagerLife(RuleBasedStateMachine):
 
     @invariant()
     def the_disk_has_the_state(self) -> None:
-        if hasattr(self, "manager") and not self.manager.unsaved:
+        if hasattr(self, "manager") and not self.manager.saves.unsaved:
             saved, state = parse_checkpoint(self.disk.path.read_text(), policy="static"), self.manager.state
             assert (saved.shared, saved.assignments) == (state.shared, state.assignments)
 

@@ -154,10 +154,7 @@ def read_settings(
             reader.take("repack_dwell", duration_within(86_400), Pace().dwell),
             reader.take("notice_grace", duration_within(60), Pace().grace),
         ),
-        # A container runtime that starts pinfold as its plugin sets a variable, and gives no arguments.
-        runtime=reader.choose(
-            "runtime", RuntimeName.NRI if "NRI_PLUGIN_SOCKET" in environment else RuntimeName.PROCESSES
-        ),
+        runtime=_read_runtime(reader, environment),
         groups=reader.choose("groups", Groups.AUTO),
         group_name=reader.take("group_name", str, "pinfold"),
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
@@ -179,6 +176,12 @@ def read_settings(
     if reader.problems:
         raise ConfigError(*dict.fromkeys(reader.problems))
     return settings
+
+
+def _read_runtime(reader: _Reader, environment: Mapping[str, str]) -> RuntimeName:
+    # A container runtime that starts pinfold as its plugin sets a variable, and gives no arguments.
+    launched = "NRI_PLUGIN_SOCKET" in environment
+    return reader.choose("runtime", RuntimeName.NRI if launched else RuntimeName.PROCESSES)
 
 
 def _read_views(reader: _Reader, environment: Mapping[str, str], uid: int) -> ViewSettings:
