@@ -619,3 +619,11 @@ def _only(kind: str, name: str) -> ProcessGroups:
         pytest.skip(str(error))
     groups.prepare(ALL)
     return groups
+
+
+def test_other_users_cannot_open_and_so_not_lock_the_top_group(groups: ProcessGroups, kind: str, name: str) -> None:
+    groups.hold()
+    tops = [path / name for path in (ROOT, *ROOT.iterdir()) if (path / name).is_dir()]
+    assert kind == "affinity" or tops
+    held = [top for top in tops if top.stat().st_mode & 0o777 == 0o711]
+    assert kind == "affinity" or held
