@@ -77,6 +77,8 @@ def test_the_image_has_no_shell_no_package_manager_and_no_setuid_program_and_sti
     pods = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: app}]}\n"
     for arguments, expected in ((["--version"], pinfold.__version__), (["plan", "--preset", "laptop-4", "-"], "app")):
         command = ["chroot", "--userspec=65532:65532", str(root), "/usr/local/bin/pinfold", *arguments]
-        done = subprocess.run(command, input=pods, env={}, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, input=pods, env={"PATH": "/usr/sbin:/usr/bin"}, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout
