@@ -977,6 +977,30 @@ def test_another_configuration_is_taken_over_while_everything_runs(daemon: Daemo
     daemon.check()
 
 
+def test_a_watched_configuration_is_taken_over_when_it_is_replaced_and_a_wrong_one_is_refused_once(
+    daemon: Daemon,
+) -> None:
+    text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+    versions, data = daemon.place.directory / "config", daemon.place.directory / "config/..data"
+
+    def replace(name: str, reserved: str) -> None:
+        """Replace all files at once by a link, as kubelets do with those of a ConfigMap."""
+        (versions / name).mkdir(parents=True)
+        (versions / name / "config.yaml").write_text(f"{text}reservedSystemCPUs: {reserved}\n")
+        (versions / "new").symlink_to(name)
+        (versions / "new").replace(data)
+
+    replace("1", f'"{RESERVED}"')
+    daemon.options = ["--config", str(data / "config.yaml"), "--watch-config"]
+    daemon.start("--cpu-manager-reconcile-period", "20ms")
+    replace("2", "nonsense")
+    wait_for(lambda: daemon.events("reload-refused"), "it is refused")
+    replace("3", f'"{max(ONLINE)}"')
+    wait_for(lambda: daemon.events("reconfigured"), "it is taken over")
+    assert daemon.pools()["reserved"] == CPUSet.of(max(ONLINE))
+    assert len(daemon.events("reload-refused")) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda _: "{", lambda _: None, lambda text: text.replace('"kind": "pod"', '"kind": "what"')],

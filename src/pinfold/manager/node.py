@@ -282,5 +282,9 @@ class Node:
 
 
 def age(container: RuntimeContainer) -> float:
-    """Return for how many seconds a container's process has been running."""
-    return PROC.age(container.pid) if container.pid else 0.0
+    """Return for how many seconds a container's process has been running; 0 if that is not known.
+
+    Runtimes report PIDs of the host; in a PID namespace of pinfold's own, another process can have the same number.
+    """
+    known = container.pid and PROC.is_in_group(container.pid, container.id)
+    return PROC.age(container.pid) if known else 0.0

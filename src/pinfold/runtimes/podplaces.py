@@ -37,6 +37,9 @@ class PodPlaces:
         group = tree.paths.container(container.cgroups_path) if container.cgroups_path else None
         if (group is None or not tree.exists(group)) and container.pid:
             group = tree.of_process(container.pid)
+            # The PID is the host's: in a PID namespace of pinfold's own, another process can have the same number.
+            if group is not None and container.id not in group.name:
+                return None
         return group if group is not None and tree.exists(group) else None
 
     def cpus(self, container: RuntimeContainer) -> CPUSet:

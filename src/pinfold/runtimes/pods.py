@@ -15,6 +15,7 @@ from pinfold.core.reconcile import Cause, Drift, Fault, Observed, Wanted, steps
 from pinfold.formats.pods.runtime import ref_of
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.podgroups.paths import unit_of
 from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
 
@@ -33,6 +34,10 @@ _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive C
 _ROUNDS: Final = 5
 _THROTTLED: Final = "a CPU quota limits the container or its pod, although it has exclusive CPUs"
 _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
+_UNTOLD: Final = (
+    "systemd manages the pods' cgroups and cannot be told of their CPUs, as there is no /run/systemd/system here: "
+    "it may set other CPUs until the next reconcile"
+)
 
 
 class PodApplier:
@@ -65,7 +70,13 @@ class PodApplier:
     @property
     def weaker(self) -> tuple[str, ...]:
         """The guarantees that do not hold here, in words."""
-        return (_OUTSIDERS, *((_WATCHING,) if self.read_only else ()))
+        found = {_WATCHING: self.read_only, _UNTOLD: not self.read_only and self._is_untold()}
+        return (_OUTSIDERS, *(reason for reason, holds in found.items() if holds))
+
+    def _is_untold(self) -> bool:
+        """Whether the pods' groups are units of a systemd that is not reached, as from a pod."""
+        top = self._groups.tree.kubepods()
+        return self._systemd is None and top is not None and unit_of(top.name) is not None
 
     def observe(self, *, closely: bool = False) -> Observed:
         """Return the CPUs of exclusive containers; *closely* those of every container."""
