@@ -33,6 +33,8 @@ def _show(row: dict[str, Any]) -> int:  # Any: JSON of the daemon
     if refused is None:
         cpus = ", ".join(f"{container} on CPUs {cpus}" for container, cpus in row["cpus"].items())
         print(f"pod {row['pod']}: started; {cpus or 'in the shared pool'}")
+        for missed in row.get("missed", []):
+            print(f"pinfold: warning: {missed}", file=sys.stderr)
         return 0
     print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
     if refused.get("explanation"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
+from pinfold.core.sharing import missed_pinning
 from pinfold.core.snapshot import pools
 from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
@@ -162,7 +163,8 @@ class Control:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
         except PinfoldError as error:  # the pods before it run, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
-        return {"pod": pod.name, "cpus": _cpus(admission)}
+        missed = [str(missed) for missed in missed_pinning(self._look().policy, pod)]
+        return {"pod": pod.name, "cpus": _cpus(admission), "missed": missed}
 
     @property
     def _supervisor(self) -> Supervisor:

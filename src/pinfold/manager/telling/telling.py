@@ -20,6 +20,7 @@ from pinfold.core.events.decisions import (
     Assigned,
     Gone,
     Moved,
+    NotPinned,
     Refused,
     Released,
     Resized,
@@ -29,6 +30,7 @@ from pinfold.core.events.decisions import (
 from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
+from pinfold.core.sharing import missed_pinning
 from pinfold.core.trace import Recorder, Trace
 from pinfold.formats.pods.document import pod_document
 
@@ -121,6 +123,9 @@ class Telling:
         traces: dict[str, Trace] = {}
         for container, cpus in changed:
             self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
+        for missed in missed_pinning(outcome.admitter.policy, pod):
+            if outcome.due is None or missed.container.name in outcome.due:
+                self._bus.tell(NotPinned(PodName.of(pod), missed.container.name, missed.what))
 
     def resized(  # noqa: PLR0913, PLR0917 - all that the decision depended on
         self,

@@ -161,6 +161,7 @@ def _sum(plan: Plan, look: Look) -> Canvas:
     for text, style in (
         (f"{plural(len(plan.outcomes), 'pod')}: {verdict(plan)}", RED if refused else GREEN),
         (_spread_text(plan), YELLOW),
+        (_missed_text(plan), YELLOW),
         (_left_text(plan), DIM),
     ):
         if text:
@@ -182,6 +183,11 @@ def _spread_text(plan: Plan) -> str:
     if not spread:
         return ""
     return f"{_SPREAD} {plural(spread, 'container')} spread over more groups than necessary"
+
+
+def _missed_text(plan: Plan) -> str:
+    missed = len(plan.missed)
+    return f"{plural(missed, 'container')} asking for whole CPUs will share" if missed else ""
 
 
 def _left_text(plan: Plan) -> str:
