@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pinfold.cli.asking.client import Client, RefusedByDaemon, add_socket
 from pinfold.errors import ParseError
+from pinfold.render.explanation import format_refusal
 
 if TYPE_CHECKING:
     import argparse
@@ -36,9 +37,7 @@ def _show(row: dict[str, Any]) -> int:  # Any: JSON of the daemon
         for missed in row.get("missed", []):
             print(f"pinfold: warning: {missed}", file=sys.stderr)
         return 0
-    print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
-    if refused.get("explanation"):
-        print(f"  {refused['explanation']}")
+    print(f"pod {row['pod']}: refused; {format_refusal(refused)}")
     return RefusedByDaemon.exit_code
 
 

@@ -96,7 +96,7 @@ def test_a_kubelet_configuration_is_taken_as_it_is(plan: Run, tmp_path: Path) ->
     code, out, _ = plan(pods(tmp_path, a=3), *EPYC, "--config", tmp_path / "kubelet.yaml")
     assert code == 1
     assert "policy static · full-pcpus-only ·\ntopology manager single-numa-node (container scope)" in out
-    assert "would fit with 2 or 4 CPUs" in out.replace("\n ", "")
+    assert "Would fit with 2 or 4 CPUs." in out.replace("\n ", "")
 
 
 def test_flags_are_those_of_the_daemon_and_of_a_kubelet(plan: Run, tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def test_a_refusal_comes_with_numbers_and_what_would_help() -> None:
     refusal = found.refusal
     assert refusal is not None
     assert refusal.reason == "TopologyAffinityError"
-    assert (refusal.need, refusal.room) == ("needs 8 CPUs in 1 NUMA node", "NUMA 1 has 6 free, NUMA 0 has 0 free")
+    assert (refusal.need, refusal.room) == (
+        "8 CPUs in 1 NUMA node are not available",
+        "NUMA 1 has 6 free, NUMA 0 has 0 free",
+    )
     assert refusal.fixes == ("would fit if b/app ended", "would fit with 6 CPUs")
     assert found.steps
     assert found.why.startswith("TopologyAffinityError: ")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.errors import PinfoldError
+from pinfold.render.explanation import format_refusal
 from pinfold.settings.places import socket_path
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
     exit_code = 4
 
     def __init__(self, answer: dict[str, Any]) -> None:  # Any: JSON of the daemon
-        why = f"{answer.get('reason', 'Refused')}: {answer.get('message', 'no reason given')}"
-        super().__init__("; ".join(filter(None, (why, answer.get("explanation")))))
+        super().__init__(format_refusal(answer))
         self.answer = answer
 
 

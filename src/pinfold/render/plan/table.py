@@ -99,10 +99,10 @@ def _rows(plan: Plan) -> Iterator[Sequence[Cell] | Line]:
         last = placement.container == placement.pod.all_containers[-1]
         refusal = placement.refusal
         if refusal is not None and placement.is_culprit and (placement.outcome.admission.container or last):
-            yield Line(f"{refusal.reason}: {refusal}", RED)
             advised += 1
             if advised <= _MOST_ADVICE and (text := str(advise(plan.ruler, placement.outcome, plan.names))):
-                yield Line(text, DIM)
+                yield Line(text, RED)
+            yield Line(f"[{refusal.reason}: {refusal}]", DIM)
 
 
 def _row(placement: Placement) -> Sequence[Cell]:
