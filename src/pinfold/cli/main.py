@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
@@ -101,9 +103,12 @@ def _arguments() -> list[str]:
 
 
 def _run(argv: Sequence[str], failed: int | None) -> int:
-    parser = _parser(argv)
+    parser, verbs = _parsers(argv)
     try:
-        args = parser.parse_args(argv)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            verb = verbs.get(args.verb, parser)
+            verb.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(unknown[0], verb)}")
     except SystemExit as stop:  # argparse has printed the message
         return (failed or WRONG) if stop.code else OK
     if args.verb is None:
@@ -112,7 +117,14 @@ def _run(argv: Sequence[str], failed: int | None) -> int:
     return _module(args.verb).run(args)
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _meant(unknown: str, parser: argparse.ArgumentParser) -> str:
+    """Return the option of *parser* that was probably meant, as a question."""
+    close = get_close_matches(unknown.partition("=")[0], re.findall(r"--[a-z][-a-z]*", parser.format_help()), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parsers(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and that of each verb."""
     parser = argparse.ArgumentParser(
         prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False
     )
@@ -122,7 +134,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=verb.help, description=verb.help, allow_abbrev=False)
         if name in argv:
             _module(name).add_arguments(added)
-    return parser
+    return parser, verbs.choices
 
 
 def _module(verb: str) -> VerbModule:

@@ -31,3 +31,10 @@ def test_a_failure_of_another_verb_has_its_own_code(tmp_path: Path) -> None:
 
 def test_help_of_run_is_no_failure() -> None:
     assert main(["run", "--help"]) == 0
+
+
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--cpu", "1", "--", "true"]) == 125
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --cpu; did you mean --cpus?\n")
+    assert main(["get", "--outptu=json"]) == 2
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --outptu=json; did you mean --output?\n")
