@@ -57,6 +57,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "repack": Verb("pinfold.cli.repack", "move running containers to better CPUs (policy dynamic)"),
     "delete": Verb("pinfold.cli.delete", "end pods and give their CPUs back"),
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
+    "logs": Verb("pinfold.cli.logs", "show what a container has printed"),
+    "wait": Verb("pinfold.cli.wait", "wait until pods run, or have ended"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
     "events": Verb("pinfold.cli.events", "show what happened"),
     "history": Verb("pinfold.cli.history", "which container had which CPUs when, and what happened; kept for weeks"),

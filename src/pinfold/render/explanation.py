@@ -35,7 +35,18 @@ def format_explanation(found: Data, when: When, look: Look) -> str:
     parts = [_verdict(found, when, look)]
     parts.append(_listed(_heading(found), found.get("steps") or (), look, numbered=True))
     parts.append(_listed("Looked at and passed over", found.get("passed_over") or (), look))
+    parts.append(_failed(found.get("failed") or {}, when, look))
     return join_parts(parts, look)
+
+
+def _failed(failure: Data, when: When, look: Look) -> Canvas:
+    """Return how the container failed the last time, with the last lines that it printed."""
+    canvas = Canvas()
+    if failure:
+        _add(canvas, f"Failed at {when(failure['time'])} with code {failure.get('code')}; its last lines", look, RED)
+        for line in str(failure.get("output", "")).split(" | "):
+            _add(canvas, f"  {line}", look)
+    return canvas
 
 
 def format_refusal(refused: Data) -> str:

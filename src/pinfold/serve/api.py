@@ -311,4 +311,4 @@ def _names(asked: Subject, found: Subject) -> bool:
 
 def _change(entry: Entry) -> bytes:
     """Return an entry as watchers get it."""
-    return ServerSentEvent(json.dumps(entry.data()), id=str(entry.number), name="change").encode()
+    return ServerSentEvent(json.dumps(entry.public()), id=str(entry.number), name="change").encode()

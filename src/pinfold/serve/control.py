@@ -21,6 +21,7 @@ from pinfold.manager.manager import Refusal
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.serve.http.messages import HTTPError, Request, Response
+from pinfold.serve.logs import answer_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,6 +66,8 @@ class Control:
         match request.method, list(request.segments):
             case "GET", ["v1", ("history" | "at" | "explain" | "pods" | "config") as what]:
                 return Response(200, await self._views.read(what, request.query))
+            case "GET", ["v1", "logs"]:
+                return answer_logs(self._supervisor.workbook, request.query)
             case "GET", ["v1", what]:
                 return self._show(what, request)
             case "POST", ["v1", "leave"]:
@@ -152,11 +155,20 @@ class Control:
         for pod in pods:
             submitted.append(await self._submit(pod))
             await asyncio.sleep(0)  # others have their turn between pods
-        return Response(200, {"pods": submitted, "ignored": ignored})
+        warnings = [warning for document in documents for warning in document.warnings]
+        return Response(200, {"pods": submitted, "ignored": ignored, "warnings": warnings})
 
     async def _submit(self, pod: Pod) -> dict[str, object]:
+        """Start a pod, start it anew if it has changed, or leave it as it is; return what was done."""
+        before = self._supervisor.workbook.applied(pod)
+        if before is not None and before.pod == pod:
+            held = {ref.name: str(cpus) for ref, cpus in self._look().state.of_pod(pod.uid)}
+            return {"pod": pod.name, "done": "unchanged", "cpus": held}
         try:
-            admission = await self._supervisor.submit(pod)
+            if before is None:
+                admission = await self._supervisor.submit(pod)
+            else:
+                admission = await self._supervisor.replace(before, pod)
         except Refusal as refusal:
             return {"pod": pod.name, "refused": _refused(refusal)}
         except PodExists as error:
@@ -164,7 +176,8 @@ class Control:
         except PinfoldError as error:  # the pods before it run, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
         missed = [str(missed) for missed in missed_pinning(self._look().policy, pod)]
-        return {"pod": pod.name, "cpus": _cpus(admission), "missed": missed}
+        done = "started" if before is None else "configured"
+        return {"pod": pod.name, "done": done, "cpus": _cpus(admission), "missed": missed}
 
     @property
     def _supervisor(self) -> Supervisor:

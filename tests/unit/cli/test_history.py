@@ -155,6 +155,9 @@ def test_all_hands_of_a_cpu_come_also_in_several_answers() -> None:
         def explain(self, container: str) -> dict[str, Any]:
             raise NotImplementedError
 
+        def failure(self, container: str) -> dict[str, Any] | None:
+            raise NotImplementedError
+
     assert all_hands(Slow(), {"cpu": "1"})["tenures"] == tenures
 
 

@@ -22,12 +22,16 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A container's process has ended; `code` is missing if the process is no child of the daemon."""
+    """A container's process has ended; `code` is missing if the process is no child of the daemon.
+
+    `output` has the last lines that a failed one has printed.
+    """
 
     what: ClassVar = "ended"
     pod: PodName
     container: str
     code: int | None = None
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
