@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tests.e2e.daemon import SPARE, container, needs_two_cpus, pod, wait_for
+from tests.needs import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,3 +126,30 @@ def test_missed_pinning_is_said_by_apply_and_by_the_daemon(host: Daemon) -> None
     explained = " ".join(host.verb("explain", "kafka").stdout.split())
     assert "in the shared pool because it has no memory limit, so the pod is Burstable, not Guaranteed" in explained
     host.delete("kafka")
+
+
+def test_a_field_that_a_plain_process_would_betray_is_refused_and_nothing_starts(host: Daemon) -> None:
+    probed = pod("probed", container(more="livenessProbe: {exec: {command: [true]}}"))
+    refused = host.verb("apply", "-", text=probed)
+    assert refused.returncode == 2
+    assert "spec.containers[0].livenessProbe: livenessProbe is not possible for plain processes" in refused.stderr
+    assert host.containers() == []
+
+
+@needs_root
+def test_a_container_runs_as_its_user_and_group(host: Daemon) -> None:
+    said = "securityContext: {runAsUser: 65534, runAsGroup: 65533}"
+    host.apply(pod("other", container("id -u; id -g; exec sleep 1000", cpus=1, more=said)))
+    wait_for(lambda: host.written("other") == ["65534", "65533"], "it has said who it is")
+    host.check()
+    host.delete("other")
+
+
+def test_relative_paths_mean_the_directory_of_the_client(host: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "app.sh").write_text("pwd; exec sleep 1000\n")
+    file = tmp_path / "pod.yaml"
+    file.write_text(pod("here").replace("exec sleep 1000", ". ./app.sh"))
+    applied = host.begin("apply", "pod.yaml", cwd=tmp_path)
+    assert applied.wait() == 0
+    wait_for(lambda: host.written("here") == [str(tmp_path)], "it runs where it was applied")
+    host.delete("here")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send the files, and print the outcome for each pod; a pod that runs already is changed, or left as it is."""
-    files = [{"source": name, "text": _read(name)} for name in args.files]
+    files = [{"source": name, "text": _read(name), "directory": str(Path.cwd())} for name in args.files]
     answer = Client.of(args).post("/v1/pods", {"files": files})
     rows = answer["pods"]
     if args.output == "json":

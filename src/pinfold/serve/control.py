@@ -271,8 +271,16 @@ class Control:
 
 def _documents(request: Request) -> list[PodDocuments]:
     """Return the pods of all files of a request; called in a thread, as a large file takes a second."""
-    files = _files(_body(request))
-    return [parse_pods(_text(file, "text"), source=_text(file, "source"), most=_MOST_VALUES) for file in files]
+    return [_document(file) for file in _files(_body(request))]
+
+
+def _document(file: dict[str, object]) -> PodDocuments:
+    """Return the pods of a file; relative paths in it mean the directory of the client."""
+    found = parse_pods(_text(file, "text"), source=_text(file, "source"), most=_MOST_VALUES, to_run=True)
+    if "directory" not in file:
+        return found
+    directory = _text(file, "directory")
+    return found._replace(pods=tuple(pod.within(directory) for pod in found.pods))
 
 
 def _cpus(admission: Admission) -> dict[str, str]:

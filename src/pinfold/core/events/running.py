@@ -22,10 +22,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A container's process has ended; `code` is missing if the process is no child of the daemon.
-
-    `output` has the last lines that a failed one has printed.
-    """
+    """A container's process has ended; no `code` if it is no child of ours; `output`: last lines after a failure."""
 
     what: ClassVar = "ended"
     pod: PodName

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from pinfold.formats.fields import misspelt
+from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,6 +56,7 @@ SECURITY: Final = _uses(
 )
 _AS_ALWAYS: Final = {"allowPrivilegeEscalation": True, "privileged": False, "readOnlyRootFilesystem": False}
 """Values that say what a plain process does anyway."""
+_SEE: Final = "see docs/reference/pod-fields.md"
 
 TABLES: Final = {
     "spec": POD_SPEC,
@@ -93,6 +95,27 @@ def find_fields(pod: Field, use: Use) -> Iterator[Field]:
             field = mapping.child(name)
             if table.get(name) is use and _says_something(field):
                 yield field
+
+
+def check_runnable(pod: Field) -> Iterator[str]:
+    """Refuse the fields that a plain process would silently betray; yield a warning about those that are ignored."""
+    for field in find_fields(pod, Use.REFUSED):
+        field.refuse(f"{field.key} is not possible for plain processes; {_SEE}")
+    spec = pod.child("spec")
+    for container in (*spec.elements("initContainers"), *spec.elements("containers")):
+        _check_not_root(container, spec)
+    ignored = dict.fromkeys(str(field.key) for field in find_fields(pod, Use.IGNORED))
+    if ignored:
+        yield f"{pod.where}: ignored for plain processes: {', '.join(ignored)}; {_SEE}"
+
+
+def _check_not_root(container: Field, spec: Field) -> None:
+    """Refuse `runAsNonRoot` without a user: the container would run as the daemon, which may be root."""
+    contexts = [field.child("securityContext") for field in (container, spec)]
+    asked = next((one for one in contexts if one.child("runAsNonRoot").value is not None), None)
+    user = next((one.child("runAsUser").value for one in contexts if one.child("runAsUser").value is not None), None)
+    if asked is not None and asked.child("runAsNonRoot").value is True and user in {None, Number("0")}:
+        asked.child("runAsNonRoot").refuse("needs runAsUser other than 0")
 
 
 def _says_something(field: Field) -> bool:

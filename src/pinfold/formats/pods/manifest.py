@@ -31,13 +31,15 @@ class PodDocuments(NamedTuple):
     pods: tuple[Pod, ...]
     ignored: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    """Fields that are probably misspelt."""
+    """Fields that are probably misspelt, or that plain processes ignore."""
     others: tuple[str, ...] = ()
     """What pods ask for beside CPU, memory and disk."""
 
 
-def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES) -> PodDocuments:
+def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: bool = False) -> PodDocuments:
     """Return the pods written in *text*, which has *most* values; *source* names the file in errors.
+
+    *to_run*: they are to be run as plain processes; fields that these would silently betray are problems.
 
     A workload gives as many pods as it has replicas, named NAME-0, NAME-1 and so on.
 
@@ -48,7 +50,7 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES) -> PodDoc
     Traceback (most recent call last):
     pinfold.formats.fields.DocumentError: pods.yaml: document 1: spec.containers[0].resources.limits.cpu: "-1" is neg...
     """
-    reader = _Reader()
+    reader = _Reader(PodObjects(to_run=to_run))
     for found in reader.objects.read(text, source, most):
         reader.read(found)
     reader.objects.problems.check()
@@ -67,8 +69,8 @@ def read_object(value: object, *, source: str = "") -> Pod | None:
 class _Reader:
     """Collects the pods of the objects of one text."""
 
-    def __init__(self) -> None:
-        self.objects = PodObjects()
+    def __init__(self, objects: PodObjects) -> None:
+        self.objects = objects
         self.pods: list[Pod] = []
         self.owners: dict[PodUID, _Owner] = {}
 

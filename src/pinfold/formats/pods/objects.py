@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.errors import excerpt
 from pinfold.formats.documents import MAX_VALUES, parse_documents
 from pinfold.formats.fields import Field, Problems, bare
-from pinfold.formats.pods.known import near_misses, other_resources
+from pinfold.formats.pods.known import check_runnable, near_misses, other_resources
 from pinfold.formats.pods.spec import read_label, read_pod, read_subdomain
 
 if TYPE_CHECKING:
@@ -85,8 +85,10 @@ class PodTemplate(NamedTuple):
 class PodObjects:
     """The objects of one text, their problems, notes on skipped objects, and what pods ask for beside CPUs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, to_run: bool = False) -> None:
+        """*to_run*: the pods are to be run as plain processes, which cannot do all that a pod can ask for."""
         self.problems = Problems()
+        self._to_run = to_run
         self.ignored: list[str] = []
         self.warnings: list[str] = []
         self.others: dict[str, None] = {}
@@ -104,6 +106,8 @@ class PodObjects:
         """Record misspelt fields of a pod or a template, and the resources that it asks for beside CPU and memory."""
         self.warnings += near_misses(pod)
         self.others |= dict.fromkeys(other_resources(pod))
+        if self._to_run:
+            self.warnings += check_runnable(pod)
 
     def ignore(self, found: PodObject, why: str) -> None:
         """Record why an object is skipped."""

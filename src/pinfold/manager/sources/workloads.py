@@ -14,7 +14,7 @@ from pinfold.core.events.about import PodName
 from pinfold.core.events.running import CannotStart, Ended, Started
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
-from pinfold.runtimes.base import LaunchError, Main
+from pinfold.runtimes.base import LaunchError, Main, Start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -208,7 +208,8 @@ class Workload:
             with self._outputs.open(name) as out:
                 command = [*container.command, *container.args]
                 environment = {**os.environ, **dict(container.env), **self.environment(ref)}
-                pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
+                start = Start(command, environment, container.working_dir, container.identity)
+                pid = self._launcher.spawn(ref, start, out)
         except OSError as error:
             raise LaunchError(str(error.filename or name), error) from error
         tell(Started(PodName.of(self.pod), container.name, pid))
