@@ -23,7 +23,7 @@ from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroup, ProcessGroups, choose
-from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
+from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, Start, StillRunning
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
@@ -148,7 +148,7 @@ class Stand:
         return Runtime(applier, ProcessLauncher(applier))
 
     def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
-        pid = self.runtime.spawn(ref, list(command), ENVIRONMENT, directory, self.out)
+        pid = self.runtime.spawn(ref, Start(list(command), ENVIRONMENT, directory), self.out)
         assert isinstance(pid, int)
         return pid
 

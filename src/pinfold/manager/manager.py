@@ -55,12 +55,12 @@ class Rules(NamedTuple):
 
 
 class Refusal(PinfoldError):  # noqa: N818 - the fact
-    """A pod is refused; the message begins with the kubelet's reason word and ends with advice."""
+    """A pod is refused; the message begins with plain words and ends with the kubelet's, in brackets."""
 
     def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
         refusal = admission.refusal
         said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
-        super().__init__(f"{said} ({advice})" if str(advice) else said)
+        super().__init__(f"{advice} [{said}]" if str(advice) else said)
         self.reason = "" if refusal is None else refusal.reason
         self.admission = admission
         self.advice = advice

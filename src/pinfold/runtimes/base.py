@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.pods.pod import AS_THE_DAEMON
 from pinfold.errors import PinfoldError
 from pinfold.node.processgroups.errors import listed
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef, Identity, PodUID
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.processgroups.origin import Origin
 
@@ -121,6 +122,16 @@ class Sight(Protocol):
         ...
 
 
+class Start(NamedTuple):
+    """What is started: a command, with what it finds when it begins."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str = ""
+    """The daemon's if it is empty."""
+    identity: Identity = AS_THE_DAEMON
+
+
 class Launcher(Protocol):
     """Starts and watches the processes of containers where no container runtime does."""
 
@@ -146,9 +157,7 @@ class Launcher(Protocol):
         """
         ...
 
-    def spawn(
-        self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
-    ) -> int:
+    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
         """Start a command as the container's main process, on its CPUs from its first instruction on."""
         ...
 

@@ -175,7 +175,8 @@ def read_settings(
     )
     _check_runtime(reader, settings)
     if reader.problems:
-        raise ConfigError(*dict.fromkeys(reader.problems))
+        misspelt = map(Problem, file.warnings)  # which may be the cause of the problems
+        raise ConfigError(*dict.fromkeys([*reader.problems, *misspelt]))
     return settings
 
 

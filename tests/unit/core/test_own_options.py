@@ -179,7 +179,9 @@ class TestRequireAlignCPUsByUncoreCache:
         said = "4 CPUs must be within 1 uncore cache, but no cache has more than 3 free CPUs"
         with pytest.raises(UncoreAlignmentError, match=f"{said}; the nearest size that fits is 3"):
             node.admit(4)
-        assert node.advice(4).startswith("needs 4 CPUs in 1 L3; L3 1 has 3 free, L3 2 has 3 free; would fit")
+        assert node.advice(4).startswith(
+            "4 CPUs in 1 L3 are not available: L3 1 has 3 free, L3 2 has 3 free. Would fit"
+        )
         assert "with 3 or 5 CPUs" in node.advice(4)
 
     def test_two_caches_are_within_one_socket_if_possible(self) -> None:
@@ -257,7 +259,7 @@ class TestIsolatedCPUs:
         node.admit(6)
         with pytest.raises(IsolatedCPUsError, match=r"3 CPUs wanted, 2 isolated ones free \("):
             node.admit(3, "p2")
-        assert node.advice(3, "p2").startswith("needs 3 isolated CPUs; 2 can be given (")
+        assert node.advice(3, "p2").startswith("3 isolated CPUs are not available: 2 of 8 can be exclusive (")
 
     def test_with_per_pod_other_pods_leave_isolated_cpus_alone(self) -> None:
         node = Node(self.ISOLATED, config("0,8", require_isolated_cpus="per-pod"))

@@ -19,6 +19,7 @@ from pinfold.core.events.decisions import (
     Admitted,
     Assigned,
     Gone,
+    NotPinned,
     Refused,
     Released,
     StateChanged,
@@ -27,6 +28,7 @@ from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
 from pinfold.core.reconcile import describe
+from pinfold.core.sharing import missed_pinning
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
 from pinfold.manager.telling.names import PodNames
@@ -111,6 +113,9 @@ class Telling:
         traces: dict[str, Trace] = {}
         for container, cpus in changed:
             self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
+        for missed in missed_pinning(outcome.admitter.policy, pod):
+            if outcome.due is None or missed.container.name in outcome.due:
+                self._bus.tell(NotPinned(PodName.of(pod), missed.container.name, missed.what))
 
     def not_kept(self, recovered: Recovered) -> None:
         """Report the containers that could not keep their CPUs, and why they got no others."""
