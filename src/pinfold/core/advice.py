@@ -152,7 +152,7 @@ def _number_missing(refusal: AdmissionError | None, count: int) -> str:
 
 def _free(policy: Policy, free: CPUSet) -> str:
     """Return how many CPUs can be exclusive, which ones, and which never can."""
-    can = f"{len(free) or 'none'} of {len(policy.allocatable | policy.reserved)} can be exclusive"
+    can = f"{len(free) or 'none'} of {len(policy.pools.topology.online)} can be exclusive"
     which, reserved = (_named_cpus(cpus) for cpus in (free, policy.reserved))
     is_reserved = reserved and f"{reserved} {'is' if len(policy.reserved) == 1 else 'are'} reserved"
     both = "; ".join(filter(None, (which, is_reserved)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.policies.resizing import NotResizable, NotResized, fixed_by
+from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import PinfoldError
 from pinfold.manager.telling.changes import Changes
 
@@ -113,7 +114,7 @@ class Mover:
     def _repacking(self) -> Repacking:
         policy = self._manager.rules.admitter.policy
         if policy.repacking is None:
-            fixed = fixed_by(policy.pools.options) if policy.name == "dynamic" else ""
+            fixed = fixed_by(policy.pools.options) if policy.name == DYNAMIC else ""
             why = f" while the option {fixed} is in force" if fixed else "; only dynamic does"
             raise NotResizable(f"policy {policy.name} moves no running container{why}")
         return policy.repacking
