@@ -7,10 +7,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VECTORS ?= tests/parity/vectors
 EVERY ?= 1
+ROUNDS ?= 100
+STEPS ?= 50000
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage check bench e2e e2e-long parity parity-daemon proto format clean
+.PHONY: help run test coverage check bench e2e e2e-long torture parity parity-daemon proto format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +63,10 @@ e2e-long: $(STAMP) ## the longer versions of the slow tests
 	@tools/packages
 	@$(BIN)/pytest -q -rs -m long tests
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -q -n auto tests/property
+
+torture: $(STAMP) ## kill daemons under churn, lead a Manager through a long life: make torture ROUNDS=1000 STEPS=1000000
+	@TORTURE_ROUNDS=$(ROUNDS) TORTURE_STEPS=$(STEPS) $(BIN)/pytest -q -s tests/e2e/test_torture.py \
+		tests/property/test_manager_life.py
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

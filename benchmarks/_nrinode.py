@@ -26,6 +26,7 @@ PODS = 10
 """Those that share are in so many pods."""
 _SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 _CHUNK = 1 << 16
+_PATIENCE = 60.0
 
 
 class Node(Protocol):
@@ -121,6 +122,7 @@ class BareNode:
     def __enter__(self) -> Self:
         self._listener.bind(str(self.nri_socket))
         self._listener.listen()
+        self._listener.settimeout(_PATIENCE)
         for number in range(PODS):
             self._pods.append(self._pod(f"web-{number}", "/burstable"))
         return self
@@ -137,6 +139,7 @@ class BareNode:
     def ready(self) -> None:
         """Accept the plugin, and tell it what there is."""
         self._plugin, _ = self._listener.accept()
+        self._plugin.settimeout(None)
         message = self._next(Connection.RUNTIME)
         self._send(Connection.RUNTIME, message.stream, MessageKind.RESPONSE, envelope.Response().SerializeToString())
         self.call("Configure", nri.ConfigureRequest(runtime_name="bare", runtime_version="0").SerializeToString())

@@ -76,9 +76,9 @@ def daemon(node: Node, ready: Callable[[], None]) -> Iterator[int]:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             assert process.stdout is not None  # noqa: S101 - asked for above
+            ready()
             if not process.stdout.readline():
                 sys.exit(Path(directory, "log").read_text())
-            ready()
             yield process.pid
         finally:
             process.kill()

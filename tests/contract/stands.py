@@ -268,6 +268,7 @@ class PodStand:
             sources=self._sources,
             on_refusal=self.on_refusal,
         )
+        self.daemon.node.sight = places
         await (self._connect_nri() if self._nri else self._connect_cri())
 
     async def _connect_nri(self) -> None:

@@ -82,7 +82,7 @@ def groups(kind: str, name: str, running: Workload) -> Iterator[ProcessGroups]:
     running.end()
     for ref in groups.found():
         groups.remove(ref)
-    groups.remove_all()
+    groups.remove_empty()
     assert groups.found() == {}
     assert not [path for path in (ROOT, *ROOT.iterdir()) if (path / name).exists()]
     assert Path("/proc/self/cgroup").read_text() == before
@@ -477,9 +477,7 @@ def test_a_group_with_processes_is_not_removed(groups: ProcessGroups, running: W
     for ref, pid in pids.items():
         with pytest.raises(GroupInUseError, match=f"{ref.pod}/{ref.name} still has processes: {pid}; end them first"):
             groups.remove(ref)
-    with pytest.raises(GroupInUseError) as refusal:
-        groups.remove_all()
-    assert set(refusal.value.pids) & set(pids.values())
+    assert groups.remove_empty() == sorted(pids.values())
     assert groups.found() == {APP: True, OTHER: False}
     assert [groups.group(ref).members() for ref in pids] == [[pid] for pid in pids.values()]
 
@@ -549,7 +547,7 @@ def test_v1_puts_back_a_cpu_that_the_groups_above_have_lost(name: str) -> None:
     groups.set_shared(ALL)
     assert (groups.group(APP).cpus(), groups.shared_cpus()) == (LAST, ALL)
     groups.remove(APP)
-    groups.remove_all()
+    groups.remove_empty()
 
 
 @pytest.mark.parametrize("refs", [[APP], [APP, HELPER]], ids=["alone", "beside-another"])
@@ -577,7 +575,7 @@ def test_v1_brings_back_processes_whose_cpus_were_offline(
     running.end()
     for ref in pids:
         groups.remove(ref)
-    groups.remove_all()
+    groups.remove_empty()
 
 
 @pytest.mark.parametrize("refs", [[APP], [APP, HELPER]], ids=["alone", "beside-another"])
@@ -597,7 +595,7 @@ def test_v1_brings_processes_whose_cpus_were_offline_into_the_pool(
         running.end()
         for ref in refs:
             groups.remove(ref)
-        groups.remove_all()
+        groups.remove_empty()
 
 
 def test_v1_lets_exclusive_processes_have_real_time_priority(name: str, running: Workload) -> None:
@@ -611,7 +609,7 @@ def test_v1_lets_exclusive_processes_have_real_time_priority(name: str, running:
         running.end()
         groups.remove(APP)
     finally:
-        groups.remove_all()
+        groups.remove_empty()
 
 
 def _only(kind: str, name: str) -> ProcessGroups:
@@ -621,3 +619,11 @@ def _only(kind: str, name: str) -> ProcessGroups:
         pytest.skip(str(error))
     groups.prepare(ALL)
     return groups
+
+
+def test_other_users_cannot_open_and_so_not_lock_the_top_group(groups: ProcessGroups, kind: str, name: str) -> None:
+    groups.hold()
+    tops = [path / name for path in (ROOT, *ROOT.iterdir()) if (path / name).is_dir()]
+    assert kind == "affinity" or tops
+    held = [top for top in tops if top.stat().st_mode & 0o777 == 0o711]
+    assert kind == "affinity" or held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import uuid
 from typing import TYPE_CHECKING, cast
@@ -19,11 +20,14 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node as PinfoldNode
+from pinfold.manager.node import age
 from pinfold.manager.sources.cri import CRISource
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.podgroups.settings import Quota
+from pinfold.node.podgroups.systemd import Systemd
+from pinfold.node.procfs import Procfs
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.node.podgroups.settings import GroupSetting
-    from pinfold.node.podgroups.systemd import Systemd
     from pinfold.runtimes.cri.client import CRIClient
 
 FIRST = CPUSet.of(ALL.lowest)
@@ -58,10 +61,12 @@ class Tried:
         machine = from_shape(f"cores:{max(ALL) + 1}")
         admitter = Config("static", reserved=Reservation.of(FIRST)).build(machine)
         self.roster = Roster()
-        self.applier = PodApplier("nri", PodPlaces(groups.groups, self.roster, asked_first=True), systemd)
+        places = PodPlaces(groups.groups, self.roster, asked_first=True)
+        self.applier = PodApplier("nri", places, systemd)
         rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
         self.manager = Manager(rules, state, self.applier, self.roster, Telling(self.bus))
         self.node = PinfoldNode(self.manager, self.roster, self.bus)
+        self.node.sight = places
 
     def whats(self) -> list[str]:
         return [entry.what for entry in self.bus.after(0)]
@@ -235,3 +240,32 @@ def test_a_read_only_node_refuses_no_container(groups: Node) -> None:
     tried.node.read_only = False
     with pytest.raises(PinfoldError, match="neither true nor false"):
         now(tried.node.arrive(tried.container(pod, 1000)))
+
+
+# -- in a pod: a PID namespace of pinfold's own, and a systemd that is not reached
+
+
+def test_a_pid_of_the_host_that_another_process_has_here_does_not_lead_to_that_processs_group(tried: Tried) -> None:
+    other, pod = tried.pod(GUARANTEED, "other"), tried.pod(GUARANTEED, "db")
+    told = tried.container(pod, 1000)._replace(cgroups_path="", pid=tried.run(other))
+    now(tried.node.resync([pod, other], [told]))
+    places = PodPlaces(tried.groups.groups, tried.roster, asked_first=True)
+    assert places.group(told) is None
+    assert places.group(told._replace(id="app")) is not None
+
+
+def test_the_age_of_a_container_is_not_that_of_another_process_with_the_same_pid(tmp_path: Path) -> None:
+    told = RuntimeContainer("c0ffee", "pod", "app", Phase.RUNNING, pid=os.getpid())
+    assert age(told) == 0.0
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/cgroup").write_text("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-c0ffee.scope/inner\n")
+    assert Procfs(tmp_path).is_in_group(7, "c0ffee")
+    assert not Procfs(tmp_path).is_in_group(8, "c0ffee")
+
+
+@pytest.mark.parametrize(("naming", "is_told"), [("systemd", True), ("cgroupfs", False)])
+def test_units_of_a_systemd_that_is_not_reached_are_told_as_a_weaker_guarantee(naming: str, *, is_told: bool) -> None:
+    groups = Node("test", naming, host("simulated-v2"))
+    assert any("systemd" in reason for reason in Tried(groups).applier.weaker) is is_told
+    assert not any("systemd" in reason for reason in Tried(groups, Systemd("true")).applier.weaker)
+    groups.end()

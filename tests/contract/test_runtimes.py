@@ -23,7 +23,7 @@ from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroup, ProcessGroups, choose
-from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
+from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, Start, StillRunning
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
@@ -148,7 +148,7 @@ class Stand:
         return Runtime(applier, ProcessLauncher(applier))
 
     def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
-        pid = self.runtime.spawn(ref, list(command), ENVIRONMENT, directory, self.out)
+        pid = self.runtime.spawn(ref, Start(list(command), ENVIRONMENT, directory), self.out)
         assert isinstance(pid, int)
         return pid
 
@@ -183,7 +183,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
         groups = choose(stand.kind, name=stand.name)
         for ref in groups.found():
             groups.remove(ref)
-        groups.remove_all()
+        groups.remove_empty()
 
 
 @pytest.fixture
@@ -436,7 +436,7 @@ def test_at_last_nothing_is_left_behind(stand: Stand) -> None:
             stand.runtime.vacate(ref)
         stand.runtime.apply(SHARED_ONLY)
         if stand.watched is not None:
-            stand.watched.remove_all()
+            stand.watched.remove_empty()
         assert not list(workload.ROOT.glob(f"**/{stand.name}"))
 
     play(stand, scenario)

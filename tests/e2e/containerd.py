@@ -91,6 +91,7 @@ class Containerd:
         self._thread.start()
         try:
             lab.provision(self.suite)
+            make_groups(self.root)
             self.start()
         except BaseException:
             self.__exit__()

@@ -25,12 +25,13 @@ from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.entries import STATE, Entry, Subject
-from pinfold.core.explanation import alignment_counts, explain_entry, why_shared
+from pinfold.core.explanation import alignment_counts, explain_entry
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.layout import layout_data
 from pinfold.core.machine.presets import preset
 from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
+from pinfold.core.sharing import why_shared
 from pinfold.core.snapshot import pools
 from pinfold.node.journal.history import answer_at, answer_history, parse_question
 from pinfold.node.journal.journal import Journal

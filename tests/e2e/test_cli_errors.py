@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.cli.main import RUN_FAILED
 from pinfold.errors import PinfoldError
 from tests.e2e.daemon import (
     ONLINE,
@@ -269,7 +270,7 @@ def test_sighup_with_a_wrong_configuration_keeps_the_one_before(daemon: Daemon) 
 )
 def test_without_a_daemon_a_client_says_so(daemon: Daemon, verb: list[str]) -> None:
     result = daemon.verb(*verb) if "--watch" in verb else daemon.say(*verb)
-    assert (result.returncode, result.stdout) == (3, "")
+    assert (result.returncode, result.stdout) == (RUN_FAILED if verb[0] == "run" else 3, "")
     assert str(daemon.socket) in one_line(result.stderr)
     assert "pinfold serve" in result.stderr
 
@@ -296,7 +297,7 @@ def test_a_wrong_amount_of_cpus_is_refused_with_what_is_allowed(
         rest = ["--", "echo", "started"] if verb == "run" else [str(bystander.pid)]
         result = host.say(verb, f"--cpus={cpus}", *rest)
         assert bystander.poll() is None
-    assert (result.returncode, result.stdout) == (code, "")
+    assert (result.returncode, result.stdout) == (RUN_FAILED if verb == "run" else code, "")
     assert said in one_line(result.stderr)
     assert host.pools()["shared"] == ONLINE
 
@@ -304,14 +305,14 @@ def test_a_wrong_amount_of_cpus_is_refused_with_what_is_allowed(
 def test_run_without_a_command_says_how_to_write_it(host: Daemon) -> None:
     for arguments in (["run"], ["run", "--"], ["run", "--cpus", "1", "--"]):
         result = host.say(*arguments)
-        assert result.returncode == 2
+        assert result.returncode == RUN_FAILED
         assert "--" in one_line(result.stderr)
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "\0" not in name and "\ud800" not in name])
 def test_a_hostile_name_is_refused_with_what_is_allowed(host: Daemon, name: str) -> None:
     result = host.say("run", f"--name={name}", "--", "echo", "started")
-    assert (result.returncode, result.stdout) == (2, "")
+    assert (result.returncode, result.stdout) == (RUN_FAILED, "")
     assert "a-z" in one_line(result.stderr)
     assert host.place.groups() <= {".", "shared", "exclusive"}
     assert host.containers() == []

@@ -144,7 +144,7 @@ def test_the_shared_pool_becomes_empty_cannot_happen(daemon: Daemon, *, strict: 
         daemon.running("most")
     left = daemon.pools()["shared"]
     refused = daemon.verb("run", "--cpus", "1", "--", "echo", "started")
-    assert (refused.returncode, refused.stdout) == (4, "")
+    assert (refused.returncode, refused.stdout) == (125, "")
     assert daemon.pools()["shared"] == left
     assert len(left) == 1
     daemon.apply(pod("worker"))
@@ -387,7 +387,7 @@ def test_a_second_run_under_the_same_name_is_refused(host: Daemon) -> None:
     process = host.run("twin", "sleep", "1000", options=["--qos", "besteffort"])
     before = (host.containers(), host.place.groups())
     second = host.verb("run", "--name", "twin", "--", "echo", "started")
-    assert (second.returncode, second.stdout) == (4, "")
+    assert (second.returncode, second.stdout) == (125, "")
     assert "twin" in second.stderr
     assert (host.containers(), host.place.groups()) == before
     process.terminate()
@@ -643,13 +643,12 @@ def test_a_pod_can_be_deleted_twice_at_once(host: Daemon) -> None:
     host.idle()
 
 
-def test_a_second_pod_of_the_same_name_is_refused(host: Daemon) -> None:
+def test_a_pod_that_is_applied_twice_is_left_as_it_is(host: Daemon) -> None:
     text = pod("single", container(cpus=1))
     host.apply(text)
     pid, before = host.running("single"), host.state()
     again = host.verb("apply", "-", text=text)
-    assert again.returncode == 4
-    assert "AlreadyExists" in again.stdout
+    assert (again.returncode, again.stdout.split("; ")[0]) == (0, "pod single: unchanged")
     assert host.running("single") == pid
     assert host.state() == before
     elsewhere = pod("single").replace("{name: single}", "{name: single, namespace: elsewhere}")
@@ -977,6 +976,30 @@ def test_another_configuration_is_taken_over_while_everything_runs(daemon: Daemo
     daemon.check()
 
 
+def test_a_watched_configuration_is_taken_over_when_it_is_replaced_and_a_wrong_one_is_refused_once(
+    daemon: Daemon,
+) -> None:
+    text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+    versions, data = daemon.place.directory / "config", daemon.place.directory / "config/..data"
+
+    def replace(name: str, reserved: str) -> None:
+        """Replace all files at once by a link, as kubelets do with those of a ConfigMap."""
+        (versions / name).mkdir(parents=True)
+        (versions / name / "config.yaml").write_text(f"{text}reservedSystemCPUs: {reserved}\n")
+        (versions / "new").symlink_to(name)
+        (versions / "new").replace(data)
+
+    replace("1", f'"{RESERVED}"')
+    daemon.options = ["--config", str(data / "config.yaml"), "--watch-config"]
+    daemon.start("--cpu-manager-reconcile-period", "20ms")
+    replace("2", "nonsense")
+    wait_for(lambda: daemon.events("reload-refused"), "it is refused")
+    replace("3", f'"{max(ONLINE)}"')
+    wait_for(lambda: daemon.events("reconfigured"), "it is taken over")
+    assert daemon.pools()["reserved"] == CPUSet.of(max(ONLINE))
+    assert len(daemon.events("reload-refused")) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda _: "{", lambda _: None, lambda text: text.replace('"kind": "pod"', '"kind": "what"')],
@@ -1149,7 +1172,7 @@ def test_cpus_that_the_daemons_cpuset_does_not_have_are_not_given_away(small_cpu
         daemon.start()
         assert any(f"does not have CPUs {missing}" in text for text in daemon.client.get("/v1/node")["weaker"])
         refused = daemon.verb("run", "--cpus", "1", "--", "echo", "started")
-        assert (refused.returncode, refused.stdout) == (2, "")
+        assert (refused.returncode, refused.stdout) == (125, "")
         assert f"the daemon's cpuset does not have {missing}" in refused.stderr
         shared = daemon.verb("run", "--qos", "besteffort", "--", "grep", "Cpus_allowed_list", "/proc/self/status")
         assert cpus_of(shared.stdout) == RESERVED
@@ -1290,7 +1313,7 @@ def test_on_a_simulated_machine_no_command_is_run(daemon: Daemon) -> None:
     daemon.groups = []
     daemon.start()
     result = daemon.verb("run", "--name", "x", "--", "echo", "started")
-    assert (result.returncode, result.stdout) == (2, "")
+    assert (result.returncode, result.stdout) == (125, "")
     assert len(result.stderr.splitlines()) == 1
     assert daemon.containers() == []
 

@@ -49,6 +49,7 @@ def two_workloads(daemon: Daemon) -> tuple[list[int], Popen[str]]:
     return pids, run
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize("is_killed", [False, True], ids=["running", "killed"])
 def test_leave_gives_every_process_all_cpus_back_with_and_without_a_daemon(daemon: Daemon, *, is_killed: bool) -> None:
     daemon.start()
@@ -70,6 +71,7 @@ def test_leave_gives_every_process_all_cpus_back_with_and_without_a_daemon(daemo
     daemon.idle()
 
 
+@pytest.mark.guest
 def test_an_exit_with_on_exit_widen_leaves_no_group_narrow_and_no_empty_group(daemon: Daemon) -> None:
     daemon.start("--on-exit", "widen")
     pids, run = two_workloads(daemon)

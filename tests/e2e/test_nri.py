@@ -298,6 +298,7 @@ def test_cpus_of_a_pod_that_ended_unreported_return_when_containerd_is_back(
     back = time.monotonic()
     wait_for(lambda: node.links() > links and allowed(other) == ONLINE, "its CPUs are shared again")
     assert time.monotonic() - back < SOON
+    assert {event["pod"] for event in node.events("released", "gone", "vanished")} == {"db"}  # never a UID
     assert allowed(containerd.run_container(containerd.run_pod("next"), ALL)[1]) == OWN
     node.check()
 

@@ -133,7 +133,9 @@ class Daemon:
         places = PodPlaces(PodGroups(self._runtime.groups), roster, asked_first=True)
         rules = Rules(self._admitter, self._node.topology, _Memory())
         self._manager = Manager(rules, self._state, PodApplier("nri", places), roster, Telling(bus))
-        source = NRISource(PinfoldNode(self._manager, roster, bus), bus)
+        node = PinfoldNode(self._manager, roster, bus)
+        node.sight = places
+        source = NRISource(node, bus)
         plugin = nriplugin.Plugin(Answers(source), changed=source.linked)
         streams = await asyncio.open_unix_connection(sock=await self._runtime.nri.attach())
         self._plugin = asyncio.create_task(plugin.run(*streams))

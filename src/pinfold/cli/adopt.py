@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pinfold.cli.arguments.amount import add_amount, amount_body
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_output, add_socket
 
 if TYPE_CHECKING:
     import argparse
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold adopt`."""
     add_socket(parser)
+    add_output(parser)
     add_amount(parser)
     parser.add_argument("--name", help="the name it is shown under (default: its process id)")
     parser.add_argument("pid", type=int, metavar="PID", help="the process")
@@ -24,5 +26,8 @@ def run(args: argparse.Namespace) -> int:
     body = amount_body(args) | {"pid": args.pid, "name": args.name or f"pid-{args.pid}"}
     answer = Client.of(args).post("/v1/adopt", body)
     cpus = answer["cpus"].get("main", "the shared pool's")
+    if args.output == "json":
+        print(json.dumps({"name": body["name"], "pid": args.pid, **answer}, indent=2))
+        return 0
     print(f"process {args.pid} has CPUs {cpus}")
     return 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinfold.cli.asking.client import Client, RefusedByDaemon, add_socket
+from pinfold.cli.asking.client import Client, RefusedByDaemon, add_output, add_socket
 from pinfold.errors import ParseError
+from pinfold.render.explanation import format_refusal
 
 if TYPE_CHECKING:
     import argparse
@@ -16,28 +18,29 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold apply`."""
     add_socket(parser)
+    add_output(parser)
     parser.add_argument("files", nargs="+", metavar="FILE", help="Kubernetes YAML or JSON; - is standard input")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send the files, and print the outcome for each pod."""
-    files = [{"source": name, "text": _read(name)} for name in args.files]
+    """Send the files, and print the outcome for each pod; a pod that runs already is changed, or left as it is."""
+    files = [{"source": name, "text": _read(name), "directory": str(Path.cwd())} for name in args.files]
     answer = Client.of(args).post("/v1/pods", {"files": files})
-    for ignored in answer["ignored"]:
-        print(f"ignored {ignored}")
-    return max(map(_show, answer["pods"]), default=0)
+    rows = answer["pods"]
+    if args.output == "json":
+        print(json.dumps(answer, indent=2))
+    else:
+        print(*(f"ignored {note}" for note in answer["ignored"]), *map(_line, rows), sep="\n")
+    for warning in (*answer.get("warnings", []), *(missed for row in rows for missed in row.get("missed", []))):
+        print(f"pinfold: warning: {warning}", file=sys.stderr)
+    return RefusedByDaemon.exit_code if any("refused" in row for row in rows) else 0
 
 
-def _show(row: dict[str, Any]) -> int:  # Any: JSON of the daemon
-    refused = row.get("refused")
-    if refused is None:
-        cpus = ", ".join(f"{container} on CPUs {cpus}" for container, cpus in row["cpus"].items())
-        print(f"pod {row['pod']}: started; {cpus or 'in the shared pool'}")
-        return 0
-    print(f"pod {row['pod']}: refused; {refused['reason']}: {refused['message']}")
-    if refused.get("explanation"):
-        print(f"  {refused['explanation']}")
-    return RefusedByDaemon.exit_code
+def _line(row: dict[str, Any]) -> str:  # Any: JSON of the daemon
+    if "refused" in row:
+        return f"pod {row['pod']}: refused; {format_refusal(row['refused'])}"
+    cpus = ", ".join(f"{container} on CPUs {cpus}" for container, cpus in row["cpus"].items())
+    return f"pod {row['pod']}: {row['done']}; {cpus or 'in the shared pool'}"
 
 
 def _read(name: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.arguments.names import add_namespace, pod_name
+from pinfold.cli.asking.client import Client, add_output, add_socket
 
 if TYPE_CHECKING:
     import argparse
@@ -14,15 +16,21 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold delete`."""
     add_socket(parser)
-    parser.add_argument("-n", "--namespace", default="default", help="where the pods are (default: default)")
-    parser.add_argument("pods", nargs="+", metavar="POD")
+    add_namespace(parser)
+    add_output(parser)
+    parser.add_argument("pods", nargs="+", metavar="POD", help="also pod/POD or NAMESPACE/POD")
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon to end each."""
     client = Client.of(args)
-    for pod in args.pods:
-        answer = client.delete(f"/v1/pods/{quote(args.namespace, safe='')}/{quote(pod, safe='')}")
+    rows = []
+    for pod in [pod_name(text, args.namespace) for text in args.pods]:
+        answer = client.delete(f"/v1/pods/{quote(pod.namespace, safe='')}/{quote(pod.name, safe='')}")
+        rows.append({"namespace": pod.namespace, **answer})
         lent = answer.get("given_back", [])
-        print(f"pod {pod}: {f'given back; process {lent[0]} goes on' if lent else 'deleted'}")
+        if args.output == "text":
+            print(f"pod {pod}: {f'given back; process {lent[0]} goes on' if lent else 'deleted'}")
+    if args.output == "json":
+        print(json.dumps(rows, indent=2))
     return 0

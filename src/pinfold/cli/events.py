@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_output, add_socket
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold events`."""
     add_socket(parser)
     parser.add_argument("-w", "--watch", action="store_true", help="keep printing new events")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:

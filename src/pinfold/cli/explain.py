@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pinfold.cli.arguments.when import show_when
+from pinfold.cli.asking.client import add_output
 from pinfold.cli.asking.records import add_records, find_records
 from pinfold.cli.output.terminal import look
 from pinfold.core.entries import Subject
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold explain`."""
     parser.add_argument("container", metavar="POD/CONTAINER", help="also NAMESPACE/POD/CONTAINER, or POD")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    add_output(parser)
     add_records(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print why."""
     Subject.parse(args.container)
-    found = find_records(args).explain(args.container)
+    records = find_records(args)
+    found = {**records.explain(args.container), "failed": records.failure(args.container)}
     if args.output == "json":
         print(json.dumps(found, indent=2))
     else:

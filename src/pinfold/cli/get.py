@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     Rows = list[dict[str, Any]]  # Any: JSON of the daemon
 
 WHAT: Final = ("containers", "pods", "cpus", "pools", "node")
+_SHORT: Final = {"po": "pods", **{what.removesuffix("s"): what for what in WHAT}}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold get`."""
     add_socket(parser)
-    parser.add_argument("what", nargs="?", choices=WHAT, default="containers", help="default: containers")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        type=lambda word: _SHORT.get(word, word),
+        choices=WHAT,
+        default="containers",
+        help="default: containers; also in the singular",
+    )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("-w", "--watch", action="store_true", help="print again when something has happened")
 

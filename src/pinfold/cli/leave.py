@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from typing import TYPE_CHECKING
 
-from pinfold.cli.asking.client import Client, NoDaemon, add_socket
+from pinfold.cli.asking.client import Client, NoDaemon, add_output, add_socket
 from pinfold.settings.places import find_state
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold leave`."""
     add_socket(parser)
+    add_output(parser)
     parser.add_argument("--state-dir", metavar="DIR", help="the daemon's state directory, if it does not run")
     parser.add_argument(
         "--keep-owners",
@@ -30,6 +32,9 @@ def run(args: argparse.Namespace) -> int:
         cpus = Client.of(args).post("/v1/leave", {"keep_owners": args.keep_owners})["cpus"]
     except NoDaemon:
         cpus = str(_without_daemon(args))
+    if args.output == "json":
+        print(json.dumps({"cpus": cpus}))
+        return 0
     print(f"every group has CPUs {cpus} again" if cpus else "no group to give back: no daemon has changed any")
     return 0
 

@@ -2,7 +2,8 @@
 
 0 is success, 1 a plan in which not all pods get in, 2 a wrong call or an unusable input, 3 no daemon, 4 a refusal, 5 a
 second daemon, 130 Ctrl-C, 141 a reader that went away (as of `| head`); `run` exits as its command does, 126 and 127 if
-it cannot be started. A verb is a module with `add_arguments` and `run`; it is imported only when it is called.
+it cannot be started, and 125 for every failure of its own. A verb is a module with `add_arguments` and `run`; it is
+imported only when it is called.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
@@ -21,7 +24,7 @@ from pinfold.settings.pluginfile import plugin_flags
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-OK, WRONG, INTERRUPTED, READER_GONE = 0, 2, 130, 141
+OK, WRONG, RUN_FAILED, INTERRUPTED, READER_GONE = 0, 2, 125, 130, 141
 
 
 class VerbModule(Protocol):
@@ -39,19 +42,23 @@ class Verb(NamedTuple):
 
     module: str
     help: str
+    failed: int | None = None
+    """Its exit code for every failure of its own, if other codes are those of a command that it runs."""
 
 
 VERBS: Final[Mapping[str, Verb]] = {
     "topology": Verb("pinfold.cli.topology", "show sockets, NUMA nodes, caches, cores and CPUs of a machine"),
     "plan": Verb("pinfold.cli.plan", "what a node would do with pods, on any machine, without touching one"),
     "serve": Verb("pinfold.cli.serve", "the daemon: give processes of this host CPUs of their own"),
-    "run": Verb("pinfold.cli.run", "run a command on CPUs of its own"),
+    "run": Verb("pinfold.cli.run", "run a command on CPUs of its own", failed=RUN_FAILED),
     "adopt": Verb("pinfold.cli.adopt", "give a running process CPUs of its own"),
     "apply": Verb("pinfold.cli.apply", "run pods as processes, each on its CPUs"),
     "resize": Verb("pinfold.cli.resize", "give a running container more or fewer CPUs of its own"),
     "repack": Verb("pinfold.cli.repack", "move running containers to better CPUs (policy dynamic)"),
     "delete": Verb("pinfold.cli.delete", "end pods and give their CPUs back"),
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
+    "logs": Verb("pinfold.cli.logs", "show what a container has printed"),
+    "wait": Verb("pinfold.cli.wait", "wait until pods run, or have ended"),
     "top": Verb("pinfold.cli.top", "watch the machine map, coloured by owner"),
     "events": Verb("pinfold.cli.events", "show what happened"),
     "history": Verb("pinfold.cli.history", "which container had which CPUs when, and what happened; kept for weeks"),
@@ -69,8 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line *argv*, or that of the process, and return the exit code."""
     if sys.stdout is None:  # closed by the caller, as with >&-
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stays open, and needs no Path
+    given = _arguments() if argv is None else argv
+    failed = next((VERBS[word].failed for word in given if word in VERBS), None)
     try:
-        code = _run(_arguments() if argv is None else argv)
+        code = _run(given, failed)
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
@@ -80,9 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         problem = error.strerror or str(error)
-        return _fail(problem if error.filename is None else f"{error.filename}: {problem}")
+        return _fail(problem if error.filename is None else f"{error.filename}: {problem}", failed or WRONG)
     except PinfoldError as error:
-        return _fail(str(error), getattr(error, "exit_code", WRONG))
+        return _fail(str(error), failed or int(getattr(error, "exit_code", WRONG)))
     return code
 
 
@@ -95,19 +104,29 @@ def _arguments() -> list[str]:
     return given
 
 
-def _run(argv: Sequence[str]) -> int:
-    parser = _parser(argv)
+def _run(argv: Sequence[str], failed: int | None) -> int:
+    parser, verbs = _parsers(argv)
     try:
-        args = parser.parse_args(argv)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            verb = verbs.get(args.verb, parser)
+            verb.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(unknown[0], verb)}")
     except SystemExit as stop:  # argparse has printed the message
-        return stop.code if isinstance(stop.code, int) else OK
+        return (failed or WRONG) if stop.code else OK
     if args.verb is None:
         parser.print_help()
         return OK
     return _module(args.verb).run(args)
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _meant(unknown: str, parser: argparse.ArgumentParser) -> str:
+    """Return the option of *parser* that was probably meant, as a question."""
+    close = get_close_matches(unknown.partition("=")[0], re.findall(r"--[a-z][-a-z]*", parser.format_help()), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parsers(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and that of each verb."""
     parser = argparse.ArgumentParser(
         prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False
     )
@@ -117,7 +136,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=verb.help, description=verb.help, allow_abbrev=False)
         if name in argv:
             _module(name).add_arguments(added)
-    return parser
+    return parser, verbs.choices
 
 
 def _module(verb: str) -> VerbModule:

@@ -1,7 +1,7 @@
 """`pinfold plan`: what a node would do with these pods, on any machine, without touching one.
 
 Exit code 1 if a pod is refused: in a comparison if every variant refuses one, with --recommend if even the best does,
-with --orders if any order does.
+with --orders if any order does; with --strict also if a pod misses exclusive CPUs by mistake.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pinfold.cli.output.terminal import look
 from pinfold.cli.planning.arguments import BadQuestion, add_arguments
 from pinfold.cli.planning.inputs import read_inputs, read_text
 from pinfold.cli.planning.journal import JournalEvents, format_then, then_data
+from pinfold.core.sharing import missed_pinning
 from pinfold.formats.pods.trace import parse_trace
 from pinfold.planning.compare import combinations, compare, ranked
 from pinfold.planning.orders import sample, tally
@@ -48,6 +49,21 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     inputs = read_inputs(args)
     _warn(inputs.warnings)
+    strict = _warn_of_mistakes(args, inputs)
+    return _answer(args, inputs) or strict
+
+
+def _warn_of_mistakes(args: argparse.Namespace, inputs: Inputs) -> int:
+    """Report fields that are probably misspelt, and pods that will share although they ask for whole CPUs."""
+    _, topology, config = inputs.variants[0]
+    policy = config.build(topology).policy
+    missed = [str(missed) for pod in inputs.pods for missed in missed_pinning(policy, pod)]
+    mistakes = [*inputs.mistakes, *missed]
+    _warn(mistakes, "error" if args.strict else "warning")
+    return REFUSED if args.strict and mistakes else FITS
+
+
+def _answer(args: argparse.Namespace, inputs: Inputs) -> int:
     if args.trace is not None:
         return _replay(args, inputs)
     if args.journal is not None:
@@ -180,10 +196,10 @@ def _print(text: str) -> None:
     print(text, end="", flush=True)
 
 
-def _warn(warnings: Iterable[str]) -> None:
+def _warn(warnings: Iterable[str], kind: str = "warning") -> None:
     texts = list(warnings)
     for text in texts[:_MOST_WARNINGS]:
         line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-        print(f"pinfold: warning: {line}", file=sys.stderr)
+        print(f"pinfold: {kind}: {line}", file=sys.stderr)
     if len(texts) > _MOST_WARNINGS:
-        print(f"pinfold: warning: and {len(texts) - _MOST_WARNINGS} more; see -o json", file=sys.stderr)
+        print(f"pinfold: {kind}: and {len(texts) - _MOST_WARNINGS} more; see -o json", file=sys.stderr)

@@ -46,6 +46,8 @@ class _Given:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
+        self._is_watched = False
+        self._read: tuple[int, int] | None = None
 
     def machine(self) -> Topology:
         """Return the machine as it is now."""
@@ -57,4 +59,19 @@ class _Given:
 
     def settings(self, topology: Topology) -> Settings:
         """Return the settings for a machine."""
-        return settings.read_settings(self._args, topology, environment=os.environ, uid=os.geteuid())
+        self._read = self._stamp()
+        chosen = settings.read_settings(self._args, topology, environment=os.environ, uid=os.geteuid())
+        self._is_watched = chosen.watch_config
+        return chosen
+
+    def is_replaced(self) -> bool:
+        """Whether the configuration file is watched, and is another one than when it was last read."""
+        return self._is_watched and self._stamp() != self._read
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """Return what differs between one configuration file and the next at its place; None if there is none."""
+        try:
+            found = os.stat(self._args.config_file or "")  # noqa: PTH116 - an empty Path would be a directory
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns

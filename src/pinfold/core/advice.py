@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
 
@@ -37,10 +38,12 @@ _MOVED: Final = PodUID("\0moved")
 
 
 class Advice(NamedTuple):
-    """What a refused container needs, what is free, and what would make it fit; empty if it was admitted."""
+    """What a refused container cannot have, what is free, and what would make it fit; empty if it was admitted."""
 
     need: str = ""
+    """What is not available."""
     room: str = ""
+    """What is."""
     sizes: tuple[int, ...] = ()
     """Sizes with which it would fit: the largest smaller one, and the next larger one if that fits."""
     then: str | None = None
@@ -71,8 +74,9 @@ class Advice(NamedTuple):
         if not self.need:
             return ""
         changes = ", or ".join(self._changes())
-        none = "not every change was tried, for lack of time" if self.is_cut else "no single change is enough"
-        return "; ".join(filter(None, (self.need, self.room, f"would fit {changes}" if changes else none)))
+        none = "Not every change was tried, for lack of time." if self.is_cut else "No single change is enough."
+        situation = ": ".join(filter(None, (self.need, self.room)))
+        return f"{situation}. {f'Would fit {changes}.' if changes else none}"
 
 
 NO_ADVICE: Final = Advice()
@@ -114,35 +118,49 @@ def _culprit(outcome: Outcome) -> Container | None:
 
 
 def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tuple[str, str]:
-    """Return what the container needs, and what is free."""
-    can = f"{len(free)} can be given ({free})" if free else "none can be given"
+    """Return what the container cannot have, and what is free."""
     match outcome.refusal:
         case TopologyAffinityError():
             single = outcome.admitter.manager.policy is TopologyPolicy.SINGLE_NUMA_NODE
             nodes = 1 if single else ruler.fewest(Level.NUMA, count)
             where = Level.NUMA.counted(nodes)
-            return f"needs {_cpus(count)} in {where}", _most_free(ruler, Level.NUMA, free)
+            return f"{_cpus(count)} in {where} are not available", _most_free(ruler, Level.NUMA, free)
         case SMTAlignmentError(per_core=per_core, free=None) if count % per_core:
-            return f"needs whole cores of {per_core} CPUs, and {count} is not a multiple of {per_core}", ""
+            return f"{_cpus(count)} cannot be whole cores", f"a core has {per_core} CPUs"
         case SMTAlignmentError(free=whole):
-            return f"needs {_cpus(count)} as whole cores", f"{whole or 0} CPUs are on cores that are wholly free"
+            return f"{_cpus(count)} on whole cores are not available", f"cores that are wholly free have {whole or 0}"
         case UncoreAlignmentError(fewest=fewest):
-            return f"needs {_cpus(count)} in {Level.UNCORE.counted(fewest)}", _most_free(ruler, Level.UNCORE, free)
-    return _number_needed(outcome.refusal, count), can
+            where = Level.UNCORE.counted(fewest)
+            return f"{_cpus(count)} in {where} are not available", _most_free(ruler, Level.UNCORE, free)
+    return _number_missing(outcome.refusal, count), _free(outcome.admitter.policy, free)
 
 
-def _number_needed(refusal: AdmissionError | None, count: int) -> str:
-    """Return what the container needs, where it is a matter of numbers alone."""
+def _number_missing(refusal: AdmissionError | None, count: int) -> str:
+    """Return what is not available, where it is a matter of numbers alone."""
+    cannot = f"{_cpus(count)} {'is' if count == 1 else 'are'} not available"
     match refusal:
         case EmptySharedPoolError():
-            return f"needs {_cpus(count)} and must leave one shared"
+            return f"{cannot}, because one CPU must stay shared"
         case MinSharedCPUsError(least=least):
-            return f"needs {_cpus(count)} and must leave {least} shared"
+            return f"{cannot}, because {_cpus(least)} must stay shared"
         case IsolatedCPUsError():
-            return f"needs {count} isolated CPUs"
+            return f"{count} isolated CPUs are not available"
         case SMTIsolationError():
-            return f"needs {count} whole cores, of which one CPU each can be given"
-    return f"needs {_cpus(count)}"
+            return f"{count} whole cores, of which one CPU each can be given, are not available"
+    return cannot
+
+
+def _free(policy: Policy, free: CPUSet) -> str:
+    """Return how many CPUs can be exclusive, which ones, and which never can."""
+    can = f"{len(free) or 'none'} of {len(policy.allocatable | policy.reserved)} can be exclusive"
+    which, reserved = (_named_cpus(cpus) for cpus in (free, policy.reserved))
+    is_reserved = reserved and f"{reserved} {'is' if len(policy.reserved) == 1 else 'are'} reserved"
+    both = "; ".join(filter(None, (which, is_reserved)))
+    return f"{can} ({both})" if both else can
+
+
+def _named_cpus(cpus: CPUSet) -> str:
+    return f"CPU{'' if len(cpus) == 1 else 's'} {cpus}" if cpus else ""
 
 
 def _cpus(count: int) -> str:

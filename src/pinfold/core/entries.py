@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 """The word of an entry with a whole State: `shared`, and `exclusive` by NAMESPACE/POD/CONTAINER, as CPU lists."""
+_PRIVATE: Final = frozenset({"output"})
+"""What containers print: it may hold secrets, and other users can read the API."""
 _FAR: Final = 1e15
 _NAMED: Final = ("POD", "POD/CONTAINER", "NAMESPACE/POD/CONTAINER")
 
@@ -29,6 +31,10 @@ class Entry(NamedTuple):
     def data(self) -> dict[str, object]:
         """Return it as JSON-ready data."""
         return {"number": self.number, "time": round(self.time, 3), "what": self.what, **self.fields}
+
+    def public(self) -> dict[str, object]:
+        """Return it without what only the daemon's user may read."""
+        return {name: value for name, value in self.data().items() if name not in _PRIVATE}
 
     def text(self, name: str) -> str:
         """Return the text of a field; empty if there is no such field, or no text in it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.pods.pod import QoS
 from pinfold.core.trace import TraceStep
 from pinfold.errors import ParseError
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from pinfold.core.alignment import Alignment
     from pinfold.core.entries import Entry, Subject
-    from pinfold.core.pods.pod import Container, Pod
-    from pinfold.core.policies.base import Policy
 
 _SHOWN: Final = 3
 _PASSED: Final = "passed over "
@@ -95,20 +92,6 @@ def alignment_counts(alignment: Alignment) -> dict[str, object]:
     spans = dict(zip(_LEVELS, alignment, strict=True))
     fewest = {name: span.fewest for name, span in spans.items()}
     return {**{name: len(span.ids) for name, span in spans.items()}, "fewest": fewest}
-
-
-def why_shared(policy: Policy, pod: Pod, container: Container) -> str:
-    """Return why a container has no exclusive CPUs, in one line."""
-    if not policy.allocatable:
-        return f"in the shared pool because policy {policy.name} gives no container exclusive CPUs"
-    if pod.qos is not QoS.GUARANTEED:
-        return f"in the shared pool because its pod is {pod.qos}, not {QoS.GUARANTEED}"
-    milli = container.resources.requests.cpu or 0
-    if policy.request(pod, container):
-        return "in the shared pool although it asks for whole CPUs"
-    if pod.resources is not None and not milli % 1000:
-        return "in the shared pool because its pod has pod-level resources, which it shares"
-    return f"in the shared pool because {milli / 1000:g} CPUs is not a whole number"
 
 
 def decides_on(entry: Entry, subject: Subject) -> bool:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.state import State
 
 NONE: Final[Mapping[ContainerRef, Any]] = MappingProxyType({})  # Any: stands for maps of different values
@@ -110,13 +110,16 @@ class Drift(NamedTuple):
     cause: Cause = Cause.CPUS
     why: str = ""
 
-    def __str__(self) -> str:
-        who = (
-            "the shared pool"
-            if self.container is None
-            else f"container {self.container.name} of pod {self.container.pod}"
-        )
+    def said(self, pods: Mapping[PodUID, str]) -> str:
+        """Return the difference in words, with the names of *pods*."""
+        ref = self.container
+        who = "the shared pool" if ref is None else f"container {ref.name} of pod {pods.get(ref.pod, ref.pod)}"
         return f"{who}: {self.why}" if self.why else f"{who} has CPUs {self.found or 'none'} instead of {self.wanted}"
+
+
+def describe(differences: Iterable[Drift], pods: Mapping[PodUID, str]) -> str:
+    """Return differences in words, with the names of *pods*."""
+    return "; ".join(difference.said(pods) for difference in differences)
 
 
 def wanted(state: State, shared: CPUSet) -> Wanted:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
@@ -22,9 +22,12 @@ from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
+from pinfold.manager.telling.names import PodNames, recalled
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
+from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.register import Register, Registered, directory_of
 from pinfold.node.resctrl.files import RealFiles
@@ -36,14 +39,16 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
+    from pinfold.core.events.about import PodName
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.pods.pod import Container, PodUID
+    from pinfold.core.pods.pod import Container, ContainerRef, PodUID
     from pinfold.manager.loop import Source
     from pinfold.manager.telling.bus import Bus
+    from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.runtimes.base import Applier, Launcher
     from pinfold.settings.settings import Settings
 
@@ -99,10 +104,20 @@ def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict
     if loaded.problem is not None:
         aside = None if loaded.aside is None else str(loaded.aside)
         basis.bus.tell(StateNotUsable(loaded.problem, aside))
+    assigned = {**loaded.lost, **dict(loaded.state.flat())}
+    telling = Telling(basis.bus, names=PodNames(lambda: _earlier_names(basis.chosen, assigned)))
     for ref, cpus in loaded.lost.items():
-        basis.bus.tell(NotKept(PodName.of_uid(ref.pod), ref.name, cpus))
+        telling.tell(NotKept(telling.name(ref.pod), ref.name, cpus))
     rules = Rules(basis.admitter, basis.topology, store)
-    return Manager(rules, loaded.state, applier, roster, Telling(basis.bus))
+    return Manager(rules, loaded.state, applier, roster, telling)
+
+
+def _earlier_names(chosen: Settings, assigned: Mapping[ContainerRef, CPUSet]) -> Mapping[PodUID, PodName]:
+    """Return the names of pods in the State, from the last State in the journal."""
+    try:
+        return recalled(Archive(chosen.state_dir / DIRECTORY).state_at(math.inf).exclusive, assigned)
+    except (PinfoldError, OSError):
+        return {}
 
 
 def claim(basis: Basis) -> None:
@@ -195,4 +210,10 @@ def _processes(chosen: Settings) -> tuple[ProcessApplier, Launcher, Callable[[],
     groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
     groups.hold()
     applier = ProcessApplier(groups, chosen.state_dir)
-    return applier, ProcessLauncher(applier), groups.remove_all
+    return applier, ProcessLauncher(applier), partial(_remove_all, groups)
+
+
+def _remove_all(groups: ProcessGroups) -> None:
+    """Remove all groups; raise if processes are left that could not be ended."""
+    if left := groups.remove_empty():
+        raise GroupInUseError(groups.name, left)

@@ -61,6 +61,7 @@ async def kube_parts(basis: Basis) -> Parts:
         await manager.start()
     cluster = None if read_only else Cluster(roster, whole, on_refusal(basis, account))
     node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
+    node.sight = places
     _compare_reserved(basis)
     repacker = repacker_of(basis, node, notifier)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow, repacker.follow]

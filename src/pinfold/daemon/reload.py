@@ -37,6 +37,10 @@ class Again(Protocol):
         """Return the settings for a machine."""
         ...
 
+    def is_replaced(self) -> bool:
+        """Whether the configuration file is watched, and is another one than when it was last read."""
+        ...
+
 
 class Reloader:
     """Applies what is read again: options, files and the machine; *about* describes them."""
@@ -60,7 +64,12 @@ class Reloader:
             self._bus.tell(ReloadRefused(str(error)))
 
     async def look(self) -> None:
-        """Go on with the CPUs that are online now: those that have gone are replaced, those that came are used."""
+        """Go on with the CPUs that are online now: those that have gone are replaced, those that came are used.
+
+        A watched configuration file that was replaced is read again first.
+        """
+        if self._again.is_replaced():
+            await self.reload()
         online = self._again.online()
         if online is None or online == self._node.manager.rules.topology.online:
             return

@@ -51,8 +51,6 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     admitter = chosen.config.build(topology)
     bound = bind_unix(chosen.socket, "--socket")
     record = keep_record(chosen, admitter, bus)
-    for warning in chosen.warnings:
-        bus.tell(Warned(warning))
     basis = Basis(chosen, topology, admitter, bus)
     report = _reporter(bus)
     try:
@@ -74,7 +72,6 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     try:
         await loop.run(Reloader(again, loop, parts, bus, about), lambda: _begin(basis, parts, opened))
     finally:
-        notify("STOPPING=1", os.environ)
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         await server.close()
@@ -171,6 +168,8 @@ def _about(basis: Basis, parts: Parts) -> dict[str, object]:
 
 def _begin(basis: Basis, parts: Parts, opened: Opened) -> None:
     """Serve; the daemon is ready when its runtime has reported what runs."""
+    for warning in basis.chosen.warnings:
+        basis.bus.tell(Warned(warning))
     for weaker in parts.node.manager.applier.weaker:
         basis.bus.tell(Weaker(weaker))
     # What is there now stays: no request waits while it is searched for garbage again and again.

@@ -7,15 +7,19 @@ at the end, with all problems.
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _MOST: Final = 100
+_ALIKE: Final = 0.8
+_MOST_GUESSES: Final = 1000
+_LONGEST_NAME: Final = 64
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 
 
@@ -37,6 +41,8 @@ class Problems:
 
     def __init__(self) -> None:
         self.found: list[ParseError] = []
+        self.guesses = _MOST_GUESSES
+        """For how many more unknown names `misspelt` looks for a known one: that takes a millisecond each."""
 
     def add(self, problem: str, where: str) -> None:
         """Record a problem; raise all at the hundredth."""
@@ -120,11 +126,15 @@ class Field:
     def items(self, key: str) -> list[Field]:
         """Return the elements of the list at *key*, none if it is missing."""
         field = self.child(key)
-        if isinstance(field.value, list):
-            return [Field(value, self.problems, index, field) for index, value in enumerate(field.value)]
-        if field.value is not None:
+        if field.value is not None and not isinstance(field.value, list):
             field.expected("a list")
-        return []
+        return self.elements(key)
+
+    def elements(self, key: str) -> list[Field]:
+        """Return the elements of the list at *key*, none if it is something else, which is not checked here."""
+        field = self.child(key)
+        values = field.value if isinstance(field.value, list) else []
+        return [Field(value, self.problems, index, field) for index, value in enumerate(values)]
 
     def text(self, key: str, default: str = "") -> str:
         """Return the text at *key*."""
@@ -157,6 +167,27 @@ class Field:
         if "\0" in self.value or _is_broken(self.value):
             self.refuse(f"{excerpt(self.value)} has a NUL or broken Unicode")
         return self.value
+
+
+def misspelt(mapping: Field, ours: Sequence[str], others: Iterable[str] = ()) -> Iterator[str]:
+    """Yield a warning for each unknown name in *mapping* that looks like one of *ours*; *others* are known too.
+
+    >>> print(*misspelt(Field({"resource": {}, "image": "x"}, Problems(), "pods.yaml"), ("resources",)))
+    pods.yaml: resource: unknown and ignored; was resources meant?
+    """
+    known = {_plain(name): name for name in (*ours, *others)}
+    exact = frozenset(known.values())
+    names = [name for name in mapping.names if name not in exact and len(name) <= _LONGEST_NAME]
+    for name in names[: mapping.problems.guesses]:
+        mapping.problems.guesses -= 1
+        close = get_close_matches(_plain(name), known, n=1, cutoff=_ALIKE)
+        meant = known[close[0]] if close else name
+        if meant != name and meant in ours:
+            yield f"{mapping.child(name).where}: unknown and ignored; was {meant} meant?"
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def shown(value: object) -> str:

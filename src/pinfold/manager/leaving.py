@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.reconcile import Wanted, drift
+from pinfold.core.reconcile import Wanted, describe, drift
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ async def leave(applier: Applier, roster: Roster, online: CPUSet, kept: CPUSet =
     if not kept:
         free = Wanted(online, {}, roster.sharing())
         applier.apply(free)
-        if wrong := [*map(str, drift(free, applier.observe(closely=True)))]:
-            raise ApplyError("; ".join(wrong))
+        if wrong := list(drift(free, applier.observe(closely=True))):
+            names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in roster.known_pods().items()}
+            raise ApplyError(describe(wrong, names))
     await applier.leave(online, kept)

@@ -55,12 +55,12 @@ class Rules(NamedTuple):
 
 
 class Refusal(PinfoldError):  # noqa: N818 - the fact
-    """A pod is refused; the message begins with the kubelet's reason word and ends with advice."""
+    """A pod is refused; the message begins with plain words and ends with the kubelet's, in brackets."""
 
     def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
         refusal = admission.refusal
         said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
-        super().__init__(f"{said} ({advice})" if str(advice) else said)
+        super().__init__(f"{advice} [{said}]" if str(advice) else said)
         self.reason = "" if refusal is None else refusal.reason
         self.admission = admission
         self.advice = advice
@@ -153,7 +153,7 @@ class Manager:
 
     def know(self, pods: Collection[Pod]) -> None:
         """Remember the names of pods; if one of them has CPUs, report the State with its name."""
-        if any(uid in self.state.assignments for uid in self.telling.know(pods)):
+        if any(uid in self.state.assignments for uid in self.telling.names.know(pods)):
             self.tell_state()
 
     @_in_turn
@@ -276,7 +276,7 @@ class Manager:
             found = self.applier.observe()
             wrong = list(drift(want, found))
             if wrong:
-                raise ApplyError("; ".join(map(str, wrong)))
+                raise ApplyError(self.telling.describe(wrong))
         except PinfoldError:
             self.telling.tell(Applied(clock() - start, ok=False))
             raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.core.policies.resizing import NotResizable, NotResized
+from pinfold.core.policies.resizing import NotResizable, NotResized, fixed_by
 from pinfold.errors import PinfoldError
 from pinfold.manager.telling.changes import Changes
 
@@ -113,7 +113,9 @@ class Mover:
     def _repacking(self) -> Repacking:
         policy = self._manager.rules.admitter.policy
         if policy.repacking is None:
-            raise NotResizable(f"policy {policy.name} moves no running container; only dynamic does")
+            fixed = fixed_by(policy.pools.options) if policy.name == "dynamic" else ""
+            why = f" while the option {fixed} is in force" if fixed else "; only dynamic does"
+            raise NotResizable(f"policy {policy.name} moves no running container{why}")
         return policy.repacking
 
     def _known(self, ref: ContainerRef) -> Known | None:

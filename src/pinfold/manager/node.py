@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.core.events.running import Vanished, Verified
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.runtime import Phase, told_uid
+from pinfold.formats.pods.runtime import Phase, name_of, told_uid
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Refusal
 from pinfold.manager.mover import Mover
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Manager
     from pinfold.manager.telling.bus import Bus
+    from pinfold.runtimes.base import Sight
     from pinfold.runtimes.roster import Roster
 
 
@@ -50,6 +50,8 @@ class Node:
         self.roster = roster
         self.cluster = cluster or Cluster(roster)
         self.read_only = read_only
+        self.sight: Sight | None = None
+        """Sees pods that end without a report; None where every end is reported."""
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
@@ -190,26 +192,27 @@ class Node:
 
     async def _sweep(self, pods: Collection[str] | None = None) -> bool:
         """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""
+        if self.sight is None:
+            return False
         looked_at = self.roster.pods if pods is None else pods
-        gone = [pod_id for pod_id in looked_at if self.manager.applier.is_gone(pod_id)]
+        gone = [pod_id for pod_id in looked_at if self.sight.is_gone(pod_id)]
         for pod_id in gone:
-            told = self.roster.pods.get(pod_id)
-            if told is None:  # its source has reported it meanwhile
+            name = name_of(self.roster.pods.get(pod_id))
+            if name is None:  # its source has reported it meanwhile
                 continue
-            self._bus.tell(Vanished(PodName(told.namespace, told.name, told_uid(told))))
+            self._bus.tell(Vanished(name))
             await self.gone(pod_id)
-        left = self._left_unseen()
+        left = self._left_unseen(self.sight)
         if left:
             await self.releases.release(left)
         return bool(gone or left)
 
-    def _left_unseen(self) -> list[ContainerRef]:
+    def _left_unseen(self, sight: Sight) -> list[ContainerRef]:
         """Return the owners of pods that ended before the daemon started, where no source reports what runs."""
         if self.roster.is_complete or self.read_only:
             return []
         unseen = [uid for uid in self.manager.state.assignments if not self.roster.find_pods(uid)]
-        left = filter(self.manager.applier.has_left, unseen)
-        return [ref for uid in left for ref, _ in self.manager.state.of_pod(uid)]
+        return [ref for uid in filter(sight.has_left, unseen) for ref, _ in self.manager.state.of_pod(uid)]
 
     def _would_fit(self, pod_id: str, ref: ContainerRef) -> bool:
         """Return whether a container would be admitted now; called often, so it makes no event."""
@@ -232,7 +235,8 @@ class Node:
         for container in self.roster.containers.values():
             self.since.setdefault(container.id, now - age(container))
         # Runtimes list dead pods too, and never report their end.
-        for pod_id in [found for found in self.roster.pods if self.manager.applier.is_gone(found, listed=True)]:
+        sight = self.sight
+        for pod_id in [found for found in self.roster.pods if sight is not None and sight.is_gone(found, listed=True)]:
             self.roster.forget_pod(pod_id)
         if self.read_only:
             return []
@@ -278,5 +282,9 @@ class Node:
 
 
 def age(container: RuntimeContainer) -> float:
-    """Return for how many seconds a container's process has been running."""
-    return PROC.age(container.pid) if container.pid else 0.0
+    """Return for how many seconds a container's process has been running; 0 if that is not known.
+
+    Runtimes report PIDs of the host; in a PID namespace of pinfold's own, another process can have the same number.
+    """
+    known = container.pid and PROC.is_in_group(container.pid, container.id)
+    return PROC.age(container.pid) if known else 0.0

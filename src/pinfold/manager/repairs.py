@@ -56,4 +56,4 @@ class Repairs:
         if not self._applier.is_clear(want) and self.reconcile(want):
             left = [found for found in self.reconcile(want) if found.container is not None]
             if left:
-                raise ApplyError("; ".join(map(str, left)))
+                raise ApplyError(self._telling.describe(left))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LAST: Final = ".1"
+PART: Final = 64 << 10
+"""Bytes of a file that are read at once."""
 _LEAST: Final = 64 << 10
 """Bytes of output that every container keeps."""
 _RESERVE: Final = 64 << 20
@@ -37,6 +39,11 @@ class OutputLimits(NamedTuple):
 
     each: int
     total: int
+
+
+def earlier_half(name: str) -> str:
+    """Return the name of the file with what was printed before."""
+    return f"{name}{_LAST}"
 
 
 DEFAULT_LIMITS: Final = OutputLimits(20 << 20, 1 << 30)
@@ -67,9 +74,30 @@ class Outputs:
         os.set_blocking(file, True)
         return os.fdopen(file, "ab", buffering=0)
 
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        return [name for name, _ in self._files() if not name.endswith(_LAST)]
+
+    def read(self, name: str, at: int = 0) -> bytes:
+        """Return the bytes of a file from *at* on, 64 KiB at most; a negative *at* counts from the end."""
+        with suppress(OSError):
+            file = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                start = at if at >= 0 else max(os.fstat(file).st_size + at, 0)
+                return os.pread(file, PART, start)
+            finally:
+                os.close(file)
+        return b""
+
+    def size(self, name: str) -> int:
+        """Return how many bytes a file has now: fewer than before if its start was cut off."""
+        with suppress(OSError):
+            return (self._directory / name).stat().st_size
+        return 0
+
     def remove(self, name: str) -> None:
         """Remove a file and its earlier half."""
-        for path in (self._directory / name, self._directory / f"{name}{_LAST}"):
+        for path in (self._directory / name, self._directory / earlier_half(name)):
             with suppress(OSError):
                 path.unlink()
 
@@ -116,7 +144,7 @@ class Outputs:
     def _cut(self, name: str, keep: int) -> None:
         """Move the last *keep* bytes of a file to its earlier half, and empty the file."""
         path = self._directory / name
-        last = path.with_name(f"{name}{_LAST}")
+        last = path.with_name(earlier_half(name))
         with suppress(OSError):
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:

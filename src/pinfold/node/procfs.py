@@ -96,6 +96,10 @@ class Procfs:
                 return path.removesuffix("::")
         return ""
 
+    def is_in_group(self, pid: int, name: str) -> bool:
+        """Whether the process is in a group that has *name* in its own name, or below one."""
+        return name.encode() in self._read(f"{pid}/cgroup")
+
     def environment(self, pid: int) -> list[bytes]:
         """Return the environment the process started with, as "NAME=value"; its owner can write there what it likes."""
         return self._read(f"{pid}/environ").split(b"\0")

@@ -14,6 +14,7 @@ from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.sharing import missed_pinning
 from pinfold.core.state import State
 from pinfold.core.trace import Recorder, Trace
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod
+    from pinfold.core.sharing import MissedPinning
     from pinfold.core.trace import Defect
     from pinfold.errors import AdmissionError
 
@@ -155,6 +157,12 @@ class Plan:
             for placement in self.placements
             if placement.alignment is not None and not placement.alignment.is_aligned
         )
+
+    @cached_property
+    def missed(self) -> tuple[MissedPinning, ...]:
+        """The containers that ask for whole CPUs but share, of the pods that are admitted."""
+        pods = (outcome.pod for outcome in self.outcomes if outcome.refusal is None and not outcome.was_running)
+        return tuple(missed for pod in pods for missed in missed_pinning(self.admitter.policy, pod))
 
     @cached_property
     def leftover(self) -> Leftover:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pinfold.core.allocators.order import Fidelity
+from pinfold.core.policies.resizing import fixed_by
 from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import ConfigError
 
@@ -21,17 +22,16 @@ def repacked(plan: Plan) -> RepackPlan:
     """Return the moves that would follow a plan; a node with policy static is taken as one with dynamic."""
     if not plan.admitter.policy.allocatable:
         raise ConfigError(f"policy {plan.config.policy} gives no container exclusive CPUs, so none can move")
-    config = replace(plan.config, policy=DYNAMIC, fidelity=Fidelity.PINFOLD)
-    repacking = config.build(plan.topology).policy.repacking
-    if repacking is None:
-        raise ConfigError("an option of this node keeps running containers on their CPUs")
+    policy = replace(plan.config, policy=DYNAMIC, fidelity=Fidelity.PINFOLD).build(plan.topology).policy
+    if policy.repacking is None:
+        raise ConfigError(f"no container can move: the option {fixed_by(policy.pools.options)} is in force")
     pods = {outcome.pod.uid: outcome.pod for outcome in plan.outcomes}
     may_move = {
         ref: ref.pod in pods and _says(pods[ref.pod], "local-memory", "true")
         for ref, _ in plan.after.flat()
         if ref.pod not in pods or not _says(pods[ref.pod], "movable", "false")
     }
-    return repacking.plan(plan.after, may_move, len(may_move))
+    return policy.repacking.plan(plan.after, may_move, len(may_move))
 
 
 def _says(pod: Pod, name: str, value: str) -> bool:

@@ -35,7 +35,29 @@ def format_explanation(found: Data, when: When, look: Look) -> str:
     parts = [_verdict(found, when, look)]
     parts.append(_listed(_heading(found), found.get("steps") or (), look, numbered=True))
     parts.append(_listed("Looked at and passed over", found.get("passed_over") or (), look))
+    parts.append(_failed(found.get("failed") or {}, when, look))
     return join_parts(parts, look)
+
+
+def _failed(failure: Data, when: When, look: Look) -> Canvas:
+    """Return how the container failed the last time, with the last lines that it printed."""
+    canvas = Canvas()
+    if failure:
+        _add(canvas, f"Failed at {when(failure['time'])} with code {failure.get('code')}; its last lines", look, RED)
+        for line in str(failure.get("output", "")).split(" | "):
+            _add(canvas, f"  {line}", look)
+    return canvas
+
+
+def format_refusal(refused: Data) -> str:
+    """Return a refusal in one line: in plain words, then in the kubelet's.
+
+    >>> format_refusal({"reason": "SMTAlignmentError", "message": "no", "explanation": "3 CPUs cannot be whole cores."})
+    '3 CPUs cannot be whole cores. [SMTAlignmentError: no]'
+    """
+    kubelet = f"{refused.get('reason', 'Refused')}: {refused.get('message', 'no reason given')}"
+    words = refused.get("explanation")
+    return f"{words} [{kubelet}]" if words else kubelet
 
 
 def _verdict(found: Data, when: When, look: Look) -> Canvas:
@@ -44,7 +66,7 @@ def _verdict(found: Data, when: When, look: Look) -> Canvas:
     at = "" if since is None else when(since)
     name, refusal = found.get("container"), found.get("refusal")
     if refusal:
-        _add(canvas, f"{name} was refused{f' at {at}' if at else ''}: {refusal.get('reason')}", look, RED)
+        _add(canvas, f"{name} was refused{f' at {at}' if at else ''}", look, RED)
         _refused(canvas, refusal, look)
     elif found.get("cpus") is not None:
         _add(canvas, f"{name} has CPUs {found['cpus']}{f' since {at}' if at else ''}", look, GREEN)
@@ -57,13 +79,12 @@ def _verdict(found: Data, when: When, look: Look) -> Canvas:
 
 
 def _refused(canvas: Canvas, refusal: Data, look: Look) -> None:
-    _add(canvas, f"  {refusal.get('message')}", look)
-    for name in ("need", "room"):
-        if refusal.get(name):
-            _add(canvas, f"  {refusal[name]}", look)
-    fixes = refusal.get("fixes") or ([_NO_HELP] if refusal.get("need") else [])
-    for fix in fixes:
+    situation = ": ".join(filter(None, (refusal.get("need"), refusal.get("room"))))
+    if situation:
+        _add(canvas, f"  {situation}", look)
+    for fix in refusal.get("fixes") or ([_NO_HELP] if situation else []):
         _add(canvas, f"  {fix}", look, YELLOW)
+    _add(canvas, f"  [{refusal.get('reason')}: {refusal.get('message')}]", look, DIM)
 
 
 def _lies(alignment: Data) -> Iterable[tuple[str, str]]:

@@ -21,7 +21,8 @@ _INTRODUCTION: Final = """\
 # Options of the static policy
 
 `--policy-options NAME=VALUE,...` sets them, or `cpuManagerPolicyOptions` in the configuration file.
-All are off by default. They work alike with every policy that gives exclusive CPUs.
+All are off by default. They work alike with the policies `static` and `dynamic`, with one limit: under an option of
+pinfold's own, except `min-shared-cpus`, the CPUs of a running container do not change. It is not resized or moved.
 
 The first six are the kubelet's, with its names, its conflicts and its error messages.
 The others are pinfold's own: a kubelet refuses to start with them, and so does a plan with `--fidelity kubelet`.

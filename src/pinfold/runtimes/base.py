@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.pods.pod import AS_THE_DAEMON
 from pinfold.errors import PinfoldError
 from pinfold.node.processgroups.errors import listed
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef, Identity, PodUID
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.processgroups.origin import Origin
 
@@ -98,6 +99,17 @@ class Applier(Protocol):
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
         ...
 
+    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
+        """Give every group *cpus* again, except owners on *kept* CPUs, and remove empty groups of our own; or raise.
+
+        Call it when nothing else changes groups any more, and after owners that do not stay were made to share.
+        """
+        ...
+
+
+class Sight(Protocol):
+    """Sees the pods of a node that have ended without a report from their source."""
+
     def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
         """Return whether a pod has vanished without a report from its source.
 
@@ -109,12 +121,15 @@ class Applier(Protocol):
         """Return whether a pod is certainly not on the node, though no source has said so since the daemon started."""
         ...
 
-    async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
-        """Give every group *cpus* again, except owners on *kept* CPUs, and remove empty groups of our own; or raise.
 
-        Call it when nothing else changes groups any more, and after owners that do not stay were made to share.
-        """
-        ...
+class Start(NamedTuple):
+    """What is started: a command, with what it finds when it begins."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str = ""
+    """The daemon's if it is empty."""
+    identity: Identity = AS_THE_DAEMON
 
 
 class Launcher(Protocol):
@@ -142,9 +157,7 @@ class Launcher(Protocol):
         """
         ...
 
-    def spawn(
-        self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
-    ) -> int:
+    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
         """Start a command as the container's main process, on its CPUs from its first instruction on."""
         ...
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.caching import CacheClass, CachePlan, CacheUsage
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.resctrl.groups import Resctrl
     from pinfold.runtimes.base import Applier
@@ -92,14 +92,6 @@ class CachingApplier:
     def allowed(self, ref: ContainerRef) -> str:
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
         return self._inner.allowed(ref)
-
-    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
-        """Return whether a pod has vanished without a report from its source."""
-        return self._inner.is_gone(pod_id, listed=listed)
-
-    def has_left(self, pod: PodUID) -> bool:
-        """Return whether a pod is certainly not on the node, though no source has said so."""
-        return self._inner.has_left(pod)
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Give every group *cpus* again, and everything the whole cache; or raise."""

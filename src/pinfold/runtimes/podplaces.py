@@ -1,4 +1,4 @@
-"""PodPlaces: where the cgroups of the pods on a Roster are, and which of them share; changes nothing."""
+"""PodPlaces: where the cgroups of the pods on a Roster are, which share, and which are gone; changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.reconcile import Wanted
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.node.podgroups.groups import PodGroups
@@ -28,6 +28,8 @@ class PodPlaces:
         self.groups = groups
         self.roster = roster
         self._asked_first = asked_first
+        self._alive: set[str] = set()
+        """The pods that were seen with groups."""
 
     def group(self, container: RuntimeContainer) -> Path | None:
         """Return the container's group, if there is one yet."""
@@ -35,6 +37,9 @@ class PodPlaces:
         group = tree.paths.container(container.cgroups_path) if container.cgroups_path else None
         if (group is None or not tree.exists(group)) and container.pid:
             group = tree.of_process(container.pid)
+            # The PID is the host's: in a PID namespace of pinfold's own, another process can have the same number.
+            if group is not None and container.id not in group.name:
+                return None
         return group if group is not None and tree.exists(group) else None
 
     def cpus(self, container: RuntimeContainer) -> CPUSet:
@@ -64,6 +69,20 @@ class PodPlaces:
             return group if tree.exists(group) else None
         groups = (self.group(container) for container in self.roster.containers_of(pod_id))
         return next((group.parent for group in groups if group is not None), None)
+
+    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
+        """Return whether a pod has no groups, not even its sandbox's, but had some, or must have some if *listed*."""
+        group = self.pod_group(pod_id)
+        alive = group is not None and bool(self.groups.tree.containers(group))
+        if alive:
+            self._alive.add(pod_id)
+        self._alive &= self.roster.pods.keys()
+        had_some = pod_id in self._alive or (listed and bool(self.roster.pods[pod_id].cgroup_parent))
+        return not alive and had_some
+
+    def has_left(self, pod: PodUID) -> bool:
+        """Return whether there are Guaranteed pods' groups on this node, or could be, and none is this pod's."""
+        return self.groups.tree.kubepods() is not None and pod not in self.guaranteed().values()
 
     def live(self, refs: Iterable[ContainerRef]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
         """Yield those of the containers that run or are about to."""

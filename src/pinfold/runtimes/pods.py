@@ -15,6 +15,7 @@ from pinfold.core.reconcile import Cause, Drift, Fault, Observed, Wanted, steps
 from pinfold.formats.pods.runtime import ref_of
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.podgroups.paths import unit_of
 from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.node.podgroups.settings import GroupSetting
     from pinfold.node.podgroups.systemd import Systemd
@@ -33,6 +34,10 @@ _OUTSIDERS: Final = "processes outside of Kubernetes pods may run on exclusive C
 _ROUNDS: Final = 5
 _THROTTLED: Final = "a CPU quota limits the container or its pod, although it has exclusive CPUs"
 _WATCHING: Final = "nothing is pinned: a kubelet manages CPUs here itself"
+_UNTOLD: Final = (
+    "systemd manages the pods' cgroups and cannot be told of their CPUs, as there is no /run/systemd/system here: "
+    "it may set other CPUs until the next reconcile"
+)
 
 
 class PodApplier:
@@ -50,8 +55,6 @@ class PodApplier:
         self._groups = places.groups
         self._roster = places.roster
         self._systemd = SystemdRecord(systemd) if systemd is not None else None
-        self._alive: set[str] = set()
-        """The pods that were seen with groups."""
         self._pool: CPUSet | None = None
         self._owners: dict[ContainerRef, CPUSet] = {}
         self._astray = False
@@ -67,7 +70,13 @@ class PodApplier:
     @property
     def weaker(self) -> tuple[str, ...]:
         """The guarantees that do not hold here, in words."""
-        return (_OUTSIDERS, *((_WATCHING,) if self.read_only else ()))
+        found = {_WATCHING: self.read_only, _UNTOLD: not self.read_only and self._is_untold()}
+        return (_OUTSIDERS, *(reason for reason, holds in found.items() if holds))
+
+    def _is_untold(self) -> bool:
+        """Whether the pods' groups are units of a systemd that is not reached, as from a pod."""
+        top = self._groups.tree.kubepods()
+        return self._systemd is None and top is not None and unit_of(top.name) is not None
 
     def observe(self, *, closely: bool = False) -> Observed:
         """Return the CPUs of exclusive containers; *closely* those of every container."""
@@ -155,21 +164,6 @@ class PodApplier:
         """Return the CPUs that the kernel lets a container use now, as text."""
         container = self._roster.find(ref)
         return str(self._places.cpus(container)) if container is not None else ""
-
-    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
-        """Return whether a pod has no groups, not even its sandbox's, but had some, or must have some if *listed*."""
-        group = self._places.pod_group(pod_id)
-        alive = group is not None and bool(self._groups.tree.containers(group))
-        if alive:
-            self._alive.add(pod_id)
-        self._alive &= self._roster.pods.keys()
-        had_some = pod_id in self._alive or (listed and bool(self._roster.pods[pod_id].cgroup_parent))
-        return not alive and had_some
-
-    def has_left(self, pod: PodUID) -> bool:
-        """Return whether there are Guaranteed pods' groups on this node, or could be, and none is this pod's."""
-        tree = self._groups.tree
-        return tree.kubepods() is not None and pod not in self._places.guaranteed().values()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Give every group of pods these CPUs again, and systemd too, until there is nothing left to change.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pinfold
 from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
-from pinfold.core.explanation import DECISIONS, Explanation, alignment_counts, explain_entry, why_shared
+from pinfold.core.explanation import DECISIONS, Explanation, alignment_counts, explain_entry
 from pinfold.core.machine.layout import layout_data
+from pinfold.core.sharing import why_shared
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.machine.topologyjson import format_topology_json
@@ -310,4 +311,4 @@ def _names(asked: Subject, found: Subject) -> bool:
 
 def _change(entry: Entry) -> bytes:
     """Return an entry as watchers get it."""
-    return ServerSentEvent(json.dumps(entry.data()), id=str(entry.number), name="change").encode()
+    return ServerSentEvent(json.dumps(entry.public()), id=str(entry.number), name="change").encode()

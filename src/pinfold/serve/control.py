@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
+from pinfold.core.sharing import missed_pinning
 from pinfold.core.snapshot import pools
 from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
@@ -20,6 +21,7 @@ from pinfold.manager.manager import Refusal
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.serve.http.messages import HTTPError, Request, Response
+from pinfold.serve.logs import answer_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,6 +56,7 @@ class Control:
         self._views = views
         self._repacker = repacker
         self._leave = leave
+        self._is_leaving = False
         self._look = views.look
         self._there_is = supervisor
         self._parsing = asyncio.Lock()
@@ -64,9 +67,14 @@ class Control:
         match request.method, list(request.segments):
             case "GET", ["v1", ("history" | "at" | "explain" | "pods" | "config") as what]:
                 return Response(200, await self._views.read(what, request.query))
+            case "GET", ["v1", "logs"]:
+                return answer_logs(self._supervisor.workbook, request.query)
             case "GET", ["v1", what]:
                 return self._show(what, request)
+            case "POST", _ if self._is_leaving:
+                raise HTTPError(503, "Leaving", "the daemon gives all CPUs back and ends")
             case "POST", ["v1", "leave"]:
+                self._is_leaving = True
                 await self._leave(keep_owners=_body(request).get("keep_owners") is True)
                 return Response(200, {"cpus": str(self._look().topology.online)})
             case "POST", ["v1", *what]:
@@ -151,18 +159,29 @@ class Control:
         for pod in pods:
             submitted.append(await self._submit(pod))
             await asyncio.sleep(0)  # others have their turn between pods
-        return Response(200, {"pods": submitted, "ignored": ignored})
+        warnings = [warning for document in documents for warning in document.warnings]
+        return Response(200, {"pods": submitted, "ignored": ignored, "warnings": warnings})
 
     async def _submit(self, pod: Pod) -> dict[str, object]:
+        """Start a pod, start it anew if it has changed, or leave it as it is; return what was done."""
+        before = self._supervisor.workbook.applied(pod)
+        if before is not None and before.pod == pod:
+            held = {ref.name: str(cpus) for ref, cpus in self._look().state.of_pod(pod.uid)}
+            return {"pod": pod.name, "done": "unchanged", "cpus": held}
         try:
-            admission = await self._supervisor.submit(pod)
+            if before is None:
+                admission = await self._supervisor.submit(pod)
+            else:
+                admission = await self._supervisor.replace(before, pod)
         except Refusal as refusal:
             return {"pod": pod.name, "refused": _refused(refusal)}
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
         except PinfoldError as error:  # the pods before it run, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
-        return {"pod": pod.name, "cpus": _cpus(admission)}
+        missed = [str(missed) for missed in missed_pinning(self._look().policy, pod)]
+        done = "started" if before is None else "configured"
+        return {"pod": pod.name, "done": done, "cpus": _cpus(admission), "missed": missed}
 
     @property
     def _supervisor(self) -> Supervisor:
@@ -256,8 +275,16 @@ class Control:
 
 def _documents(request: Request) -> list[PodDocuments]:
     """Return the pods of all files of a request; called in a thread, as a large file takes a second."""
-    files = _files(_body(request))
-    return [parse_pods(_text(file, "text"), source=_text(file, "source"), most=_MOST_VALUES) for file in files]
+    return [_document(file) for file in _files(_body(request))]
+
+
+def _document(file: dict[str, object]) -> PodDocuments:
+    """Return the pods of a file; relative paths in it mean the directory of the client."""
+    found = parse_pods(_text(file, "text"), source=_text(file, "source"), most=_MOST_VALUES, to_run=True)
+    if "directory" not in file:
+        return found
+    directory = _text(file, "directory")
+    return found._replace(pods=tuple(pod.within(directory) for pod in found.pods))
 
 
 def _cpus(admission: Admission) -> dict[str, str]:

@@ -145,7 +145,7 @@ _BAD: Final = _answer("a parameter is wrong", _ERROR)
 _UNKNOWN: Final = _answer("there is no such thing", _ERROR)
 _ELSEWHERE: Final = _answer("the Host or Origin header is not allowed", _ERROR)
 _BUSY: Final = _answer("too many clients, or too much unread data", _ERROR)
-_NOT_READY: Final = _answer("the container runtime cannot be reached, or too many clients", _ERROR)
+_NOT_READY: Final = _answer("the disk or the container runtime cannot be used, or too many clients", _ERROR)
 
 
 def _get(summary: str, schema: Schema, *parameters: Schema, missing: bool = False) -> Schema:

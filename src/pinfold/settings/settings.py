@@ -133,6 +133,7 @@ class Settings:
     preset: str | None
     log_format: LogFormat
     config_file: Path | None
+    watch_config: bool
     sources: Mapping[str, str]
     """The source of each setting: a flag, a file and its field, a variable, or a default."""
     warnings: tuple[str, ...] = ()
@@ -168,12 +169,14 @@ def read_settings(
         preset=reader.take("preset", str, None),
         log_format=reader.choose("log_format", LogFormat.TEXT),
         config_file=reader.take("config_file", Path, None),
+        watch_config=reader.take("watch_config", parse_bool, otherwise=False),
         sources=MappingProxyType(reader.sources),
         warnings=(*file.warnings, *reader.warnings),
     )
     _check_runtime(reader, settings)
     if reader.problems:
-        raise ConfigError(*dict.fromkeys(reader.problems))
+        misspelt = map(Problem, file.warnings)  # which may be the cause of the problems
+        raise ConfigError(*dict.fromkeys([*reader.problems, *misspelt]))
     return settings
 
 

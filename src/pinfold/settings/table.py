@@ -221,6 +221,13 @@ DYNAMIC: Final = (
 )
 DAEMON: Final = (
     Setting("config_file", "a KubeletConfiguration file, YAML or JSON", kubelet="--config", form="FILE"),
+    Setting(
+        "watch_config",
+        "read that file again when it is replaced, as at SIGHUP; checked at each reconcile; for a mounted ConfigMap",
+        "false",
+        "--watch-config",
+        form="BOOL",
+    ),
     Setting("runtime", "what runs the containers", "processes", "--runtime", form=_one_of(RuntimeName)),
     Setting(
         "groups",

@@ -84,9 +84,9 @@ def test_explanations_tell_of_own_cpus_shared_ones_and_none(seen: Web) -> None:
 
 def test_refused_pod_is_told_what_would_help(seen: Web) -> None:
     refusal = seen.explain("big/app")["refusal"]
-    assert refusal["need"].startswith("needs ")
+    assert refusal["need"].endswith(" not available")
     assert all(fix.startswith("would fit ") for fix in refusal["fixes"])
-    if "can be given (" in refusal["room"]:
+    if "can be exclusive (CPU" in refusal["room"]:
         assert [fix for fix in refusal["fixes"] if re.fullmatch(r"would fit with \d+ CPUs?", fix)]
 
 

@@ -16,6 +16,7 @@ from tests.e2e.guest.machine import prepare, run_tests
 
 SUITES: Final = (
     "tests/e2e/test_daemon.py",
+    "tests/e2e/test_leaving.py",
     "tests/e2e/test_numa.py",
     "tests/e2e/test_hotplug.py",
     "tests/e2e/test_dynamic.py",

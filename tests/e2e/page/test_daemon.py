@@ -63,7 +63,7 @@ def test_daemon_shows_a_start_within_a_second_and_its_past(open_page: Callable[.
     daemon.apply(manifest("greedy", 80))
     tab.until("document.querySelector('#refusals .fixes')")
     said = text(tab, "#refusals")
-    assert "needs 80 CPUs; 59 can be given" in said
+    assert "80 CPUs are not available: 59 of 64 can be exclusive" in said
     assert "would fit with" in said
     daemon.delete("fresh")
     tab.until("document.querySelector('[data-cpu=\"1\"]').ariaLabel === 'CPU 1, shared pool'")

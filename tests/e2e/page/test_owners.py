@@ -75,7 +75,7 @@ def test_refusal_is_shown_with_reason_message_and_nearest_fix(open_page: Callabl
             "default/greedy/c0",
             "UnexpectedAdmissionError",
             "requested=8, available=3",
-            "needs 8 CPUs; 3 can be given (1-3)",
+            "8 CPUs are not available: 3 of 4 can be exclusive (CPUs 1-3; CPU 0 is reserved)",
             "would fit with 3 CPUs",
         ):
             assert part in said, said
@@ -87,6 +87,6 @@ def test_refusal_that_nothing_helps_is_explained_too(open_page: Callable[..., Ta
         server.do(lambda node: [node.admit(pod("a", 1)), node.admit(pod("greedy", 2))])
         tab.until("document.querySelector('#refusals .fixes')")
         said = text(tab, "#refusals")
-        assert "needs 2 CPUs; none can be given" in said
+        assert "2 CPUs are not available: none of 2 can be exclusive" in said
         assert "no single change is enough" in said
         assert "What would help" not in said

@@ -122,7 +122,8 @@ def test_a_wrong_call_is_exit_code_2(
 @pytest.mark.parametrize(
     ("fleet_text", "pods", "problem"),
     [
-        (FLEET, "", "no pods; name a file of pods, or add workloads to"),
+        (FLEET, "", "pods.yaml: is empty; Kubernetes YAML or JSON with pods is expected"),
+        (FLEET, "{kind: Service, metadata: {name: web}}", "no pods; name a file of pods, or add workloads to"),
         (FLEET, SMALL.replace("500", "1500000") + "\n---\n" + LARGE.replace("3", "1500000"), "3,000,000 pods are more"),
         (FLEET, "kind: [", "pods.yaml: document 1: line 1"),
         ("nodes: [{name: a}]", SMALL, "fleet.yaml: nodes[0].count: missing"),

@@ -155,6 +155,9 @@ def test_all_hands_of_a_cpu_come_also_in_several_answers() -> None:
         def explain(self, container: str) -> dict[str, Any]:
             raise NotImplementedError
 
+        def failure(self, container: str) -> dict[str, Any] | None:
+            raise NotImplementedError
+
     assert all_hands(Slow(), {"cpu": "1"})["tenures"] == tenures
 
 
@@ -270,7 +273,7 @@ def test_cpus_are_explained_with_steps_and_what_was_passed_over(call: Run, state
 
 def test_a_refused_pod_and_a_gone_one_are_explained(call: Run, state_dir: Path) -> None:
     _, out, _ = call("explain", "prod/big/app", "--state-dir", state_dir)
-    assert out == "prod/big/app was refused at 2025-11-15 23:14:00: TopologyAffinityError\n  no locality\n"
+    assert out == "prod/big/app was refused at 2025-11-15 23:14:00\n  [TopologyAffinityError: no locality]\n"
     _, out, _ = call("explain", "web/app", "--state-dir", state_dir)
     assert out == "default/web/app has no exclusive CPUs\n  it released its CPUs\n"
 
@@ -287,7 +290,7 @@ def test_what_helps_a_refused_pod_is_told_within_80_columns() -> None:
     refusal = {
         "reason": "TopologyAffinityError",
         "message": "Resources cannot be allocated with Topology locality",
-        "need": "needs 8 CPUs in 1 NUMA node",
+        "need": "8 CPUs in 1 NUMA node are not available",
         "room": "NUMA 0 has 6 free, NUMA 1 has 6 free",
         "fixes": ["would fit if small/app moved to other CPUs", "would fit with 6 CPUs"],
     }

@@ -96,7 +96,7 @@ def test_a_kubelet_configuration_is_taken_as_it_is(plan: Run, tmp_path: Path) ->
     code, out, _ = plan(pods(tmp_path, a=3), *EPYC, "--config", tmp_path / "kubelet.yaml")
     assert code == 1
     assert "policy static · full-pcpus-only ·\ntopology manager single-numa-node (container scope)" in out
-    assert "would fit with 2 or 4 CPUs" in out.replace("\n ", "")
+    assert "Would fit with 2 or 4 CPUs." in out.replace("\n ", "")
 
 
 def test_flags_are_those_of_the_daemon_and_of_a_kubelet(plan: Run, tmp_path: Path) -> None:
@@ -352,3 +352,66 @@ def test_repack_is_about_one_node_with_exclusive_cpus(plan: Run, tmp_path: Path,
     code, _, problem = plan(tmp_path / "pods.yaml", "--preset", "l3:2,cores:8", "--repack", *more)
     assert code == 2
     assert "none can move" in problem or "one node" in problem
+
+
+MISSED = """
+kind: Pod
+metadata: {name: kafka}
+spec:
+  initContainers: [{name: volume-permissions}]
+  containers: [{name: kafka, resources: {limits: {cpu: 8, memory: 1Gi}}}]
+"""
+
+
+def test_missed_pinning_is_never_silent(plan: Run, tmp_path: Path) -> None:
+    file = tmp_path / "kafka.yaml"
+    file.write_text(MISSED)
+    code, out, err = plan(file, *EPYC)
+    assert code == 0
+    assert "1 container asking for whole CPUs will share" in out
+    assert "kafka/kafka asks for 8 whole CPUs but will share: init container volume-permissions has no limits" in err
+    row = json.loads(plan(file, *EPYC, "-o", "json")[1])["missed"][0]
+    assert (row["pod"], row["container"]) == ("kafka", "kafka")
+
+
+def test_strict_makes_missed_pinning_an_error(plan: Run, tmp_path: Path) -> None:
+    file = tmp_path / "kafka.yaml"
+    file.write_text(MISSED)
+    code, _, err = plan(file, *EPYC, "--strict")
+    assert code == 1
+    assert err.startswith("pinfold: error: kafka/kafka asks for 8 whole CPUs but will share: ")
+    assert plan(DATABASE, *EPYC, "--strict")[0] == 0
+
+
+def test_a_misspelt_field_is_named_with_what_was_meant(plan: Run, tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text("{kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, resource: {}}]}}")
+    _, _, err = plan(file, *EPYC)
+    assert "spec.containers[0].resource: unknown and ignored; was resources meant?" in err
+    assert plan(file, *EPYC, "--strict")[0] == 1
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(KUBELET.replace("cpuManagerPolicy:", "cpuManagerPolcy:"))
+    assert (
+        "cpuManagerPolcy: unknown and ignored; was cpuManagerPolicy meant?" in plan(file, *EPYC, "--config", kubelet)[2]
+    )
+
+
+def test_an_empty_file_is_a_mistake(plan: Run, tmp_path: Path) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("# nothing yet\n---\n")
+    code, _, err = plan(file, *EPYC)
+    assert code == 2
+    assert err == f"pinfold: error: {file}: is empty; Kubernetes YAML or JSON with pods is expected\n"
+
+
+def test_a_plan_says_which_hints_it_does_not_know(plan: Run, tmp_path: Path) -> None:
+    file, kubelet = tmp_path / "gpu.yaml", tmp_path / "kubelet.yaml"
+    limits = "{cpu: 2, memory: 1Gi, nvidia.com/gpu: 1, hugepages-2Mi: 4Mi}"
+    file.write_text(
+        f"{{kind: Pod, metadata: {{name: gpu}}, spec: {{containers: [{{name: a, resources: {{limits: {limits}}}}}]}}}}"
+    )
+    said = "a kubelet has NUMA hints for nvidia.com/gpu, hugepages-2Mi; this plan does not know them"
+    assert said in plan(file, *EPYC, "--topology-manager-policy", "best-effort")[2]
+    assert said not in plan(file, *EPYC)[2]
+    kubelet.write_text(KUBELET + "memoryManagerPolicy: Static\n")
+    assert "memoryManagerPolicy: a kubelet also has NUMA hints for memory" in plan(file, *EPYC, "--config", kubelet)[2]

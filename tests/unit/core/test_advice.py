@@ -34,19 +34,20 @@ def test_a_pod_that_fits_needs_no_advice() -> None:
 
 def test_too_many_cpus_are_told_with_what_would_fit() -> None:
     assert str(advice_for_last(pod_of(pinned(20)))) == (
-        "needs 20 CPUs; 14 can be given (1-7,9-15); would fit with 14 CPUs"
+        "20 CPUs are not available: 14 of 16 can be exclusive (CPUs 1-7,9-15; CPUs 0,8 are reserved). "
+        "Would fit with 14 CPUs."
     )
 
 
 def test_cpus_of_finished_init_containers_can_be_given_again() -> None:
     pod = pod_of(pinned(15, "app"), init=[pinned(4, "setup")])
-    assert advice_for_last(pod).room == "14 can be given (1-7,9-15)"
+    assert advice_for_last(pod).room == "14 of 16 can be exclusive (CPUs 1-7,9-15; CPUs 0,8 are reserved)"
 
 
 def test_a_container_that_would_make_room_by_ending_is_named() -> None:
     advice = advice_for_last(pod_of(pinned(4), uid="a"), pod_of(pinned(6), uid="b"), pod_of(pinned(10), uid="c"))
     assert (advice.move, advice.end, advice.sizes) == (None, "b/app", (4,))
-    assert "would fit if b/app ended, or with 4 CPUs" in str(advice)
+    assert "Would fit if b/app ended, or with 4 CPUs." in str(advice)
 
 
 SINGLE = Config("static", reserved=RESERVED, topology_policy="single-numa-node")
@@ -59,8 +60,8 @@ def test_a_container_that_could_move_is_named_rather_than_one_that_had_to_end() 
     advice = advise(plan.ruler, plan.outcomes[0])
     assert (advice.move, advice.end) == ("small/app", "small/app")
     assert str(advice) == (
-        "needs 8 CPUs in 1 NUMA node; NUMA 0 has 6 free, NUMA 1 has 6 free; "
-        "would fit if small/app moved to other CPUs, or with 6 CPUs"
+        "8 CPUs in 1 NUMA node are not available: NUMA 0 has 6 free, NUMA 1 has 6 free. "
+        "Would fit if small/app moved to other CPUs, or with 6 CPUs."
     )
 
 
@@ -69,12 +70,12 @@ def test_one_that_has_nowhere_to_go_has_to_end() -> None:
     plan = make_plan(pods, NODES, SINGLE)
     advice = advise(plan.ruler, plan.outcomes[-1], plan.names)
     assert (advice.move, advice.end) == (None, "b/app")
-    assert str(advice).endswith("would fit if b/app ended, or with 6 CPUs")
+    assert str(advice).endswith("Would fit if b/app ended, or with 6 CPUs.")
 
 
 def test_no_multiple_of_a_core_is_told_with_the_next_ones() -> None:
     assert str(advice_for_last(pod_of(pinned(3)), options=("full-pcpus-only",))) == (
-        "needs whole cores of 2 CPUs, and 3 is not a multiple of 2; would fit with 2 or 4 CPUs"
+        "3 CPUs cannot be whole cores: a core has 2 CPUs. Would fit with 2 or 4 CPUs."
     )
 
 
@@ -82,13 +83,13 @@ def test_the_container_that_is_refused_next_is_named() -> None:
     pod = pod_of(pinned(3, "handler"), pinned(1, "recorder"))
     advice = advice_for_last(pod, options=("full-pcpus-only",))
     assert (advice.sizes, advice.then) == ((2, 4), "recorder")
-    assert "would fit with 2 or 4 CPUs (then recorder is refused)" in str(advice)
+    assert "Would fit with 2 or 4 CPUs (then recorder is refused)." in str(advice)
 
 
 def test_whole_cores_that_are_not_there_are_counted() -> None:
     advice = advice_for_last(pod_of(pinned(8), uid="a"), pod_of(pinned(8), uid="b"), options=("full-pcpus-only",))
-    assert advice.need == "needs 8 CPUs as whole cores"
-    assert advice.room == "6 CPUs are on cores that are wholly free"
+    assert advice.need == "8 CPUs on whole cores are not available"
+    assert advice.room == "cores that are wholly free have 6"
 
 
 def test_the_last_shared_cpu_is_left() -> None:
@@ -96,19 +97,37 @@ def test_the_last_shared_cpu_is_left() -> None:
     config = Config("static", {"strict-cpu-reservation": "true"}, Reservation.of(CPUSet.of(0)))
     plan = make_plan([pod_of(pinned(3))], machine, config)
     advice = str(advise(plan.ruler, plan.outcomes[0]))
-    assert advice == "needs 3 CPUs and must leave one shared; 3 can be given (1-3); would fit with 2 CPUs"
+    assert advice == (
+        "3 CPUs are not available, because one CPU must stay shared: "
+        "3 of 4 can be exclusive (CPUs 1-3; CPU 0 is reserved). Would fit with 2 CPUs."
+    )
+
+
+def test_a_refusal_begins_with_plain_words_and_names_the_reserved_cpus() -> None:
+    plan = make_plan([pod_of(pinned(2))], preset("cores:2"), Config("static", reserved=Reservation.of(CPUSet.of(0))))
+    assert str(advise(plan.ruler, plan.outcomes[0])) == (
+        "2 CPUs are not available: 1 of 2 can be exclusive (CPU 1; CPU 0 is reserved). Would fit with 1 CPU."
+    )
+
+
+def test_a_refusal_with_no_free_cpu_says_none() -> None:
+    config = Config("static", reserved=Reservation.of(CPUSet.of(0)))
+    plan = make_plan([pod_of(pinned(1), uid="a"), pod_of(pinned(1), uid="b")], preset("cores:2"), config)
+    assert str(advise(plan.ruler, plan.outcomes[1], plan.names)) == (
+        "1 CPU is not available: none of 2 can be exclusive (CPU 0 is reserved). Would fit if a/app ended."
+    )
 
 
 def test_where_nothing_helps_it_says_so() -> None:
     pods = [pod_of(pinned(7), uid="a"), pod_of(pinned(7), uid="b"), pod_of(pinned(14), uid="c")]
-    assert str(advice_for_last(*pods)).endswith("no single change is enough")
+    assert str(advice_for_last(*pods)).endswith(" No single change is enough.")
 
 
 def test_a_pod_scope_refusal_is_about_the_container_that_wants_most() -> None:
     config = Config("static", reserved=RESERVED, topology_policy="single-numa-node", topology_scope="pod")
     plan = make_plan([pod_of(pinned(2, "small"), pinned(8, "large"))], NODES, config)
     advice = advise(plan.ruler, plan.outcomes[0])
-    assert advice.need == "needs 8 CPUs in 1 NUMA node"
+    assert advice.need == "8 CPUs in 1 NUMA node are not available"
     assert advice.sizes == (6,)
 
 

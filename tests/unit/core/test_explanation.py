@@ -16,11 +16,11 @@ from pinfold.core.explanation import (
     alignment_counts,
     decides_on,
     explain_entry,
-    why_shared,
 )
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.sharing import why_shared
 from pinfold.core.trace import TraceStep
 from pinfold.planning.plan import make_plan
 from tests.property.strategies import pinned, pod_of
@@ -66,7 +66,10 @@ def test_a_refusal_comes_with_numbers_and_what_would_help() -> None:
     refusal = found.refusal
     assert refusal is not None
     assert refusal.reason == "TopologyAffinityError"
-    assert (refusal.need, refusal.room) == ("needs 8 CPUs in 1 NUMA node", "NUMA 1 has 6 free, NUMA 0 has 0 free")
+    assert (refusal.need, refusal.room) == (
+        "8 CPUs in 1 NUMA node are not available",
+        "NUMA 1 has 6 free, NUMA 0 has 0 free",
+    )
     assert refusal.fixes == ("would fit if b/app ended", "would fit with 6 CPUs")
     assert found.steps
     assert found.why.startswith("TopologyAffinityError: ")
@@ -87,7 +90,9 @@ def test_an_explanation_says_why_a_container_shares() -> None:
     burstable = Pod(PodUID("u"), "p", containers=(Container("c", Resources(Amounts(1000))),))
     whole = Pod(PodUID("u"), "p", containers=(Container("c"),), resources=Resources(HALF.requests, HALF.limits))
     assert why_shared(static, guaranteed, half) == "in the shared pool because 0.5 CPUs is not a whole number"
-    assert "its pod is Burstable, not Guaranteed" in why_shared(static, burstable, burstable.containers[0])
+    assert "it has no limits, so the pod is Burstable, not Guaranteed" in why_shared(
+        static, burstable, burstable.containers[0]
+    )
     assert "its pod has pod-level resources" in why_shared(static, whole, whole.containers[0])
     assert "policy none gives no container exclusive CPUs" in why_shared(none, guaranteed, half)
     assert explained(guaranteed).data()["why"] == "in the shared pool because 0.5 CPUs is not a whole number"

@@ -20,10 +20,13 @@ from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OWN
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import MinSharedCPUsError
+from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.recover import carry_over
 from pinfold.core.state import State
 from pinfold.errors import AdmissionError, ConfigError
+from pinfold.planning.plan import make_plan
+from pinfold.planning.repacked import repacked
 from tests.property.strategies import pinned, pod_of
 
 if TYPE_CHECKING:
@@ -176,7 +179,9 @@ class TestRequireAlignCPUsByUncoreCache:
         said = "4 CPUs must be within 1 uncore cache, but no cache has more than 3 free CPUs"
         with pytest.raises(UncoreAlignmentError, match=f"{said}; the nearest size that fits is 3"):
             node.admit(4)
-        assert node.advice(4).startswith("needs 4 CPUs in 1 L3; L3 1 has 3 free, L3 2 has 3 free; would fit")
+        assert node.advice(4).startswith(
+            "4 CPUs in 1 L3 are not available: L3 1 has 3 free, L3 2 has 3 free. Would fit"
+        )
         assert "with 3 or 5 CPUs" in node.advice(4)
 
     def test_two_caches_are_within_one_socket_if_possible(self) -> None:
@@ -254,7 +259,7 @@ class TestIsolatedCPUs:
         node.admit(6)
         with pytest.raises(IsolatedCPUsError, match=r"3 CPUs wanted, 2 isolated ones free \("):
             node.admit(3, "p2")
-        assert node.advice(3, "p2").startswith("needs 3 isolated CPUs; 2 can be given (")
+        assert node.advice(3, "p2").startswith("3 isolated CPUs are not available: 2 of 8 can be exclusive (")
 
     def test_with_per_pod_other_pods_leave_isolated_cpus_alone(self) -> None:
         node = Node(self.ISOLATED, config("0,8", require_isolated_cpus="per-pod"))
@@ -288,6 +293,36 @@ class TestIsolatedCPUs:
         recovered = carry_over(admitter, found, {})
         assert list(recovered.lost) == [ContainerRef(PodUID("p2"), "b")]
         assert str(admitter.policy.pools.shared(recovered.state)) == "2"
+
+
+class TestDynamic:
+    """The CPUs of a running container do not change under an option that says where they are."""
+
+    FIXED: Final = [name for name in OWN if name != "min-shared-cpus"]
+
+    @pytest.mark.parametrize("name", FIXED)
+    def test_a_plan_for_a_repack_names_the_option_that_forbids_it(self, name: str) -> None:
+        settings = config("0,16", **{name.replace("-", "_"): "true"})
+        plan = make_plan([], replace(SIXTEEN_CORES, isolated=CPUSet.parse("1-8")), settings)
+        with pytest.raises(ConfigError, match=f"no container can move: the option {name} is in force"):
+            repacked(plan)
+
+    @pytest.mark.parametrize("name", FIXED)
+    def test_a_container_is_not_resized(self, name: str) -> None:
+        settings = replace(config("0,16", **{name.replace("-", "_"): "true"}), policy="dynamic")
+        node = Node(replace(SIXTEEN_CORES, isolated=CPUSet.parse("1-8,17-24")), settings)
+        node.admit(2)
+        with pytest.raises(NotResized, match=f"the option {name} is in force"):
+            node.admitter.resize(node.state, ContainerRef(PodUID("p1"), "app"), 3)
+
+    def test_growth_leaves_the_shared_cpus_of_min_shared_cpus(self) -> None:
+        settings = replace(config("0,16", min_shared_cpus="24"), policy="dynamic")
+        node = Node(SIXTEEN_CORES, settings)
+        node.admit(7)
+        ref = ContainerRef(PodUID("p1"), "app")
+        node.state = node.admitter.resize(node.state, ref, 8).state
+        with pytest.raises(NotResized, match="min-shared-cpus keeps 24 of them"):
+            node.admitter.resize(node.state, ref, 9)
 
 
 def test_a_kubelet_knows_none_of_them() -> None:

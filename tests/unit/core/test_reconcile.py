@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.core.reconcile import Drift, Observed, Wanted, drift, wanted
+from pinfold.core.reconcile import Drift, Observed, Wanted, describe, drift, wanted
 from pinfold.core.state import State
 
 WEB, DB = ContainerRef(PodUID("web"), "app"), ContainerRef(PodUID("db"), "app")
@@ -49,13 +49,14 @@ def test_every_difference_is_named(observed: Observed, expected: list[str]) -> N
     found = list(drift(wanted(STATE, STATE.shared), observed))
     assert len(found) == len(expected)
     for difference, end in zip(found, expected, strict=True):
-        assert str(difference).endswith(end)
-        assert difference.container is None or difference.container.name in str(difference)
+        assert difference.said({}).endswith(end)
+        assert difference.container is None or difference.container.name in difference.said({})
 
 
 def test_of_two_containers_with_one_name_it_is_said_whose_has_drifted() -> None:
-    first, second = (str(Drift(ref, CPUSet.of(1), CPUSet.of(2))) for ref in (WEB, DB))
-    assert first != second
+    names = {WEB.pod: "default/web", DB.pod: "default/db"}
+    said = describe([Drift(ref, CPUSet.of(1), CPUSet.of(2)) for ref in (WEB, DB)], names)
+    assert ["of pod default/web has" in said, "of pod default/db has" in said] == [True, True]
 
 
 @given(wants)

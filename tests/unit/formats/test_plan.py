@@ -64,9 +64,10 @@ def test_the_table_has_every_container_and_what_became_of_it() -> None:
         "web/small    Guaranteed  shared\n"
         "huge/first   Guaranteed  pod refused\n"
         "huge/second  Guaranteed  refused\n"
-        "  UnexpectedAdmissionError: not enough cpus available to satisfy request:\n"
-        "  requested=20, available=4\n"
-        "  needs 20 CPUs; 4 can be given (6-7,14-15); would fit with 4 CPUs\n"
+        "  20 CPUs are not available: 4 of 16 can be exclusive (CPUs 6-7,14-15; CPUs 0,8\n"
+        "  are reserved). Would fit with 4 CPUs.\n"
+        "  [UnexpectedAdmissionError: not enough cpus available to satisfy request:\n"
+        "  requested=20, available=4]\n"
         "\n"
         "POOL        BEFORE    AFTER        CPUS\n"
         "shared      0-15      0,5-8,13-15     8\n"
@@ -225,7 +226,7 @@ def test_the_page_has_the_map_the_steps_and_the_refusal() -> None:
     text = format_html(plan())
     assert text.count("<svg") == 1
     assert "took" in text
-    assert "would fit with 4 CPUs" in text
+    assert "Would fit with 4 CPUs." in text
     assert "its pod is refused" in text
 
 

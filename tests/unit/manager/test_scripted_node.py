@@ -51,10 +51,12 @@ class Pinfold:
         machine = from_shape("cores:8")
         admitter = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(machine)
         roster = Roster()
-        applier = PodApplier(source, PodPlaces(PodGroups(node.groups), roster, asked_first=source == "nri"))
+        places = PodPlaces(PodGroups(node.groups), roster, asked_first=source == "nri")
+        applier = PodApplier(source, places)
         rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
         self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
         self.node = PinfoldNode(self.manager, roster, self.bus, read_only=read_only)
+        self.node.sight = places
 
     def cpus(self, container: ContainerRecord) -> str:
         """Return the CPUs that the container can use."""

@@ -345,6 +345,17 @@ def test_what_is_written_piece_by_piece_is_what_would_be_written_at_once(data: d
     assert prepare(Response(200, write(data))).body == prepare(Response(200, data)).body
 
 
+def test_a_daemon_whose_disk_takes_nothing_is_not_ready_and_says_so() -> None:
+    async def scenario(node: Stand) -> None:
+        node.manager.saves.unsaved = "state: No space left on device"
+        with pytest.raises(HTTPError, match="not saved: state: No space left on device") as refused:
+            await node.get("/readyz")
+        assert refused.value.status == 503
+        assert (await node.get("/healthz")).status == 200
+
+    play(scenario)
+
+
 def test_a_daemon_is_ready_while_it_is_connected_and_says_why_not() -> None:
     async def scenario(node: Stand) -> None:
         assert (await node.get("/readyz")).content == b"ok\n"

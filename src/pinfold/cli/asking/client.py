@@ -6,11 +6,13 @@ import http.client
 import json
 import os
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.errors import PinfoldError
+from pinfold.render.explanation import format_refusal
 from pinfold.settings.places import socket_path
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SLOWEST = 30.0
+_PART = 64 << 10
 
 
 class NoDaemon(PinfoldError):  # noqa: N818 - the fact
@@ -35,8 +38,7 @@ class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
     exit_code = 4
 
     def __init__(self, answer: dict[str, Any]) -> None:  # Any: JSON of the daemon
-        why = f"{answer.get('reason', 'Refused')}: {answer.get('message', 'no reason given')}"
-        super().__init__("; ".join(filter(None, (why, answer.get("explanation")))))
+        super().__init__(format_refusal(answer))
         self.answer = answer
 
 
@@ -79,14 +81,24 @@ class Client:
         return self._ask("DELETE", path)
 
     def lines(self, path: str) -> Iterator[Any]:  # Any: JSON of the daemon
-        """Yield the lines of a stream as they come."""
+        """Yield the lines of a stream as they come, until the daemon ends or is killed in the middle of a line."""
+        with self._stream(path) as response, suppress(http.client.HTTPException, ConnectionError, ValueError):
+            for line in response:
+                yield json.loads(line)
+
+    def parts(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a stream as they come, until the daemon ends."""
+        with self._stream(path) as response, suppress(http.client.HTTPException, ConnectionError):
+            _check(response.status, None if response.status == HTTPStatus.OK else json.loads(response.read()))
+            while part := response.read1(_PART):
+                yield part
+
+    @contextmanager
+    def _stream(self, path: str) -> Iterator[http.client.HTTPResponse]:
         connection = _Connection(self.path, None)
         connection.request("GET", path)
         try:
-            for line in connection.getresponse():
-                yield json.loads(line)
-        except (http.client.HTTPException, ConnectionError, ValueError):
-            return  # the daemon has ended, or was killed in the middle of a line
+            yield connection.getresponse()
         finally:
             connection.close()
 
@@ -102,11 +114,20 @@ class Client:
             raise NoDaemon(self.path, OSError(0, f"unusable answer: {error!r}")) from error
         finally:
             connection.close()
-        if response.status == 409:  # noqa: PLR2004 - conflict: a refusal
-            raise RefusedByDaemon(answer)
-        if response.status >= 400:  # noqa: PLR2004 - an error
-            raise PinfoldError(answer.get("message", f"status {response.status}"))
+        _check(response.status, answer)
         return answer
+
+
+def _check(status: int, answer: Any) -> None:  # noqa: ANN401 - JSON of the daemon
+    if status == HTTPStatus.CONFLICT:
+        raise RefusedByDaemon(answer)
+    if status >= HTTPStatus.BAD_REQUEST:
+        raise PinfoldError(answer.get("message", f"status {status}"))
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses between text and JSON."""
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
 from pinfold.cli.asking.client import Client, NoDaemon, add_socket
-from pinfold.core.entries import Subject
+from pinfold.core.entries import Subject, entry_of
 from pinfold.errors import PinfoldError
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
@@ -14,8 +14,10 @@ from pinfold.settings.places import check_path
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from pinfold.core.entries import Entry
 
     Data = dict[str, Any]  # Any: JSON of the daemon
 
@@ -33,6 +35,10 @@ class Records(Protocol):
 
     def explain(self, container: str) -> Data:
         """Return why a container has its CPUs, or none."""
+        ...
+
+    def failure(self, container: str) -> Data | None:
+        """Return how a container failed the last time: its exit code and last lines."""
         ...
 
 
@@ -53,6 +59,10 @@ class DaemonRecords:
     def explain(self, container: str) -> Data:
         """Return why a container has its CPUs, or none."""
         return self._get("explain", {"container": container})
+
+    def failure(self, container: str) -> Data | None:
+        """Return how a container failed the last time: its exit code and last lines."""
+        return _failure(container, map(entry_of, self._client.get("/v1/events")))
 
     def _get(self, what: str, query: Mapping[str, str]) -> Data:
         answer = self._client.get(f"/v1/{what}?{urlencode(query)}")
@@ -83,6 +93,19 @@ class FileRecords:
         if found is None:
             raise PinfoldError(f"the journal has no decision on {container}")
         return found.data()
+
+    def failure(self, container: str) -> Data | None:
+        """Return how a container failed the last time: its exit code and last lines."""
+        return _failure(container, self._archive.entries())
+
+
+def _failure(container: str, entries: Iterable[Entry]) -> Data | None:
+    """Return the last failure of a container; none if it has been started again since then and has not failed."""
+    subject, failed = Subject.parse(container), None
+    for entry in entries:
+        if entry.what == "ended" and subject.covers(entry):
+            failed = entry.data() if entry.text("output") else None
+    return failed
 
 
 def add_records(parser: argparse.ArgumentParser) -> None:

@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=OUTPUTS, default="table", help="table (the default), JSON, YAML, a picture or a page"
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end with 1 if a field is misspelt, or a container asks for whole CPUs but will share",
+    )
     _add_machine(parser)
     _add_settings(parser, "CPU Manager", (row for row in CPU_MANAGER if row.name not in _NOT_PLANNED))
     _add_settings(parser, "Topology Manager", TOPOLOGY_MANAGER)

@@ -13,6 +13,7 @@ from pinfold.cli.planning.arguments import BadQuestion, as_serve
 from pinfold.cli.planning.live import Live, read_live
 from pinfold.cli.planning.pods import Filed, make_scenario
 from pinfold.core.policies.options import POD_LEVEL
+from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.formats.kubelet.flags import parse_key_values
@@ -23,12 +24,13 @@ from pinfold.planning.whatif import Scenario
 from pinfold.settings.settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pinfold.core.config import Config
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod, PodUID
     from pinfold.core.state import State
+    from pinfold.formats.pods.manifest import PodDocuments
 
 _MAX_FILE: Final = 64 << 20
 _LOST: Final = "cannot keep its CPUs under these settings; it comes again, before all others"
@@ -42,6 +44,8 @@ class Inputs(NamedTuple):
     pods: tuple[Pod, ...]
     running: Running
     warnings: tuple[str, ...]
+    mistakes: tuple[str, ...] = ()
+    """Warnings about what is probably a mistake in the pods."""
 
 
 def read_inputs(args: argparse.Namespace) -> Inputs:
@@ -58,11 +62,15 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
     kept = live if live is not None and machines[0][1] is live.topology else None
     state, lost = _state(args, kept, configs[0], variants)
     there = _there(live, kept, state, lost)
-    scenario = make_scenario(args, there, _pods(args.pods, warnings))
+    files = _files(args.pods)
+    warnings += (f"ignored: {note}" for _, file in files for note in file.ignored)
+    warnings += _unknown_hints((file for _, file in files), configs[0])
+    scenario = make_scenario(args, there, _pods(files))
     again = {pod.uid: pod for pod in there.arriving if pod.uid in lost}
     warnings += (f"pod {_shown(pod)} {_LOST}" for pod in scenario.arriving if again.get(pod.uid) == pod)
     running = Running(state, scenario.running, scenario.gone) if state is not None else EMPTY_NODE
-    return Inputs(variants, scenario.arriving, running, tuple(dict.fromkeys(warnings)))
+    mistakes = tuple(warning for _, file in files for warning in file.warnings)
+    return Inputs(variants, scenario.arriving, running, tuple(dict.fromkeys(warnings)), mistakes)
 
 
 def _there(live: Live | None, kept: Live | None, state: State | None, lost: Collection[PodUID]) -> Scenario:
@@ -168,13 +176,22 @@ def _fitted(state: State, variant: Variant, live: Live | None) -> tuple[State, C
     return state, ()
 
 
-def _pods(names: Sequence[str], warnings: list[str]) -> list[Filed]:
+def _files(names: Sequence[str]) -> list[tuple[str, PodDocuments]]:
+    shown = ["stdin" if name == "-" else name for name in names]
+    return [(source, parse_pods(read_text(name), source=source)) for name, source in zip(names, shown, strict=True)]
+
+
+def _unknown_hints(files: Iterable[PodDocuments], config: Config) -> Iterator[str]:
+    """Yield which NUMA hints a kubelet would merge that a plan does not know."""
+    unknown = dict.fromkeys(name for file in files for name in file.others)
+    if unknown and config.topology_policy != TopologyPolicy.NONE:
+        yield f"a kubelet has NUMA hints for {', '.join(unknown)}; this plan does not know them"
+
+
+def _pods(files: Sequence[tuple[str, PodDocuments]]) -> list[Filed]:
     pods: list[Filed] = []
     seen: dict[PodUID, str] = {}
-    for name in names:
-        shown = "stdin" if name == "-" else name
-        documents = parse_pods(read_text(name), source=shown)
-        warnings += (f"ignored: {note}" for note in documents.ignored)
+    for shown, documents in files:
         for pod in documents.pods:
             if pod.uid in seen:
                 raise BadQuestion(f"{shown}: pod {_shown(pod)} is in {seen[pod.uid]} too")

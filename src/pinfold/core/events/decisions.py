@@ -107,6 +107,16 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class NotPinned:
+    """A container asks for whole CPUs, but shares CPUs: `why` says what its pod lacks."""
+
+    what: ClassVar = "not-pinned"
+    pod: PodName
+    container: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """A container's CPUs are shared again."""
 
@@ -153,6 +163,7 @@ DecisionEvent = (
     | Announced
     | Moved
     | Refused
+    | NotPinned
     | Released
     | Gone
     | StateChanged

@@ -22,12 +22,13 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A container's process has ended; `code` is missing if the process is no child of the daemon."""
+    """A container's process has ended; no `code` if it is no child of ours; `output`: last lines after a failure."""
 
     what: ClassVar = "ended"
     pod: PodName
     container: str
     code: int | None = None
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)

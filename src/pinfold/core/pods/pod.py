@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from posixpath import join
 from typing import TYPE_CHECKING, Final, NamedTuple, NewType
 
 if TYPE_CHECKING:
@@ -74,6 +75,18 @@ class Resources:
         return QoS.BURSTABLE if cpu or memory else QoS.BEST_EFFORT
 
 
+class Identity(NamedTuple):
+    """Whom a container runs as; None is "as the daemon"."""
+
+    user: int | None = None
+    group: int | None = None
+    groups: tuple[int, ...] = ()
+    """Further groups."""
+
+
+AS_THE_DAEMON: Final = Identity()
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container of a pod; *sidecar* marks an init container that keeps running (`restartPolicy: Always`).
@@ -88,6 +101,7 @@ class Container:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
+    identity: Identity = AS_THE_DAEMON
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +149,14 @@ class Pod:
             return self
         init = tuple(container for container in self.init if container.name in names)
         return replace(self, init=init, containers=tuple(c for c in self.containers if c.name in names))
+
+    def within(self, directory: str) -> Pod:
+        """Return the pod with working directories that are relative, or not given, in *directory*."""
+
+        def moved(container: Container) -> Container:
+            return replace(container, working_dir=join(directory, container.working_dir).rstrip("/") or "/")
+
+        return replace(self, init=tuple(map(moved, self.init)), containers=tuple(map(moved, self.containers)))
 
 
 def exclusive_cpus(pod: Pod, container: Container, *, pod_level: bool = False) -> int:

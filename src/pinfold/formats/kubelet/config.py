@@ -7,7 +7,6 @@ the reserved CPUs exist and the options fit each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.core.admission import Scope
@@ -16,7 +15,7 @@ from pinfold.core.policies.options import OPTION_GATES, POD_LEVEL, RESIZE
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ParseError
 from pinfold.formats.documents import Document, parse_documents
-from pinfold.formats.fields import Field, Problems, shown
+from pinfold.formats.fields import Field, Problems, misspelt, shown
 from pinfold.formats.kubelet.flags import (
     check_gate,
     check_option,
@@ -36,7 +35,7 @@ from pinfold.formats.kubelet.flags import (
 from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pinfold.core.pods.quantity import Quantity
     from pinfold.errors import Problem
@@ -70,9 +69,6 @@ _OTHER_GATES: Final = (
     "InPlacePodVerticalScalingExclusiveMemory",
     "PodLevelResources",
 )
-_ALIKE: Final = 0.8
-_MOST_NAMES: Final = 1000
-_LONGEST_NAME: Final = 64
 _DURATION: Final = 'a duration such as "10s", "1m30s" or "500ms"'
 
 _Value = TypeVar("_Value")
@@ -161,8 +157,16 @@ def _read(root: Field) -> KubeletConfig:
         system_reserved=system,
         gates=gates,
         said=frozenset(name for name in FIELDS if root.child(name).value is not None),
-        warnings=(*_misspelt(root, FIELDS, _OTHER_FIELDS), *_misspelt(root.child("featureGates"), GATES, _OTHER_GATES)),
+        warnings=tuple(_warnings(root)),
     )
+
+
+def _warnings(root: Field) -> Iterator[str]:
+    yield from misspelt(root, FIELDS, _OTHER_FIELDS)
+    yield from misspelt(root.child("featureGates"), GATES, _OTHER_GATES)
+    memory, topology = root.child("memoryManagerPolicy"), root.child("topologyManagerPolicy")
+    if memory.value == "Static" and topology.value not in {None, "", TopologyPolicy.NONE}:
+        yield f"{memory.where}: a kubelet also has NUMA hints for memory; pinfold does not know them"
 
 
 def _read_choice(field: Field, allowed: Iterable[str], default: str) -> str:
@@ -252,18 +256,3 @@ def _parse(field: Field, parse: Callable[[str], _Value], default: _Value) -> _Va
     except ParseError as error:
         field.refuse(str(error))
         return default
-
-
-def _misspelt(mapping: Field, ours: Sequence[str], others: Sequence[str]) -> Iterator[str]:
-    """Return a warning for each unknown name in *mapping* that looks like a known one."""
-    known = {_plain(name): name for name in (*ours, *others)}
-    names = [name for name in mapping.names[:_MOST_NAMES] if len(name) <= _LONGEST_NAME]
-    for name in names:
-        close = get_close_matches(_plain(name), known, n=1, cutoff=_ALIKE)
-        meant = known[close[0]] if close else name
-        if meant != name and meant in ours:
-            yield f"{mapping.child(name).where}: unknown and ignored; was {meant} meant?"
-
-
-def _plain(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).lower()

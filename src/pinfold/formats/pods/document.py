@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pinfold.core.pods.pod import Amounts, Container, Pod, Resources
+    from pinfold.core.pods.pod import Amounts, Container, Identity, Pod, Resources
 
 
 def pod_document(pod: Pod) -> dict[str, object]:
@@ -23,6 +23,9 @@ def pod_document(pod: Pod) -> dict[str, object]:
     spec: dict[str, object] = {"restartPolicy": pod.restart_policy}
     if pod.init:
         spec["initContainers"] = [_container(container) for container in pod.init]
+    groups = {group: None for container in pod.all_containers for group in container.identity.groups}
+    if groups:
+        spec["securityContext"] = {"supplementalGroups": list(groups)}
     spec["containers"] = [_container(container) for container in pod.containers]
     if overhead := _amounts(pod.overhead):
         spec["overhead"] = overhead
@@ -45,7 +48,14 @@ def _container(container: Container) -> dict[str, object]:
         document["env"] = [{"name": name, "value": value} for name, value in container.env]
     if container.working_dir:
         document["workingDir"] = container.working_dir
+    if identity := _identity(container.identity):
+        document["securityContext"] = identity
     return document
+
+
+def _identity(identity: Identity) -> dict[str, object]:
+    ids = {"runAsUser": identity.user, "runAsGroup": identity.group}
+    return {name: number for name, number in ids.items() if number is not None}
 
 
 def _resources(resources: Resources) -> dict[str, object]:

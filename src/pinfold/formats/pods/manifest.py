@@ -13,7 +13,8 @@ from uuid import UUID, uuid5
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import excerpt
 from pinfold.formats.documents import MAX_VALUES
-from pinfold.formats.fields import Field
+from pinfold.formats.fields import Field, misspelt
+from pinfold.formats.pods.known import WORKLOAD
 from pinfold.formats.pods.objects import POD, PodKind, PodObject, PodObjects, read_template
 from pinfold.formats.pods.spec import read_pod
 
@@ -29,10 +30,16 @@ class PodDocuments(NamedTuple):
 
     pods: tuple[Pod, ...]
     ignored: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """Fields that are probably misspelt, or that plain processes ignore."""
+    others: tuple[str, ...] = ()
+    """What pods ask for beside CPU, memory and disk."""
 
 
-def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES) -> PodDocuments:
+def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: bool = False) -> PodDocuments:
     """Return the pods written in *text*, which has *most* values; *source* names the file in errors.
+
+    *to_run*: they are to be run as plain processes; fields that these would silently betray are problems.
 
     A workload gives as many pods as it has replicas, named NAME-0, NAME-1 and so on.
 
@@ -43,11 +50,12 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES) -> PodDoc
     Traceback (most recent call last):
     pinfold.formats.fields.DocumentError: pods.yaml: document 1: spec.containers[0].resources.limits.cpu: "-1" is neg...
     """
-    reader = _Reader()
+    reader = _Reader(PodObjects(to_run=to_run))
     for found in reader.objects.read(text, source, most):
         reader.read(found)
     reader.objects.problems.check()
-    return PodDocuments(tuple(reader.pods), tuple(reader.objects.ignored))
+    objects = reader.objects
+    return PodDocuments(tuple(reader.pods), tuple(objects.ignored), tuple(objects.warnings), tuple(objects.others))
 
 
 def read_object(value: object, *, source: str = "") -> Pod | None:
@@ -61,8 +69,8 @@ def read_object(value: object, *, source: str = "") -> Pod | None:
 class _Reader:
     """Collects the pods of the objects of one text."""
 
-    def __init__(self) -> None:
-        self.objects = PodObjects()
+    def __init__(self, objects: PodObjects) -> None:
+        self.objects = objects
         self.pods: list[Pod] = []
         self.owners: dict[PodUID, _Owner] = {}
 
@@ -80,6 +88,7 @@ class _Reader:
     def read_pod(self, found: PodObject) -> None:
         name, namespace = self.objects.read_names(found)
         self.check_room(1, found.field)
+        self.objects.look(found.field)
         uid = found.field.mapping("metadata").child("uid")
         if uid.value is None:
             uid.value = str(uuid5(_UID_SPACE, f"{namespace}/{name}"))
@@ -93,6 +102,8 @@ class _Reader:
         if template is None:
             return
         self.check_room(template.replicas, template.counted)
+        self.objects.warnings += misspelt(template.holder, tuple(WORKLOAD))
+        self.objects.look(template.holder.child("template"))
         pod = template.read(name, namespace)
         for index in range(template.replicas):
             made = str(uuid5(_UID_SPACE, f"{found.kind}/{namespace}/{name}-{index}"))

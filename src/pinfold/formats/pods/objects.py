@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.errors import excerpt
 from pinfold.formats.documents import MAX_VALUES, parse_documents
 from pinfold.formats.fields import Field, Problems, bare
+from pinfold.formats.pods.known import check_runnable, near_misses, other_resources
 from pinfold.formats.pods.spec import read_label, read_pod, read_subdomain
 
 if TYPE_CHECKING:
@@ -82,18 +83,31 @@ class PodTemplate(NamedTuple):
 
 
 class PodObjects:
-    """The objects of one text, their problems, and notes on skipped objects."""
+    """The objects of one text, their problems, notes on skipped objects, and what pods ask for beside CPUs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, to_run: bool = False) -> None:
+        """*to_run*: the pods are to be run as plain processes, which cannot do all that a pod can ask for."""
         self.problems = Problems()
+        self._to_run = to_run
         self.ignored: list[str] = []
+        self.warnings: list[str] = []
+        self.others: dict[str, None] = {}
         self._seen: set[tuple[str, str, str]] = set()
 
     def read(self, text: str, source: str, most: int = MAX_VALUES) -> Iterator[PodObject]:
         """Yield the objects in order, those of lists one by one; *source* names the file in errors."""
-        for number, value in parse_documents(text, source=source, most=most):
-            if value is not None:
-                yield from _opened(Field(value, self.problems, ": ".join(filter(None, (source, f"document {number}")))))
+        documents = [found for found in parse_documents(text, source=source, most=most) if found.value is not None]
+        if not documents:
+            self.problems.add("is empty; Kubernetes YAML or JSON with pods is expected", source or "text")
+        for number, value in documents:
+            yield from _opened(Field(value, self.problems, ": ".join(filter(None, (source, f"document {number}")))))
+
+    def look(self, pod: Field) -> None:
+        """Record misspelt fields of a pod or a template, and the resources that it asks for beside CPU and memory."""
+        self.warnings += near_misses(pod)
+        self.others |= dict.fromkeys(other_resources(pod))
+        if self._to_run:
+            self.warnings += check_runnable(pod)
 
     def ignore(self, found: PodObject, why: str) -> None:
         """Record why an object is skipped."""

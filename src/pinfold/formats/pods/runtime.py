@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.events.about import PodName
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, QoS, Resources
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.pods.annotations import NO_OVERRIDES, PREFIX, SHARED
@@ -192,6 +193,11 @@ def told_uid(pod: RuntimePod) -> str:
 def is_static(pod: RuntimePod) -> bool:
     """Return whether the kubelet has the pod from a file or a URL: the API server has it under another UID."""
     return pod.annotations.get(CONFIG_SOURCE, FROM_API) != FROM_API
+
+
+def name_of(pod: RuntimePod | None) -> PodName | None:
+    """Return a pod's name as the runtime reports it; None if there is no such pod."""
+    return None if pod is None else PodName(pod.namespace, pod.name, told_uid(pod))
 
 
 def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer]:

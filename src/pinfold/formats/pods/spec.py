@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources, peak_requests
+from pinfold.core.pods.pod import Amounts, Container, Identity, Pod, PodUID, Resources, peak_requests
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.number import Number
@@ -43,8 +43,8 @@ def read_pod(field: Field, name: str, namespace: str) -> Pod:
         uid=PodUID(""),
         name=name,
         namespace=namespace,
-        init=tuple(_read_container(item, init=True) for item in init),
-        containers=tuple(_read_container(item, init=False) for item in apps),
+        init=tuple(_read_container(item, spec, init=True) for item in init),
+        containers=tuple(_read_container(item, spec, init=False) for item in apps),
         overhead=_read_amounts(spec, "overhead"),
         restart_policy=_read_restart_policy(spec, "Always"),
         annotations=metadata.pairs("annotations"),
@@ -91,7 +91,7 @@ def _check_unique(containers: Sequence[Field]) -> None:
             container.child("name").refuse(f"{excerpt(name)} is already the name of {seen[name].path}")
 
 
-def _read_container(field: Field, *, init: bool) -> Container:
+def _read_container(field: Field, spec: Field, *, init: bool) -> Container:
     if not isinstance(field.value, dict):
         field.expected("a container")
         return Container("")
@@ -104,7 +104,20 @@ def _read_container(field: Field, *, init: bool) -> Container:
         args=field.texts("args"),
         env=tuple(_read_variable(item) for item in field.items("env") if item.child("valueFrom").value is None),
         working_dir=field.text("workingDir"),
+        identity=read_identity(field, spec),
     )
+
+
+def read_identity(container: Field, spec: Field) -> Identity:
+    """Return whom a container runs as: what it says itself comes before what its pod says."""
+    own, whole = (field.mapping("securityContext") for field in (container, spec))
+    user, group = (_read_id(own, name, _read_id(whole, name)) for name in ("runAsUser", "runAsGroup"))
+    texts = [field.value.text for field in whole.items("supplementalGroups") if isinstance(field.value, Number)]
+    return Identity(user, group, tuple(int(text) for text in texts if text.isdecimal()))
+
+
+def _read_id(field: Field, name: str, default: int | None = None) -> int | None:
+    return default if field.child(name).value is None else field.whole(name, default=0)
 
 
 def _read_variable(field: Field) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import AdmissionError, PinfoldError, RuntimeUnavailable
-from pinfold.formats.pods.runtime import Phase, is_workload
+from pinfold.formats.pods.runtime import Phase, is_workload, name_of
 from pinfold.grpc.errors import Unimplemented
 from pinfold.manager.manager import Refusal
 from pinfold.manager.node import age
@@ -267,7 +267,8 @@ class CRISource:
                 await self._set(container, cpus)
             except PinfoldError as error:
                 if not tries_left:
-                    self._bus.tell(NotRecorded(container=container.name, why=str(error)))
+                    pod = name_of(self._node.roster.pods.get(container.pod))
+                    self._bus.tell(NotRecorded(pod=pod, container=container.name, why=str(error)))
                     return
             else:
                 with suppress(PinfoldError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.daemon import RuntimeHangs
 from pinfold.core.events.running import NotVerified
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.runtime import Phase
+from pinfold.formats.pods.runtime import Phase, name_of
 from pinfold.manager.manager import Refusal
 from pinfold.runtimes.nri.messages import Pinning
 
@@ -100,7 +100,8 @@ class NRISource:
         try:
             self._node.verify(container)
         except PinfoldError as error:  # it runs already: no reply could stop it
-            self._bus.tell(NotVerified(container=container.name, why=str(error)))
+            pod = name_of(self._node.roster.pods.get(container.pod))
+            self._bus.tell(NotVerified(pod=pod, container=container.name, why=str(error)))
 
     async def updated(self, container: RuntimeContainer) -> dict[str, Pinning]:
         """Record the resources that another program wants for a container, and return its CPUs.

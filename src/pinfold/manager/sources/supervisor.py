@@ -73,6 +73,17 @@ class Supervisor:
         self.begin(workload)
         return admission
 
+    async def replace(self, workload: Workload, pod: Pod) -> Admission:
+        """End a workload and start *pod* instead; or raise why not, and start what ran before again."""
+        self.check([pod])
+        await self._end(workload)
+        try:
+            return await self.submit(pod)
+        except PinfoldError:
+            with suppress(PinfoldError):
+                await self.submit(workload.pod)
+            raise
+
     async def reserve(
         self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN
     ) -> tuple[Pod, Admission]:

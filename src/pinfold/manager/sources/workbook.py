@@ -41,13 +41,13 @@ class Workbook:
     """All workloads; their changes go to the Roster, and to disk for the next daemon."""
 
     def __init__(self, roster: Roster, launcher: Launcher, kept: KeptWorkloads, bus: Bus, outputs: Outputs) -> None:
-        """Keep what containers print in *outputs*."""
         self.workloads: dict[PodUID, Workload] = {}
         self._roster = roster
         self._launcher = launcher
         self._kept = kept
         self._bus = bus
-        self._outputs = outputs
+        self.printed = outputs
+        """What containers have printed."""
         self.unsaved = ""
         """Why the disk does not have the workloads as they are; empty if it has."""
         self._changed = False
@@ -56,7 +56,7 @@ class Workbook:
 
     def new(self, pod: Pod, kind: WorkloadKind) -> Workload:
         """Return a workload that is not here yet."""
-        return Workload(pod, kind, self._launcher, self._outputs)
+        return Workload(pod, kind, self._launcher, self.printed)
 
     def take(self, workload: Workload) -> None:
         """Add a workload, and its containers to the Roster."""
@@ -101,6 +101,12 @@ class Workbook:
             if (workload.pod.name, workload.pod.namespace) == (name, namespace):
                 return workload
         raise UnknownPod(f"there is no pod {name} in namespace {namespace}")
+
+    def applied(self, pod: Pod) -> Workload | None:
+        """Return the workload of an earlier `pinfold apply` with the name of *pod*, if there is one."""
+        names = (pod.name, pod.namespace)
+        found = (one for one in self.workloads.values() if one.kind is WorkloadKind.POD)
+        return next((one for one in found if (one.pod.name, one.pod.namespace) == names), None)
 
     def check_new(self, pod: Pod) -> None:
         """Raise if there is a pod of this name or UID already."""

@@ -14,7 +14,7 @@ from pinfold.core.events.about import PodName
 from pinfold.core.events.running import CannotStart, Ended, Started
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
-from pinfold.runtimes.base import LaunchError, Main
+from pinfold.runtimes.base import LaunchError, Main, Start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,6 +29,10 @@ _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
 _LONGEST_NAME: Final = 200
 _NOT_STARTED: Final = 126
+_LINES: Final = 3
+_LONGEST_LINE: Final = 200
+_TAIL: Final = 4096
+"""How much of a failed container's output its event has, and where that is looked for."""
 _GOOD_RUN: Final = 600.0
 """After so many seconds a container counts as working, as in the kubelet."""
 BEGUN: Final = Main(0, 0)
@@ -82,7 +86,7 @@ class Workload:
 
     def outputs(self) -> list[str]:
         """Return the names of the files with the output of its containers."""
-        return [_output_name(self.pod, container) for container in self.pod.all_containers]
+        return [output_name(self.pod, container) for container in self.pod.all_containers]
 
     def remove_outputs(self) -> None:
         """Remove what its containers have printed."""
@@ -184,7 +188,14 @@ class Workload:
             if begun is not None:
                 begun.set()
         self.now(container.name, Phase.RUNNING, pid)
-        return Ended(PodName.of(self.pod), container.name, await future)
+        ended = await future
+        return Ended(PodName.of(self.pod), container.name, ended, self._last_lines(container) if ended else "")
+
+    def _last_lines(self, container: Container) -> str:
+        """Return the last lines that a container has printed."""
+        text = self._outputs.read(output_name(self.pod, container), -_TAIL).decode(errors="replace")
+        lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if line.strip()]
+        return " | ".join(lines[-_LINES:])
 
     async def _spawn_unless_running(self, container: Container, tell: Callable[[Event], None]) -> int:
         ref = self.pod.ref(container)
@@ -192,12 +203,13 @@ class Workload:
         if main is not None:  # since before we started
             return main.pid
         await self._launcher.clear([ref], _GRACE)  # what the last main process has left behind
-        name = _output_name(self.pod, container)
+        name = output_name(self.pod, container)
         try:
             with self._outputs.open(name) as out:
                 command = [*container.command, *container.args]
                 environment = {**os.environ, **dict(container.env), **self.environment(ref)}
-                pid = self._launcher.spawn(ref, command, environment, container.working_dir, out)
+                start = Start(command, environment, container.working_dir, container.identity)
+                pid = self._launcher.spawn(ref, start, out)
         except OSError as error:
             raise LaunchError(str(error.filename or name), error) from error
         tell(Started(PodName.of(self.pod), container.name, pid))
@@ -219,8 +231,8 @@ async def _nothing() -> None:
     """Save nothing."""
 
 
-def _output_name(pod: Pod, container: Container) -> str:
-    """Return a file name for what a container prints; a long one ends in a number that no other has."""
+def output_name(pod: Pod, container: Container) -> str:
+    """Return the name of the file for what a container prints; a long one ends in a number that no other has."""
     name = f"{pod.namespace}_{pod.name}_{container.name}"
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{crc32(name.encode()):08x}"

@@ -19,6 +19,7 @@ from pinfold.core.events.decisions import (
     Admitted,
     Assigned,
     Gone,
+    NotPinned,
     Refused,
     Released,
     StateChanged,
@@ -26,8 +27,11 @@ from pinfold.core.events.decisions import (
 from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
+from pinfold.core.reconcile import describe
+from pinfold.core.sharing import missed_pinning
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
+from pinfold.manager.telling.names import PodNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,11 +66,12 @@ class _About(TypedDict):
 class Telling:
     """Sends the events about a Manager's decisions and findings to a bus."""
 
-    def __init__(self, bus: Bus, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.perf_counter, names: PodNames | None = None) -> None:
         """*clock* measures durations, in seconds."""
         self.clock = clock
+        self.names = names or PodNames()
         self._bus = bus
-        self._names: dict[PodUID, PodName] = {}
+
         self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
 
     def tell(self, event: Event | Make) -> None:
@@ -75,18 +80,13 @@ class Telling:
 
     # -- names
 
-    def know(self, pods: Iterable[Pod]) -> list[PodUID]:
-        """Remember the names of pods; return the pods whose names are new."""
-        new = {pod.uid: PodName.of(pod) for pod in pods if self._names.get(pod.uid) != PodName.of(pod)}
-        self._names.update(new)
-        return list(new)
-
     def name(self, pod: PodUID) -> PodName:
         """Return a pod's name, or its UID if the name is not known."""
-        return self._names.get(pod) or PodName.of_uid(pod)
+        return self.names[pod]
 
-    def _shown(self) -> dict[PodUID, str]:
-        return {uid: f"{name.namespace}/{name.name}" for uid, name in self._names.items()}
+    def describe(self, differences: Iterable[Drift]) -> str:
+        """Return differences in words, with the names of pods."""
+        return describe(differences, self.names.shown())
 
     # -- decisions
 
@@ -94,7 +94,7 @@ class Telling:
         """Return advice for a refused pod, as far as it can be found in two milliseconds."""
         until = self.clock() + _ADVICE_SECONDS
         ruler = self.ruler(topology, outcome.admitter.policy)
-        return advise(ruler, outcome, self._shown(), lambda: self.clock() < until)
+        return advise(ruler, outcome, self.names.shown(), lambda: self.clock() < until)
 
     def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
         """Report the outcome for a pod that asked at *start*; not *ok*: it was admitted, but applying failed."""
@@ -113,6 +113,9 @@ class Telling:
         traces: dict[str, Trace] = {}
         for container, cpus in changed:
             self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
+        for missed in missed_pinning(outcome.admitter.policy, pod):
+            if outcome.due is None or missed.container.name in outcome.due:
+                self._bus.tell(NotPinned(PodName.of(pod), missed.container.name, missed.what))
 
     def not_kept(self, recovered: Recovered) -> None:
         """Report the containers that could not keep their CPUs, and why they got no others."""
@@ -136,20 +139,21 @@ class Telling:
             if before.cpus(*ref) is not None:
                 self._bus.tell(Released(self.name(ref.pod), ref.name))
         for pod in dict.fromkeys(ref.pod for ref in refs):
-            if pod in self._names and pod not in after.assignments:
-                self._bus.tell(Gone(self._names.pop(pod)))
+            if pod in self.names and pod not in after.assignments:
+                self._bus.tell(Gone(self.names[pod]))
+                self.names.forget(pod)
 
     def state(self, state: State, policy: Policy, topology: Topology, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State; *applied*: how many groups were read back, and how many milliseconds it took."""
         exclusive = dict(state.flat())
-        names = self._shown()
+        names = self.names.shown(*state.assignments)
         verified, milliseconds = applied or (None, None)
         self._bus.tell(
             lambda: StateChanged(
                 shared=policy.pools.shared(state) or topology.online,
                 reserved=policy.reserved,
                 offline=topology.offline,
-                exclusive={f"{names.get(ref.pod, ref.pod)}/{ref.name}": cpus for ref, cpus in exclusive.items()},
+                exclusive={f"{names[ref.pod]}/{ref.name}": cpus for ref, cpus in exclusive.items()},
                 verified=verified,
                 milliseconds=milliseconds,
             )

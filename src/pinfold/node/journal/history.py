@@ -122,7 +122,7 @@ def answer_history(archive: Archive, question: HistoryQuestion) -> dict[str, obj
         told, more = _fit(tenure.data() for tenure in tenures)
         return {"cpu": question.cpu, "tenures": told, "first": _first(archive), "more": more}
     entries = (entry for entry in _within(archive, question) if question.wants(entry))
-    shown, more = _fit(map(_brief if question.brief else Entry.data, entries), question.limit)
+    shown, more = _fit(map(_brief if question.brief else Entry.public, entries), question.limit)
     return {"entries": shown[::-1] if question.newest else shown, "first": _first(archive), "more": more}
 
 
@@ -149,7 +149,7 @@ def _fit(rows: Iterable[dict[str, object]], limit: int | None = None) -> tuple[l
 
 
 def _brief(entry: Entry) -> dict[str, object]:
-    return {name: value for name, value in entry.data().items() if not _has_objects(value)}
+    return {name: value for name, value in entry.public().items() if not _has_objects(value)}
 
 
 def _has_objects(value: object) -> bool:

@@ -66,12 +66,12 @@ class Unit(NamedTuple):
     properties: Mapping[str, str]
 
 
-def runs(proc: Path = Path("/proc")) -> bool:
-    """Whether systemd is the first process of this machine, so that slices and scopes are its units."""
-    try:
-        return (proc / "1/comm").read_bytes() == b"systemd\n"
-    except OSError:
-        return False
+def runs(root: Path = Path("/")) -> bool:
+    """Whether systemd manages this machine and can be reached, so that slices and scopes are its units.
+
+    The rule is that of sd_booted(3): in a pod, process 1 is pinfold, but the host's /run/systemd can be mounted.
+    """
+    return (root / "run/systemd/system").is_dir()
 
 
 def units(settings: Iterable[GroupSetting]) -> list[Unit]:

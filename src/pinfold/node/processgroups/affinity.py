@@ -134,15 +134,11 @@ class AffinityGroups:
             raise GroupInUseError(f"container {show(ref)}", pids)
         self._confinement.forget(ref)
 
-    def remove_empty(self) -> None:
-        """Do nothing: there are no groups, and marks end with their processes."""
-
-    def remove_all(self) -> None:
-        """Forget all containers, which must have no processes."""
-        pids = [pid for pids in self._confinement.members().values() for pid in pids]
-        if pids:
-            raise GroupInUseError(self.name, pids)
-        self._confinement.forget_all()
+    def remove_empty(self) -> list[int]:
+        """Forget the containers without processes; return the processes that are left."""
+        members = self._confinement.members()
+        self._confinement.keep_only(members)
+        return sorted(pid for pids in members.values() for pid in pids)
 
 
 class AffinityGroup:

@@ -108,9 +108,9 @@ class Confinement:
         """Remove a container that has no processes; a missing one is fine."""
         self._own.pop(ref, None)
 
-    def forget_all(self) -> None:
-        """Remove all containers, which must have no processes."""
-        self._own.clear()
+    def keep_only(self, refs: Collection[ContainerRef]) -> None:
+        """Remove all other containers, which must have no processes."""
+        self._own = {ref: own for ref, own in self._own.items() if ref in refs}
 
     def _strictness(self, ref: ContainerRef) -> Strictness:
         return Strictness.EXACTLY if self.is_exclusive(ref) else Strictness.ALL

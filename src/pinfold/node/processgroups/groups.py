@@ -128,11 +128,8 @@ class ProcessGroups(Protocol):
     def remove(self, ref: ContainerRef) -> None:
         """Remove the container's group, which must have no processes; a missing group is fine."""
 
-    def remove_empty(self) -> None:
-        """Remove every group that has no processes, in it and below it; the subtree goes with the last of them."""
-
-    def remove_all(self) -> None:
-        """Remove the whole subtree, which must have no processes."""
+    def remove_empty(self) -> list[int]:
+        """Remove every group that has no processes, in it and below it; return the processes that are left."""
 
 
 KINDS: Final[Mapping[str, Callable[[Path, str], ProcessGroups]]] = {

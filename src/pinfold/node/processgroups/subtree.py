@@ -101,20 +101,18 @@ class Subtree:
         if any(pid in files.read_pids(group) for group in self._all()):
             files.add_unless_gone(self.root, pid)
 
-    def check_empty(self) -> None:
-        """Raise if there is any process in the subtree."""
-        pids = [pid for group in self._all() for pid in files.read_pids(group)]
-        if pids:
-            raise GroupInUseError(str(self.top), pids)
-
-    def remove_empty(self) -> None:
-        """Remove every group without processes, in it and below it."""
+    def remove_empty(self) -> list[int]:
+        """Remove every group without processes, in it and below it; return the processes that are left."""
+        left: list[int] = []
         for group in self._all():
-            if not files.groups_below(group) and not files.read_pids(group):
+            pids = files.read_pids(group)
+            left += pids
+            if not pids and not files.groups_below(group):
                 files.remove_group(group)
         if self._held is not None and not self.top.is_dir():
             os.close(self._held)
             self._held = None
+        return left
 
     def _all(self) -> list[Path]:
         """Return every group of the subtree, those below before those above."""

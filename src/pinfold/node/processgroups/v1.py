@@ -147,16 +147,9 @@ class ProcessGroupsV1:
         self._cpusets.tree.remove(ref, exclusive=True)
         self._remove_shared(ref)
 
-    def remove_all(self) -> None:
-        """Remove the subtree of both hierarchies, which must have no processes."""
-        for tree in (self._cpusets.tree, self._cpu):
-            tree.check_empty()
-        self.remove_empty()
-
-    def remove_empty(self) -> None:
-        """Remove every group without processes, in both hierarchies."""
-        for tree in (self._cpusets.tree, self._cpu):
-            tree.remove_empty()
+    def remove_empty(self) -> list[int]:
+        """Remove every group without processes, in both hierarchies; return the processes that are left."""
+        return sorted({pid for tree in (self._cpusets.tree, self._cpu) for pid in tree.remove_empty()})
 
     def _group(self, ref: ContainerRef, *, exclusive: bool) -> ProcessGroupV1:
         return ProcessGroupV1(self._cpusets, self._cpu, ref, exclusive=exclusive)

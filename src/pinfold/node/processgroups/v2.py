@@ -145,14 +145,9 @@ class ProcessGroupsV2:
         self._tree.remove(ref, exclusive=True)
         self._remove_shared(ref)
 
-    def remove_all(self) -> None:
-        """Remove the subtree, which must have no processes."""
-        self._tree.check_empty()
-        self.remove_empty()
-
-    def remove_empty(self) -> None:
-        """Remove every group without processes."""
-        self._tree.remove_empty()
+    def remove_empty(self) -> list[int]:
+        """Remove every group without processes; return the processes that are left."""
+        return self._tree.remove_empty()
 
     def _remove_shared(self, ref: ContainerRef) -> None:
         self._tree.remove(ref, exclusive=False)

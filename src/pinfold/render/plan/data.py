@@ -35,6 +35,10 @@ def plan_facts(plan: Plan, title: str = "") -> Data:
         "node": {"machine": title, **config_data(plan)},
         "defects": [{"container": who, "defect": str(name), "what": what} for who, name, what in plan.defects],
         "broken": list(plan.broken),
+        "missed": [
+            {"namespace": pod.namespace, "pod": pod.name, "container": container.name, "why": why}
+            for pod, container, why in plan.missed
+        ],
     }
 
 

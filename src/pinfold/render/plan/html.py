@@ -99,9 +99,8 @@ def _refusal(plan: Plan, placement: Placement) -> str:
     if refusal is None or not placement.is_culprit:
         return '<span class="bad">its pod is refused</span>'
     advice = str(advise(plan.ruler, placement.outcome, plan.names))
-    return (
-        f'<span class="bad">{_text(f"{refusal.reason}: {refusal}")}</span><br><span class="dim">{_text(advice)}</span>'
-    )
+    kubelet = f'<span class="dim">{_text(f"[{refusal.reason}: {refusal}]")}</span>'
+    return f'<span class="bad">{_text(advice)}</span><br>{kubelet}' if advice else kubelet
 
 
 def _steps(trace: Trace) -> str:

@@ -99,10 +99,10 @@ def _rows(plan: Plan) -> Iterator[Sequence[Cell] | Line]:
         last = placement.container == placement.pod.all_containers[-1]
         refusal = placement.refusal
         if refusal is not None and placement.is_culprit and (placement.outcome.admission.container or last):
-            yield Line(f"{refusal.reason}: {refusal}", RED)
             advised += 1
             if advised <= _MOST_ADVICE and (text := str(advise(plan.ruler, placement.outcome, plan.names))):
-                yield Line(text, DIM)
+                yield Line(text, RED)
+            yield Line(f"[{refusal.reason}: {refusal}]", DIM)
 
 
 def _row(placement: Placement) -> Sequence[Cell]:
@@ -161,6 +161,7 @@ def _sum(plan: Plan, look: Look) -> Canvas:
     for text, style in (
         (f"{plural(len(plan.outcomes), 'pod')}: {verdict(plan)}", RED if refused else GREEN),
         (_spread_text(plan), YELLOW),
+        (_missed_text(plan), YELLOW),
         (_left_text(plan), DIM),
     ):
         if text:
@@ -182,6 +183,11 @@ def _spread_text(plan: Plan) -> str:
     if not spread:
         return ""
     return f"{_SPREAD} {plural(spread, 'container')} spread over more groups than necessary"
+
+
+def _missed_text(plan: Plan) -> str:
+    missed = len(plan.missed)
+    return f"{plural(missed, 'container')} asking for whole CPUs will share" if missed else ""
 
 
 def _left_text(plan: Plan) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Step
     from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.node.processgroups.origin import Origin
@@ -162,20 +162,8 @@ class ProcessApplier:
         sets = {str(PROC.allowed(thread)) for thread in PROC.threads(main.pid)} if main is not None else set()
         return " ".join(sorted(sets - {""}))
 
-    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: the launcher reports every end."""
-        return False
-
-    def has_left(self, pod: PodUID) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: its source knows all pods."""
-        return False
-
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:  # noqa: ARG002 - no kubelet goes on here
         """Remove what is empty; processes that go on are in the shared pool, which has these CPUs by now."""
-        for ref in self.known:
-            with suppress(NoGroupError):
-                if not self.groups.group(ref).members():
-                    self.groups.remove(ref)
         self.groups.remove_empty()
 
     def _pool(self) -> CPUSet:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 import subprocess
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
+from pinfold.core.pods.pod import AS_THE_DAEMON
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.procfs import PROC
@@ -16,10 +18,11 @@ from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, S
 from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, Identity
     from pinfold.node.processgroups.origin import Origin
+    from pinfold.runtimes.base import Start
     from pinfold.runtimes.processes.applier import ProcessApplier
 
 
@@ -52,11 +55,10 @@ class ProcessLauncher:
         """The containers that have a group, also those of an earlier daemon."""
         return self._applier.known
 
-    def spawn(
-        self, ref: ContainerRef, command: Sequence[str], environment: Mapping[str, str], directory: str, out: IO[bytes]
-    ) -> int:
+    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
         """Start a command in the container's group, and return its pid; its first instruction runs there."""
         group = self._groups.group(ref)
+        command, environment, directory, identity = start
         try:
             process = subprocess.Popen(  # noqa: S603 - what the user asked for
                 list(command),
@@ -66,12 +68,13 @@ class ProcessLauncher:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=group.joiner(),  # noqa: PLW1509 - it makes system calls only
+                preexec_fn=_first_steps(group.joiner(), identity),  # noqa: PLW1509 - it makes system calls only
             )
         except OSError as error:
             raise LaunchError(directory if error.filename == directory and directory else command[0], error) from error
         except subprocess.SubprocessError as error:
-            raise ApplyError(f"{command[0]}: could not join its group: {error}") from error
+            became = "" if identity.user is None else f" or become user {identity.user}"
+            raise ApplyError(f"{command[0]}: could not join its group{became}: {error}") from error
         process.returncode = 0  # so that Popen does not wait for it: we watch the pidfd
         self._ours.add(ref)
         self._watch(ref, process.pid, _opened_child(process.pid))
@@ -217,6 +220,32 @@ class ProcessLauncher:
         self._applier.mains.pop(ref, None)
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
+
+
+def _first_steps(join: Callable[[], None], identity: Identity) -> Callable[[], None]:
+    """Return what a child does before its command: it joins its group while it may, then becomes its user."""
+    if identity == AS_THE_DAEMON:
+        return join
+    user, group, groups = identity
+    if group is None and user is not None:
+        group = _primary_group(user)
+
+    def steps() -> None:
+        join()
+        os.setgroups(groups)
+        if group is not None:
+            os.setresgid(group, group, group)
+        if user is not None:
+            os.setresuid(user, user, user)
+
+    return steps
+
+
+def _primary_group(user: int) -> int:
+    try:
+        return pwd.getpwuid(user).pw_gid
+    except KeyError:
+        return user
 
 
 def _opened_child(pid: int) -> int:

@@ -12,12 +12,13 @@ from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, ProcessEnded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping
     from signal import Signals
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.pods.pod import ContainerRef, PodUID
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Wanted
+    from pinfold.runtimes.base import Start
 
 _REMEMBERED: Final = 100
 _FIRST_PID: Final = 1_000_000_001  # no kernel has such a process
@@ -77,14 +78,6 @@ class SimulatedApplier:
         """Return the CPUs that were applied."""
         return str(self.containers.get(ref, ""))
 
-    def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: every end is reported."""
-        return False
-
-    def has_left(self, pod: PodUID) -> bool:  # noqa: ARG002 - the protocol
-        """Return no: its source knows all pods."""
-        return False
-
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Do nothing: what was applied is all there is."""
 
@@ -116,14 +109,7 @@ class SimulatedLauncher:
         """Return no: nothing runs on after a restart."""
         return False
 
-    def spawn(
-        self,
-        ref: ContainerRef,
-        command: Sequence[str],  # noqa: ARG002 - the protocol
-        environment: Mapping[str, str],  # noqa: ARG002
-        directory: str,  # noqa: ARG002
-        out: IO[bytes],  # noqa: ARG002
-    ) -> int:
+    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:  # noqa: ARG002 - the protocol
         """Pretend to start a command, and return a pid that no process has."""
         self._next += 1
         self._applier.mains[ref] = Main(self._next, 0)

@@ -47,21 +47,23 @@ export class Refusals {
     const title = make("p", { class: "head" }, named(who(entry) || "a pod", "strong"), make("time", { class: "soft", title: moment(entry.time) }, clock(entry.time, now)));
     const often = times > 1 ? make("span", { class: "soft" }, ` ${times} times`) : null;
     const reason = make("p", {}, named(entry.reason, "reason", 60), often);
-    row = make("li", { class: "refusal" }, title, reason, make("p", {}, named(entry.message, "", LONGEST)));
+    const words = make("div");
+    row = make("li", { class: "refusal" }, title, words, reason, make("p", { class: "soft" }, named(entry.message, "", LONGEST)));
     if (this.#rows.size > 200) this.#rows.clear();
     this.#rows.set(name, row);
-    this.#explain(row, entry);
+    this.#explain(words, entry);
     return row;
   }
 
-  async #explain(row, entry) {
+  /** Say in plain words, before the kubelet's, what is not available and what would help. */
+  async #explain(words, entry) {
     const said = Array.isArray(entry.fixes) ? entry : await this.#ask(entry);
-    const situation = [said?.need, said?.room].filter(Boolean).join("; ");
-    if (situation) row.append(make("p", { class: "need" }, named(situation, "", LONGEST)));
+    const situation = [said?.need, said?.room].filter(Boolean).join(": ");
+    if (situation) words.append(make("p", { class: "need" }, named(situation, "", LONGEST)));
     const fixes = Array.isArray(said?.fixes) ? said.fixes.slice(0, FIXES) : [];
-    if (fixes.length) row.append(make("p", { class: "soft" }, "What would help"));
+    if (fixes.length) words.append(make("p", { class: "soft" }, "What would help"));
     else if (situation) fixes.push(NO_FIX);
-    if (fixes.length) row.append(make("ul", { class: "fixes" }, ...fixes.map((fix) => make("li", {}, named(fix, "", LONGEST)))));
+    if (fixes.length) words.append(make("ul", { class: "fixes" }, ...fixes.map((fix) => make("li", {}, named(fix, "", LONGEST)))));
   }
 
   /** The daemon's explanation of a refusal whose entry has none; a pod can be asked for by its name alone. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -159,7 +160,7 @@ def test_a_workload_gives_its_replicas(text: str, count: int) -> None:
 
 
 def test_a_kind_of_another_group_is_ignored() -> None:
-    pods, ignored = parse_pods(workload("Job", "batch.volcano.sh/v1alpha1"))
+    pods, ignored, *_ = parse_pods(workload("Job", "batch.volcano.sh/v1alpha1"))
     assert pods == ()
     assert ignored == ("document 1: skipped Job prod/db: it contains no pods",)
 
@@ -167,7 +168,7 @@ def test_a_kind_of_another_group_is_ignored() -> None:
 def test_other_objects_and_ended_pods_are_ignored_and_named() -> None:
     service = "kind: Service\nmetadata: {name: web}\n"
     ended = pod_text(metadata="{name: old}") + "status: {phase: Succeeded}\n"
-    pods, ignored = parse_pods(f"{service}---\n{pod_text()}---\n{ended}---\nkind: Thing\n", source="all.yaml")
+    pods, ignored, *_ = parse_pods(f"{service}---\n{pod_text()}---\n{ended}---\nkind: Thing\n", source="all.yaml")
     assert [pod.name for pod in pods] == ["web"]
     assert ignored == (
         "all.yaml: document 1: skipped Service web: it contains no pods",
@@ -216,8 +217,27 @@ def test_ten_thousand_containers_are_fine() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "---\n---\n", "# nothing\n"])
-def test_empty_text_has_no_pods(text: str) -> None:
-    assert parse_pods(text) == ((), ())
+def test_an_empty_file_is_a_mistake(text: str) -> None:
+    with pytest.raises(DocumentError, match=r"^pods\.yaml: is empty; Kubernetes YAML or JSON with pods is expected$"):
+        parse_pods(text, source="pods.yaml")
+
+
+def test_a_misspelt_field_is_warned_of_once_and_in_every_place() -> None:
+    spec = "{initContainer: [], containers: [{name: a, resource: {}, env: [{name: A, val: b}]}]}"
+    found = parse_pods(f"{{kind: Deployment, metadata: {{name: a}}, spec: {{replica: 2, template: {{spec: {spec}}}}}}}")
+    assert [warning.partition("; was ")[2] for warning in found.warnings] == [
+        "replicas meant?",
+        "initContainers meant?",
+        "resources meant?",
+    ]
+
+
+def test_very_many_unknown_fields_cost_little() -> None:
+    start = time.process_time()
+    hostile = {f"resourc{number}": 1 for number in range(20_000)}
+    pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", **hostile}]}}
+    assert len(parse_pods(json.dumps(pod)).warnings) <= 1000
+    assert time.process_time() - start < 10
 
 
 def test_the_example_of_the_design_is_refused_word_for_word() -> None:
@@ -432,7 +452,7 @@ def test_ten_thousand_replicas_are_fine() -> None:
 
 def test_lists_in_lists_are_read_without_recursion() -> None:
     depth = 200
-    assert parse_pods('{"kind":"List","items":[' * depth + "]}" * depth) == ((), ())
+    assert parse_pods('{"kind":"List","items":[' * depth + "]}" * depth).pods == ()
 
 
 def test_lists_in_lists_without_end_are_refused() -> None:

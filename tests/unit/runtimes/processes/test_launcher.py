@@ -13,7 +13,7 @@ from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.procfs import PROC
-from pinfold.runtimes.base import LaunchError, Main
+from pinfold.runtimes.base import LaunchError, Main, Start
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 
@@ -44,7 +44,7 @@ def launching(directory: Path, scenario: Callable[[ProcessLauncher], Coroutine[N
 
 def spawn(launcher: ProcessLauncher, *command: str, directory: str = "") -> int:
     with open(os.devnull, "wb") as out:  # noqa: PTH123 - not a path of ours
-        return launcher.spawn(REF, command, dict(os.environ), directory, out)
+        return launcher.spawn(REF, Start(command, dict(os.environ), directory), out)
 
 
 @pytest.mark.parametrize(

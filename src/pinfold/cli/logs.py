@@ -1,0 +1,34 @@
+"""`pinfold logs`: what a container has printed, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from pinfold.cli.arguments.names import add_namespace, container_name
+from pinfold.cli.asking.client import Client, add_socket
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold logs`."""
+    add_socket(parser)
+    add_namespace(parser)
+    parser.add_argument("container", metavar="POD[/CONTAINER]", help="also NAMESPACE/POD/CONTAINER")
+    parser.add_argument("-c", dest="of", metavar="CONTAINER", help="the container, if it is not part of the name")
+    parser.add_argument("-f", "--follow", action="store_true", help="print what comes, until the pod ends")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the output as it is."""
+    query = {"container": container_name(args.container, args.namespace, args.of)}
+    if args.follow:
+        query["follow"] = "true"
+    sys.stdout.flush()
+    for part in Client.of(args).parts(f"/v1/logs?{urlencode(query)}"):
+        sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+    return 0

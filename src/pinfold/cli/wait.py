@@ -1,0 +1,70 @@
+"""`pinfold wait`: until pods run, or have ended."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Final
+
+from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
+from pinfold.cli.asking.client import Client, add_socket
+from pinfold.errors import PinfoldError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from types import FrameType
+
+    from pinfold.cli.get import Rows
+
+_RUNNING: Final = "running"
+
+
+class WaitedTooLong(PinfoldError):  # noqa: N818 - the fact
+    """The time is over."""
+
+    exit_code = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold wait`."""
+    add_socket(parser)
+    add_namespace(parser)
+    parser.add_argument("pods", nargs="+", metavar="POD", help="also pod/POD or NAMESPACE/POD")
+    parser.add_argument(
+        "--for", dest="until", choices=_UNTIL, default="ended", help="what to wait for (default: ended)"
+    )
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, help="give up after so long, with exit code 1")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look again after every event, until all pods are as they should be."""
+    client, pods = Client.of(args), [pod_name(text, args.namespace) for text in args.pods]
+    is_so = _UNTIL[args.until]
+    if args.timeout is not None:
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 0.001))
+    events = client.lines("/v1/events?follow=true")
+    while not all(is_so(_containers(client, pod)) for pod in pods):
+        if next(events, None) is None:
+            raise PinfoldError("the daemon has ended")
+    return 0
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> None:
+    raise WaitedTooLong("the time is over")
+
+
+def _containers(client: Client, pod: PodArgument) -> Rows:
+    rows: Rows = client.get("/v1/containers")
+    return [row for row in rows if (row["namespace"], row["pod"]) == pod]
+
+
+def _run(rows: Rows) -> bool:
+    return any(row["state"] == _RUNNING for row in rows)
+
+
+def _ended(rows: Rows) -> bool:
+    return not rows
+
+
+_UNTIL: Final[dict[str, Callable[[Rows], bool]]] = {_RUNNING: _run, "ended": _ended}

