@@ -60,7 +60,7 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: b
 
 def read_object(value: object, *, source: str = "") -> Pod | None:
     """Return the pod in an object of the API, decoded from JSON; None if it has ended. *source* names it in errors."""
-    reader = _Reader()
+    reader = _Reader(PodObjects())
     reader.read(PodObject("Pod", Field(value, reader.objects.problems, source)))
     reader.objects.problems.check()
     return next(iter(reader.pods), None)
