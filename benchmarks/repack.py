@@ -25,8 +25,8 @@ from pinfold.core.state import State
 
 if TYPE_CHECKING:
     from pinfold.core.admission import Admitter
+    from pinfold.core.cost import Cost
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.repack import Cost
 
 _SIZES: Final = (1, 2, 2, 4, 4, 4, 6, 8, 8, 12, 16, 24, 48)
 _FULL: Final = 0.95

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["offline"]
 ROOT = Path(__file__).parents[2]
 FOLLOWER = f"PYTHONPATH={ROOT}/src exec {sys.executable} {ROOT}/examples/repin.py"
-BUSY = "while :; do :; done & while :; do :; done & while :; do :; done & wait"
+BUSY = "while :; do :; done"
 DYNAMIC = ("--policy", "dynamic", "--repack-dwell", "0s", "--notice-grace", "60s")
 
 pytestmark = [pytest.mark.slow, pytest.mark.guest, needs("CPUs that can go offline", met=can_switch())]
