@@ -66,7 +66,7 @@ e2e-long: $(STAMP) ## the longer versions of the slow tests
 
 torture: $(STAMP) ## kill daemons under churn, lead a Manager through a long life: make torture ROUNDS=1000 STEPS=1000000
 	@TORTURE_ROUNDS=$(ROUNDS) TORTURE_STEPS=$(STEPS) $(BIN)/pytest -q -s tests/e2e/test_torture.py \
-		tests/property/test_manager_life.py
+		tests/property/test_manager_life.py tests/torture
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
