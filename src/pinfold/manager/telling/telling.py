@@ -164,30 +164,19 @@ class Telling:
     def drifted(self, found: Iterable[Drift]) -> None:
         """Report differences between what is wanted and what is."""
         for difference in found:
-            self._bus.tell(Drifted(cause=difference.cause, **self._about(difference)))
+            self._bus.tell(Drifted(cause=difference.cause, **_about(difference, self.name)))
 
     def fought(self, begun: Iterable[Drift], times: int) -> None:
         """Report that another program has undone the repairs of differences so many times."""
         for difference in begun:
-            about = self._about(difference)
+            about = _about(difference, self.name)
             pod, container, pool = about["pod"], about["container"], about["pool"]
             self._bus.tell(Fought(pod=pod, container=container, pool=pool, cause=difference.cause, times=times))
 
     def not_repaired(self, left: Iterable[Drift]) -> None:
         """Report differences that could not be repaired."""
         for difference in left:
-            self._bus.tell(NotRepaired(**self._about(difference)))
-
-    def _about(self, difference: Drift) -> _About:
-        ref = difference.container
-        return {
-            "pod": None if ref is None else self.name(ref.pod),
-            "container": "" if ref is None else ref.name,
-            "pool": "shared" if ref is None else "",
-            "found": difference.found,
-            "wanted": difference.wanted,
-            "why": difference.why,
-        }
+            self._bus.tell(NotRepaired(**_about(difference, self.name)))
 
     def ruler(self, topology: Topology, policy: Policy) -> Ruler:
         """Return what measures CPUs on this machine under this policy."""
@@ -195,6 +184,19 @@ class Telling:
             seen = policy.pools.seen(topology)
             self._ruled = topology, policy.allocatable, Ruler(seen, policy.allocatable or None)
         return self._ruled[2]
+
+
+def _about(difference: Drift, name: Callable[[PodUID], PodName]) -> _About:
+    """Return what the events about a difference have in common; *name* returns a pod's name."""
+    ref = difference.container
+    return {
+        "pod": None if ref is None else name(ref.pod),
+        "container": "" if ref is None else ref.name,
+        "pool": "shared" if ref is None else "",
+        "found": difference.found,
+        "wanted": difference.wanted,
+        "why": difference.why,
+    }
 
 
 def _admitted(pod: Pod, only: tuple[str, ...]) -> Admitted:
