@@ -16,6 +16,7 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Cause
 from pinfold.core.state import State
+from pinfold.daemon.pods import pod_groups
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.manager.manager import Manager, Rules
@@ -269,3 +270,12 @@ def test_units_of_a_systemd_that_is_not_reached_are_told_as_a_weaker_guarantee(n
     assert any("systemd" in reason for reason in Tried(groups).applier.weaker) is is_told
     assert not any("systemd" in reason for reason in Tried(groups, Systemd("true")).applier.weaker)
     groups.end()
+
+
+@pytest.mark.parametrize("naming", ["systemd", "cgroupfs"])
+def test_the_group_below_a_cgroup_root_is_found_as_its_driver_has_named_it(naming: str) -> None:
+    groups = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", naming, host("kernel"))
+    try:
+        assert pod_groups(f"/{groups.name}").tree.kubepods() == groups.kubepods
+    finally:
+        groups.end()

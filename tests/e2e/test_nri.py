@@ -303,6 +303,24 @@ def test_cpus_of_a_pod_that_ended_unreported_return_when_containerd_is_back(
     node.check()
 
 
+def test_without_a_capability_and_in_a_pid_namespace_of_its_own_it_pins_as_on_the_host(containerd: Containerd) -> None:
+    with KubeDaemon(containerd, "nri") as node:
+        as_in_a_pod = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        node.command = [*as_in_a_pod, "setpriv", "--bounding-set=-all", "--no-new-privs", *node.command]
+        other = shared_pod(containerd)  # runs before: its PID is none of this PID namespace
+        node.start()
+        owner = containerd.run_container(containerd.run_pod("db"), ALL)[1]
+        assert (allowed(owner), allowed(other)) == (OWN, RESERVED)
+        node.check()
+        node.restart()
+        assert (allowed(owner), allowed(other)) == (OWN, RESERVED)
+        assert node.client.get("/v1/config")["pid"] == 1
+        node.check()
+        assert node.events("drift", "ran-unpinned") == []
+        containerd.remove_all()
+        node.settled()
+
+
 def test_it_waits_for_a_runtime_that_is_not_there_yet(containerd: Containerd) -> None:
     moved = containerd.nri_socket.with_suffix(".moved")
     containerd.nri_socket.rename(moved)

