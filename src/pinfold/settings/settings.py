@@ -175,8 +175,7 @@ def read_settings(
     )
     _check_runtime(reader, settings)
     if reader.problems:
-        misspelt = map(Problem, file.warnings)  # which may be the cause of the problems
-        raise ConfigError(*dict.fromkeys([*reader.problems, *misspelt]))
+        raise ConfigError(*dict.fromkeys([*reader.problems, *map(Problem, file.warnings)]))  # these may be the cause
     return settings
 
 
