@@ -48,6 +48,7 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "topology": Verb("pinfold.cli.topology", "show sockets, NUMA nodes, caches, cores and CPUs of a machine"),
+    "presets": Verb("pinfold.cli.presets", "list or search the built-in machines"),
     "plan": Verb("pinfold.cli.plan", "what a node would do with pods, on any machine, without touching one"),
     "serve": Verb("pinfold.cli.serve", "the daemon: give processes of this host CPUs of their own"),
     "run": Verb("pinfold.cli.run", "run a command on CPUs of its own", failed=RUN_FAILED),
@@ -69,6 +70,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "leave": Verb("pinfold.cli.leave", "give every group its CPUs back, and end the daemon; before an uninstall"),
     "state": Verb("pinfold.cli.state", "show, check, repair, export and import the files of the daemon's State"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
+    "version": Verb("pinfold.cli.version", "show this version, and the Kubernetes whose decisions it equals"),
 }
 
 

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
 
 import pytest
 
+import pinfold
 from pinfold.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pinfold.core.machine.presets import preset_names
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,25 @@ def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(capsys: pytes
     assert capsys.readouterr().err.endswith("unrecognized arguments: --cpu; did you mean --cpus?\n")
     assert main(["get", "--outptu=json"]) == 2
     assert capsys.readouterr().err.endswith("unrecognized arguments: --outptu=json; did you mean --output?\n")
+
+
+def test_version_says_which_kubernetes_is_equalled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"pinfold {pinfold.__version__}\ndecides as {pinfold.KUBERNETES}\n"
+    assert main(["version", "--verbose", "-o", "json"]) == 0
+    assert {"pinfold", "decides as", "python", "yaml", "kernel"} == json.loads(capsys.readouterr().out).keys()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/parity.md", "docs/reference/kubernetes-versions.md"])
+def test_the_pages_say_the_same_kubernetes(page: str) -> None:
+    assert pinfold.KUBERNETES in (Path(__file__).parents[3] / page).read_text()
+
+
+def test_presets_lists_all_machines_or_those_with_some_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert names == preset_names()
+    assert main(["presets", "epyc", "no SMT"]) == 0
+    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert found == [name for name in names if name.startswith("epyc") and name.endswith("nosmt")]
+    assert main(["presets", "abacus"]) == 2
