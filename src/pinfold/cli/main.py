@@ -18,12 +18,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 import pinfold
-from pinfold.errors import PinfoldError
+from pinfold.errors import ParseError, PinfoldError
 from pinfold.settings.pluginfile import plugin_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_MOST_PROBLEMS: Final = 20
 OK, WRONG, RUN_FAILED, INTERRUPTED, READER_GONE = 0, 2, 125, 130, 141
 
 
@@ -91,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         problem = error.strerror or str(error)
-        return _fail(problem if error.filename is None else f"{error.filename}: {problem}", failed or WRONG)
+        return _fail([problem if error.filename is None else f"{error.filename}: {problem}"], failed or WRONG)
     except PinfoldError as error:
-        return _fail(str(error), failed or int(getattr(error, "exit_code", WRONG)))
+        return _fail(_all_of(error), failed or int(getattr(error, "exit_code", WRONG)))
     return code
 
 
@@ -145,9 +146,16 @@ def _module(verb: str) -> VerbModule:
     return cast("VerbModule", import_module(VERBS[verb].module))  # a module is not a class, but has these functions
 
 
-def _fail(problem: str, code: int = WRONG) -> int:
-    line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem)
-    print(f"pinfold: error: {line}", file=sys.stderr)
+def _all_of(error: PinfoldError) -> list[str]:
+    """Return every problem of wrong documents; the text of any other error."""
+    problems = getattr(error, "problems", ()) if isinstance(error, ParseError) else ()
+    return [str(problem) for problem in problems[:_MOST_PROBLEMS]] or [str(error)]
+
+
+def _fail(problems: list[str], code: int = WRONG) -> int:
+    for problem in problems:
+        line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem)
+        print(f"pinfold: error: {line}", file=sys.stderr)
     return code
 
 

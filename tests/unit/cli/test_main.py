@@ -60,3 +60,29 @@ def test_presets_lists_all_machines_or_those_with_some_words(capsys: pytest.Capt
     found = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
     assert found == [name for name in names if name.startswith("epyc") and name.endswith("nosmt")]
     assert main(["presets", "abacus"]) == 2
+
+
+def test_all_problems_of_a_file_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("{kind: Pod, metadata: {name: UP}, spec: {containers: [{name: a}, {name: a}, {name: b c}]}}")
+    assert main(["plan", str(file), "--preset", "cores:2"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[4] for line in lines] == [
+        "metadata.name",
+        "spec.containers[2].name",
+        "spec.containers[1].name",
+    ]
+
+
+def test_reserving_every_cpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = Path(__file__).parents[3] / "examples/pods/database.yaml"
+    assert main(["plan", str(pods), "--preset", "cores:2", "--reserved-cpus", "0-1"]) == 2
+    said = "--reserved-cpus: all CPUs of the machine are reserved, so none can be exclusive; leave some out"
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_kind_of_event_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "--what", "asigned"]) == 2
+    assert capsys.readouterr().err == (
+        'pinfold: error: --what: "asigned" is not a kind of entry; did you mean assigned?\n'
+    )
