@@ -62,6 +62,8 @@ __all__ = [
     "preset",
 ]
 __version__ = "0.1.0"
+KUBERNETES = "Kubernetes 1.37-rc (HEAD of 2026-08-20)"
+"""The kubelet whose decisions were recorded, and are equalled."""
 
 _LATE = {
     "Advice": "pinfold.core.advice",

@@ -153,3 +153,9 @@ def test_relative_paths_mean_the_directory_of_the_client(host: Daemon, tmp_path:
     assert applied.wait() == 0
     wait_for(lambda: host.written("here") == [str(tmp_path)], "it runs where it was applied")
     host.delete("here")
+
+
+def test_history_of_a_cpu_that_the_machine_does_not_have_is_an_error(host: Daemon) -> None:
+    asked = host.verb("history", "--cpu", "4000")
+    assert asked.returncode == 2
+    assert "cpu: 4000 is not a CPU of this machine; it has CPUs " in asked.stderr

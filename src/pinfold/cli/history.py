@@ -8,14 +8,16 @@ import sys
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, get_args
 
 from pinfold.cli.arguments.when import parse_when, show_when
 from pinfold.cli.asking.records import add_records, find_records
 from pinfold.cli.output.terminal import look
 from pinfold.core.entries import Subject
+from pinfold.core.events import GROUPS
 from pinfold.core.machine.cpuset import MAX_CPU
-from pinfold.errors import ParseError, PinfoldError
+from pinfold.errors import ParseError, PinfoldError, excerpt
 from pinfold.render.canvas import wrap
 from pinfold.render.history import format_entry, format_moment, format_tenure
 
@@ -73,6 +75,7 @@ def _query(args: argparse.Namespace) -> dict[str, str]:
         raise ParseError("--at asks how it was at one time; leave out -n and --what, or use --since and --until")
     if args.container is not None:
         Subject.parse(args.container)
+    _check_words(args.what)
     now = time.time()
     times = {"since": args.since or args.at, "until": args.until or args.at}
     flags = dict.fromkeys(times, "--at") if args.at is not None else {name: f"--{name}" for name in times}
@@ -80,6 +83,16 @@ def _query(args: argparse.Namespace) -> dict[str, str]:
     what = args.what or ("!state" if args.output == "text" else "")
     texts = {"container": args.container, "what": what, "cpu": None if args.cpu is None else str(args.cpu)}
     return query | {name: text for name, text in texts.items() if text}
+
+
+def _check_words(text: str) -> None:
+    """Raise if a kind of entry is unknown, with the nearest one."""
+    known = [str(event.what) for group in GROUPS.values() for event in get_args(group)]
+    for word in filter(None, text.split(",")):
+        if word.removeprefix("!") not in known:
+            close = get_close_matches(word.removeprefix("!"), known, n=1)
+            meant = f"; did you mean {close[0]}?" if close else "; docs/reference/events.md lists all"
+            raise ParseError(f"--what: {excerpt(word)} is not a kind of entry{meant}")
 
 
 def _entries(records: Records, query: dict[str, str]) -> Iterator[Data]:

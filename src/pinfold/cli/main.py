@@ -18,12 +18,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 import pinfold
-from pinfold.errors import PinfoldError
+from pinfold.errors import ParseError, PinfoldError
 from pinfold.settings.pluginfile import plugin_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_MOST_PROBLEMS: Final = 20
 OK, WRONG, RUN_FAILED, INTERRUPTED, READER_GONE = 0, 2, 125, 130, 141
 
 
@@ -48,6 +49,7 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "topology": Verb("pinfold.cli.topology", "show sockets, NUMA nodes, caches, cores and CPUs of a machine"),
+    "presets": Verb("pinfold.cli.presets", "list or search the built-in machines"),
     "plan": Verb("pinfold.cli.plan", "what a node would do with pods, on any machine, without touching one"),
     "serve": Verb("pinfold.cli.serve", "the daemon: give processes of this host CPUs of their own"),
     "run": Verb("pinfold.cli.run", "run a command on CPUs of its own", failed=RUN_FAILED),
@@ -69,6 +71,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "leave": Verb("pinfold.cli.leave", "give every group its CPUs back, and end the daemon; before an uninstall"),
     "state": Verb("pinfold.cli.state", "show, check, repair, export and import the files of the daemon's State"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
+    "completion": Verb("pinfold.cli.completion", "print a script that completes verbs and options in a shell"),
+    "version": Verb("pinfold.cli.version", "show this version, and the Kubernetes whose decisions it equals"),
 }
 
 
@@ -89,9 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         problem = error.strerror or str(error)
-        return _fail(problem if error.filename is None else f"{error.filename}: {problem}", failed or WRONG)
+        return _fail([problem if error.filename is None else f"{error.filename}: {problem}"], failed or WRONG)
     except PinfoldError as error:
-        return _fail(str(error), failed or int(getattr(error, "exit_code", WRONG)))
+        return _fail(_all_of(error), failed or int(getattr(error, "exit_code", WRONG)))
     return code
 
 
@@ -143,9 +147,16 @@ def _module(verb: str) -> VerbModule:
     return cast("VerbModule", import_module(VERBS[verb].module))  # a module is not a class, but has these functions
 
 
-def _fail(problem: str, code: int = WRONG) -> int:
-    line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem)
-    print(f"pinfold: error: {line}", file=sys.stderr)
+def _all_of(error: PinfoldError) -> list[str]:
+    """Return every problem of wrong documents; the text of any other error."""
+    problems = getattr(error, "problems", ()) if isinstance(error, ParseError) else ()
+    return [str(problem) for problem in problems[:_MOST_PROBLEMS]] or [str(error)]
+
+
+def _fail(problems: list[str], code: int = WRONG) -> int:
+    for problem in problems:
+        line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem)
+        print(f"pinfold: error: {line}", file=sys.stderr)
     return code
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
 
@@ -132,7 +131,7 @@ def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tupl
         case UncoreAlignmentError(fewest=fewest):
             where = Level.UNCORE.counted(fewest)
             return f"{_cpus(count)} in {where} are not available", _most_free(ruler, Level.UNCORE, free)
-    return _number_missing(outcome.refusal, count), _free(outcome.admitter.policy, free)
+    return _number_missing(outcome.refusal, count), _free(outcome, free)
 
 
 def _number_missing(refusal: AdmissionError | None, count: int) -> str:
@@ -150,9 +149,11 @@ def _number_missing(refusal: AdmissionError | None, count: int) -> str:
     return cannot
 
 
-def _free(policy: Policy, free: CPUSet) -> str:
+def _free(outcome: Outcome, free: CPUSet) -> str:
     """Return how many CPUs can be exclusive, which ones, and which never can."""
-    can = f"{len(free) or 'none'} of {len(policy.pools.topology.online)} can be exclusive"
+    policy, before = outcome.admitter.policy, outcome.before
+    online = policy.allocatable | policy.reserved | before.shared | before.exclusive
+    can = f"{len(free) or 'none'} of {len(online)} can be exclusive"
     which, reserved = (_named_cpus(cpus) for cpus in (free, policy.reserved))
     is_reserved = reserved and f"{reserved} {'is' if len(policy.reserved) == 1 else 'are'} reserved"
     both = "; ".join(filter(None, (which, is_reserved)))

@@ -108,6 +108,7 @@ class Views:
             match what:
                 case "history":
                     question = parse_question(query)
+                    self._check_cpu(question.cpu)
                     return await asyncio.to_thread(lambda: write(answer_history(self._archive, question)))
                 case "at":
                     asked = query if "time" in query else {"time": f"{time.time():.3f}"}
@@ -117,6 +118,12 @@ class Views:
         except ParseError as error:
             raise HTTPError(400, "BadRequest", str(error)) from error
         raise HTTPError(404, "NotFound", f"there is no {what[:80]!r}; /openapi.json lists what there is")
+
+    def _check_cpu(self, cpu: int | None) -> None:
+        topology = self.look().topology
+        known = topology.online | topology.offline
+        if cpu is not None and cpu not in known:
+            raise ParseError(f"{cpu} is not a CPU of this machine; it has CPUs {known}", where="cpu")
 
     def containers(self) -> list[dict[str, object]]:
         """Return every container, the alignment of its CPUs, and why it has these."""

@@ -175,8 +175,7 @@ def read_settings(
     )
     _check_runtime(reader, settings)
     if reader.problems:
-        misspelt = map(Problem, file.warnings)  # which may be the cause of the problems
-        raise ConfigError(*dict.fromkeys([*reader.problems, *misspelt]))
+        raise ConfigError(*dict.fromkeys([*reader.problems, *map(Problem, file.warnings)]))  # these may be the cause
     return settings
 
 
@@ -384,6 +383,9 @@ def _read_reserved(reader: _Reader, policy: str, topology: Topology) -> Reservat
         reader.warnings += [
             f"{reader.flag(name)} is not used: {source} names the CPUs" for name in amounts if reader.is_given(name)
         ]
+        if policy != "none" and cpus == topology.online:
+            problem = f"{source}: all CPUs of the machine are reserved, so none can be exclusive"
+            reader.problems.append(Problem(problem, "leave some out"))
         if outside := cpus - topology.online:
             reader.problems.append(
                 Problem(f"{source}: {_not_online(outside)}", f"the machine has CPUs {topology.online}")

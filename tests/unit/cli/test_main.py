@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
 
 import pytest
 
+import pinfold
 from pinfold.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pinfold.core.machine.presets import preset_names
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,51 @@ def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(capsys: pytes
     assert capsys.readouterr().err.endswith("unrecognized arguments: --cpu; did you mean --cpus?\n")
     assert main(["get", "--outptu=json"]) == 2
     assert capsys.readouterr().err.endswith("unrecognized arguments: --outptu=json; did you mean --output?\n")
+
+
+def test_version_says_which_kubernetes_is_equalled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"pinfold {pinfold.__version__}\ndecides as {pinfold.KUBERNETES}\n"
+    assert main(["version", "--verbose", "-o", "json"]) == 0
+    assert {"pinfold", "decides as", "python", "yaml", "kernel"} == json.loads(capsys.readouterr().out).keys()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/parity.md", "docs/reference/kubernetes-versions.md"])
+def test_the_pages_say_the_same_kubernetes(page: str) -> None:
+    assert pinfold.KUBERNETES in (Path(__file__).parents[3] / page).read_text()
+
+
+def test_presets_lists_all_machines_or_those_with_some_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert names == preset_names()
+    assert main(["presets", "epyc", "no SMT"]) == 0
+    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert found == [name for name in names if name.startswith("epyc") and name.endswith("nosmt")]
+    assert main(["presets", "abacus"]) == 2
+
+
+def test_all_problems_of_a_file_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("{kind: Pod, metadata: {name: UP}, spec: {containers: [{name: a}, {name: a}, {name: b c}]}}")
+    assert main(["plan", str(file), "--preset", "cores:2"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[4] for line in lines] == [
+        "metadata.name",
+        "spec.containers[2].name",
+        "spec.containers[1].name",
+    ]
+
+
+def test_reserving_every_cpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = Path(__file__).parents[3] / "examples/pods/database.yaml"
+    assert main(["plan", str(pods), "--preset", "cores:2", "--reserved-cpus", "0-1"]) == 2
+    said = "--reserved-cpus: all CPUs of the machine are reserved, so none can be exclusive; leave some out"
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_kind_of_event_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "--what", "asigned"]) == 2
+    assert capsys.readouterr().err == (
+        'pinfold: error: --what: "asigned" is not a kind of entry; did you mean assigned?\n'
+    )

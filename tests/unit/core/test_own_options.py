@@ -101,7 +101,7 @@ class TestIsolateSMTSiblings:
         node = Node(SIXTEEN_CORES, config("0,16", full_pcpus_only="true"))
         with pytest.raises(SMTAlignmentError, match="requested 5 cpus not multiple cpus per core = 2"):
             node.admit(5)
-        assert "Would fit with 4 or 6 CPUs" in node.advice(5)
+        assert "Would fit with 4 or 6 CPUs." in node.advice(5)
         cpus = CPUSet.parse(node.admit(5 + 1))
         assert len({core.id for core in node.topology.cores if core.cpus & cpus}) == 3
 
@@ -217,7 +217,7 @@ class TestMinSharedCPUs:
     def test_reserved_cpus_count_if_they_are_shared(self) -> None:
         node = Node(from_shape("sockets:1,cores:8,threads:1"), config("0-1", min_shared_cpus="3"))
         assert len(node.policy.pools.offered) == 5
-        assert "3 CPUs must stay shared" in node.advice(6)
+        assert "because 3 CPUs must stay shared" in node.advice(6)
         node.admit(5)
 
     def test_idle_siblings_are_not_shared(self) -> None:

@@ -29,6 +29,11 @@ class NoDaemon(PinfoldError):  # noqa: N818 - the fact
     exit_code = 3
 
     def __init__(self, path: Path, cause: OSError) -> None:
+        if isinstance(cause, PermissionError):
+            super().__init__(
+                f"{path}: permission denied; the daemon belongs to another user: call pinfold as that user"
+            )
+            return
         super().__init__(f"no daemon answers at {path} ({cause.strerror or cause}); start one: pinfold serve")
 
 

@@ -1,0 +1,36 @@
+"""`pinfold presets`: the built-in machines, all or those that match some words."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pinfold.cli.asking.client import add_output
+from pinfold.core.machine.layout import summary
+from pinfold.core.machine.presets import SHAPES, preset, preset_names
+from pinfold.errors import PinfoldError
+from pinfold.render.columns import Column, format_table
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pinfold presets`."""
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="only those that have all these words, e.g. epyc nosmt"
+    )
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print each machine: its name for --preset, and what it has."""
+    rows = [{"name": name, "machine": summary(preset(name)), "shape": SHAPES.get(name, "")} for name in preset_names()]
+    found = [row for row in rows if all(word.lower() in " ".join(row.values()).lower() for word in args.words)]
+    if not found:
+        raise PinfoldError(f"no built-in machine has {' '.join(args.words)}; pinfold presets lists all")
+    if args.output == "json":
+        print(json.dumps(found, indent=2))
+    else:
+        print(format_table([Column("NAME"), Column("MACHINE")], ([row["name"], row["machine"]] for row in found)))
+    return 0
