@@ -445,7 +445,7 @@ def test_an_annotation_keeps_the_memory_of_an_owner_near_its_cpus(containerd: Co
     local = containerd.run_pod("local", annotations={"pinfold.dev/local-memory": "true"})
     container, pid = containerd.run_container(local, ALL)
     assert allowed(pid, "Mems") == nodes_of(OWN)
-    containerd.wait(containerd.update_async(container, cpu_shares=500))
+    containerd.wait(containerd.update_async(container, cpu_shares=1024))
     assert (allowed(pid), allowed(pid, "Mems")) == (OWN, nodes_of(OWN))
     node.check()
 
