@@ -23,13 +23,16 @@ SUITES: Final = (
     "tests/contract/test_runtimes.py",
 )
 
+ALSO: Final = ("tests/e2e/test_drift.py",)
+"""With --all alone: they take minutes here."""
+
 
 def main(arguments: list[str]) -> int:
     """Return 0 if there was no overlap and the tests pass."""
     everything = "--all" in arguments
     prepare()
     overlapped = overlap.main(["--rounds", "5", "--shared", "10,100,500" if everything else "100"])
-    return overlapped or run_tests(*SUITES, *([] if everything else ["-m", "guest"]))
+    return overlapped or run_tests(*SUITES, *(ALSO if everything else ["-m", "guest"]))
 
 
 if __name__ == "__main__":
