@@ -645,7 +645,7 @@ def test_a_pod_can_be_deleted_twice_at_once(host: Daemon) -> None:
 
 def test_a_pod_that_is_applied_twice_is_left_as_it_is(host: Daemon) -> None:
     text = pod("single", container(cpus=1))
-    host.apply(text)
+    assert host.verb("apply", "-", text=text).stdout.startswith("pod single: started; ")
     pid, before = host.running("single"), host.state()
     again = host.verb("apply", "-", text=text)
     assert (again.returncode, again.stdout.split("; ")[0]) == (0, "pod single: unchanged")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pinfold.cli.asking.client import Client
 from pinfold.errors import ParseError
+from pinfold.formats.fields import DocumentError
 from pinfold.formats.machine.topologyjson import parse_topology_json
 from pinfold.formats.pods.manifest import parse_pods
 
@@ -46,7 +47,7 @@ def read_live(args: argparse.Namespace) -> Live:
             str(node["pools"]["reserved"]),
             _settings(state["settings"]) if "settings" in state else None,
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (DocumentError, KeyError, TypeError, AttributeError) as error:
         raise ParseError(
             f"the daemon's answer is not what was expected ({error!r}); is it of another version?"
         ) from error
