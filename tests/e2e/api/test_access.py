@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.api.client import Web, simulated
-from tests.e2e.daemon import container, pod
+from tests.e2e.daemon import container, pod, wait_for
 
 if TYPE_CHECKING:
     from tests.e2e.daemon import Daemon
@@ -103,12 +103,28 @@ def test_a_name_that_is_none_ends_the_start_in_one_line() -> None:
 # -- whether it is ready
 
 
+def free_port() -> int:
+    """Return a port that no program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def is_healthy(web: Web) -> bool:
+    """Return whether a daemon listens, and says that it is alive."""
+    with suppress(ConnectionRefusedError):
+        return web.ask("/healthz").status == 200
+    return False
+
+
 @pytest.mark.parametrize("runtime", ["nri", "cri"])
 def test_a_daemon_that_cannot_reach_its_runtime_is_alive_but_not_ready(runtime: str) -> None:
     with simulated() as daemon:
         daemon.options = ["--reserved-cpus", "0", "--runtime", runtime, "--kubelet-dir", str(daemon.place.directory)]
-        web = Web(daemon.start(f"--{runtime}-socket", str(daemon.place.directory / "nobody.sock")))
-        assert web.ask("/healthz").status == 200
+        address = f"127.0.0.1:{free_port()}"
+        daemon.launch(f"--{runtime}-socket", str(daemon.place.directory / "missing.sock"), "--listen", address)
+        daemon.ready = f"page http://{address}/"  # it prints no line before it is ready
+        web = Web(daemon)
+        wait_for(lambda: is_healthy(web), "it is alive")
         unready = web.ask("/readyz")
         assert (unready.status, unready.data["reason"]) == (503, "NotReady")
         assert "closed" in unready.data["message"]
