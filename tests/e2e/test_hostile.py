@@ -115,6 +115,8 @@ def test_a_daemon_starts_although_a_process_that_it_has_to_end_is_frozen(daemon:
     daemon.apply(pod("stuck", container(LEAVES_A_CHILD, cpus=1)))
     main = daemon.running("stuck")
     child = int(wait_for(lambda: daemon.written("stuck"), "the child runs")[0])
+    kept = daemon.state_dir / "workloads.json"
+    wait_for(lambda: str(main) in kept.read_text(), "its main process is on the disk")
     daemon.kill()
     with frozen(child):
         os.kill(main, signal.SIGKILL)
