@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VECTORS ?= tests/parity/vectors
 EVERY ?= 1
+# One more than there are CPUs: many tests wait.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 ROUNDS ?= 100
 STEPS ?= 50000
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
@@ -26,7 +28,7 @@ run: $(STAMP) ## set up, then pin real processes on this host until Ctrl-C
 
 test: $(STAMP) ## set up, then run the tests
 	@echo "pytest: unit, property and parity tests, doctests"
-	@$(BIN)/pytest -q -n auto -m "not slow" $(if $(COVERAGE),--cov --cov-report=)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow" $(if $(COVERAGE),--cov --cov-report=)
 	@$(if $(COVERAGE),$(BIN)/coverage json -q -o - | $(BIN)/python tools/coverage-table)
 
 coverage: ## run the tests and print how much of each package they cover; fails below a floor

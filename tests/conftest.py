@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 # Nothing here is about time, so a busy machine does not make a test fail. `make e2e-long` tries more examples.
-settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

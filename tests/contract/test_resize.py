@@ -55,7 +55,9 @@ async def has(stand: Stand, pod: Pod, cpus: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_container_grows_and_shrinks_in_place_and_the_others_make_room(kind: str) -> None:
+def test_a_container_grows_and_shrinks_in_place_and_the_others_make_room(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(stand: Stand) -> None:
         one, other = owner("one", 2), sharer("other")
         await stand.run(other)
@@ -69,6 +71,7 @@ def test_a_container_grows_and_shrinks_in_place_and_the_others_make_room(kind: s
         assert [entry.fields["cpus"] for entry in stand.daemon.told("resized")] == ["1-4", "1-2", "1", "1-3"]
         assert str(stand.daemon.state.baselines[one.uid]["app"]) == "1"
 
+    monkeypatch.setattr("pinfold.manager.sources.cri._ASK_OWNERS", 0.5)
     play(stand_of(kind, DYNAMIC), scenario)
 
 

@@ -363,6 +363,7 @@ def test_cpus_come_back_when_the_command_is_killed(host: Daemon) -> None:
 def test_a_command_whose_run_is_killed_keeps_its_cpus_until_it_ends(host: Daemon) -> None:
     process = host.run("orphan", "sleep", "1000")
     pid, pools = host.running("orphan"), host.pools()
+    wait_for(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "the command runs")
     process.kill()
     process.wait()
     host.verb("run", "--qos", "besteffort", "--", "true")  # the daemon has seen all that there was to be seen

@@ -25,7 +25,7 @@ from tests.e2e.daemon import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_two_cpus, needs_cgroups]
+pytestmark = [pytest.mark.slow, needs_two_cpus, needs_cgroups]
 
 V1 = best_kind() == "cgroup-v1"
 needs_v1 = pytest.mark.skipif(not V1, reason="a process and its threads are in one group")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-pytestmark = [needs_two_cpus]
+pytestmark = [pytest.mark.slow, needs_two_cpus]
 
 # Each fsync of the daemon takes so many seconds.
 SLOW = "import os, time; sync = os.fsync; os.fsync = lambda file: (time.sleep({seconds}), sync(file))[1]"

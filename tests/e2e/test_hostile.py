@@ -23,7 +23,7 @@ from tests.needs import needs, needs_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [needs_two_cpus]
+pytestmark = [pytest.mark.slow, needs_two_cpus]
 
 AT_ONCE = 1.0
 """Seconds within which another request is answered on a machine that is busy with other things."""

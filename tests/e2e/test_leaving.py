@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from subprocess import CompletedProcess, Popen
 
-pytestmark = [needs_two_cpus]
+pytestmark = [pytest.mark.slow, needs_two_cpus]
 
 
 @pytest.fixture(params=KINDS)

@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     os.close(gate)
     try:
         client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": pid})
-        os.write(go, b"1")
+        with suppress(BrokenPipeError):  # it was killed meanwhile
+            os.write(go, b"1")
     finally:
         os.close(go)  # without the byte the child gives up
         status = _follow(pid)
