@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.containerd import Ask, Containerd, allowed
-from tests.e2e.daemon import ONLINE, RESERVED, SPARE, Daemon, needs_two_cpus, wait_for
+from tests.e2e.daemon import ONLINE, RESERVED, SPARE, needs_two_cpus, wait_for
 from tests.e2e.kubedaemon import PATIENCE, KubeDaemon
 from tests.needs import needs_lab
 
@@ -200,11 +200,11 @@ def test_it_waits_for_a_socket_that_is_not_there_yet(containerd: Containerd) -> 
     containerd.cri_socket.rename(moved)
     with KubeDaemon(containerd, "cri") as node:
         try:
-            Daemon.start(node)
+            node.launch()
             wait_for(lambda: "link=closed" in node.said(), "it has tried")
         finally:
             moved.rename(containerd.cri_socket)
-        node.linked()
+        node.await_ready()
 
 
 def test_a_runtime_that_stands_still_does_not_stop_the_daemon(containerd: Containerd, node: KubeDaemon) -> None:
