@@ -46,7 +46,7 @@ def test_on_numa_nodes_a_container_has_whole_cores_of_one_node_and_one_cache(dae
         assert groups_of(cpus, "cores") == len(cpus) // SMT
     daemon.check()
     refused = daemon.verb("run", "--cpus", str(node + SMT), "--", "true")
-    assert refused.returncode == 4
+    assert refused.returncode == 125
     assert "TopologyAffinityError" in refused.stderr
     odd = daemon.verb("run", "--cpus", "1", "--", "true")
     assert odd.returncode == 4

@@ -16,14 +16,13 @@ from tests.e2e.guest.machine import prepare, run_tests
 
 SUITES: Final = (
     "tests/e2e/test_daemon.py",
-    "tests/e2e/test_leaving.py",
     "tests/e2e/test_numa.py",
     "tests/e2e/test_hotplug.py",
     "tests/e2e/test_dynamic.py",
     "tests/contract/test_runtimes.py",
 )
 
-ALSO: Final = ("tests/e2e/test_drift.py",)
+ALSO: Final = ("tests/e2e/test_drift.py", "tests/e2e/test_leaving.py")
 """With --all alone: they take minutes here."""
 
 
