@@ -49,7 +49,7 @@ def test_on_numa_nodes_a_container_has_whole_cores_of_one_node_and_one_cache(dae
     assert refused.returncode == 125
     assert "TopologyAffinityError" in refused.stderr
     odd = daemon.verb("run", "--cpus", "1", "--", "true")
-    assert odd.returncode == 4
+    assert odd.returncode == 125
     assert "SMTAlignmentError" in odd.stderr
     daemon.check()
 
