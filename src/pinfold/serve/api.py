@@ -123,7 +123,7 @@ class Views:
         topology = self.look().topology
         known = topology.online | topology.offline
         if cpu is not None and cpu not in known:
-            raise ParseError(f"{cpu} is not a CPU of this machine; it has CPUs {known}", where="cpu")
+            raise HTTPError(404, "NotFound", f"cpu: {cpu} is not a CPU of this machine; it has CPUs {known}")
 
     def containers(self) -> list[dict[str, object]]:
         """Return every container, the alignment of its CPUs, and why it has these."""

@@ -214,6 +214,7 @@ _PATHS: Final[Schema] = {
         _BRIEF,
         _CPU,
         _parameter("container", _WHO, _SUBJECT),
+        missing=True,
     ),
     "/api/v1/at": _get(
         "which container had which CPUs at a time",
