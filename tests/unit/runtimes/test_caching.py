@@ -103,3 +103,15 @@ def test_leaving_removes_the_groups() -> None:
     stand.applier.apply(WANT)
     asyncio.run(stand.applier.leave(CPUSet.parse("0-15")))
     assert stand.groups == {}
+
+
+def test_all_that_is_not_about_caches_is_the_runtimes_own() -> None:
+    stand = Stand()
+    stand.applier.apply(WANT)
+    seen = [
+        (one.name, one.kind, one.weaker, one.mend(APP, WANT), one.is_clear(WANT), one.allowed(APP))
+        for one in (stand.applier, stand.inner)
+    ]
+    assert seen[0] == seen[1]
+    assert stand.applier.vacate(APP) == []
+    assert APP not in stand.inner.containers
