@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pinfold.cli.asking.client import Client, NoDaemon, add_output, add_socket
+from pinfold.errors import ConfigError
 from pinfold.settings.places import find_state
 
 if TYPE_CHECKING:
@@ -44,5 +45,7 @@ def _without_daemon(args: argparse.Namespace) -> object:
     from pinfold.daemon.directory import StateDirectory  # noqa: PLC0415
 
     directory = find_state(os.environ, os.geteuid(), args.state_dir).path
+    if args.state_dir is not None and not directory.is_dir():  # a misspelt one must not look like success
+        raise ConfigError(f"--state-dir {directory}: there is no such directory; name that of the daemon")
     with StateDirectory(directory):
         return asyncio.run(clean_up(directory, keep_owners=args.keep_owners))

@@ -67,7 +67,7 @@ class Refusals:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def fail(self, pod: Pod, refusal: AdmissionError) -> None:
-        """Fail a pod, or let it wait; return after half a second, whatever the API server does."""
+        """Fail a pod, or let it wait; return after half a second, also if the API server has not answered."""
         task = asyncio.create_task(self._fail(pod, refusal))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -104,7 +104,7 @@ class Notices:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(path / ACK, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _SAFELY, 0o666))
-            (path / ACK).chmod(0o666)  # whatever the umask is: the workload may be another user
+            (path / ACK).chmod(0o666)  # past the umask: the workload may be another user
 
     def _write(self, ref: ContainerRef, name: str, text: str) -> None:
         path = self.path(ref)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NotResizable(AdmissionError):  # noqa: N818 - the fact
-    """The container cannot be resized, whatever the size."""
+    """The container cannot have any other size."""
 
     reason = "NotResizable"
 
