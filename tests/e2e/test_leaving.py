@@ -106,5 +106,6 @@ def test_an_adopted_process_is_where_it_was_after_leaving(daemon: Daemon, *, is_
 
 
 def test_without_a_claim_nothing_is_changed(daemon: Daemon) -> None:
+    daemon.state_dir.mkdir(mode=0o700)
     assert leave(daemon).stdout == "no group to give back: no daemon has changed any\n"
     assert daemon.place.groups() == set()
