@@ -155,4 +155,4 @@ class DynamicLife(RuleBasedStateMachine):
 
 
 TestDynamicLife = DynamicLife.TestCase
-TestDynamicLife.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestDynamicLife.settings = settings(stateful_step_count=25)

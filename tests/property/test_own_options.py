@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pinfold.core.admission import Admitter
@@ -189,7 +189,6 @@ class Node:
 
 
 @given(own_policies(), st.data())
-@settings(max_examples=200, deadline=None)
 def test_every_promise_holds_while_pods_come_and_go(policy: StaticPolicy, data: st.DataObject) -> None:
     node = Node(policy)
     nodes = [place.id for place in node.topology.numa_nodes]
@@ -209,7 +208,6 @@ def test_every_promise_holds_while_pods_come_and_go(policy: StaticPolicy, data: 
 
 
 @given(regular_topologies(12).filter(lambda machine: len(machine.cpus) > 1), st.data())
-@settings(max_examples=150, deadline=None)
 def test_any_options_can_follow_any_others_and_running_containers_keep_their_cpus_where_possible(
     topology: Topology, data: st.DataObject
 ) -> None:
@@ -256,7 +254,6 @@ def is_possible(policy: StaticPolicy, options: Options, free: CPUSet, count: int
 
 
 @given(fragmented_nodes(), st.integers(1, 7), st.data())
-@settings(max_examples=200, deadline=None)
 def test_hints_are_exactly_the_numa_nodes_on_which_the_request_fits(
     node: Node, count: int, data: st.DataObject
 ) -> None:
@@ -302,7 +299,6 @@ def _check_it_can_be_kept(node: Node, pod: Pod, mask: int) -> None:
 
 
 @given(fragmented_nodes(), st.integers(1, 7), st.data())
-@settings(max_examples=200, deadline=None)
 def test_what_is_refused_does_not_fit(node: Node, count: int, data: st.DataObject) -> None:
     policy, state = node.policy, node.state
     pod = data.draw(asking(pod_of(pinned(count), uid="new")))
@@ -325,7 +321,6 @@ def test_what_is_refused_does_not_fit(node: Node, count: int, data: st.DataObjec
     st.lists(st.integers(1, 4), min_size=1, max_size=6),
     st.none() | st.sampled_from([0b01, 0b10]),
 )
-@settings(max_examples=100, deadline=None)
 def test_isolate_smt_siblings_gives_the_cpus_of_the_same_machine_without_smt(
     shape: str, options: Options, requests: list[int], affinity: int | None
 ) -> None:

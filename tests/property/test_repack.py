@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.allocators.order import Machine
@@ -78,7 +78,6 @@ def check(packer: Packer, plan: RepackPlan, movable: Sequence[Movable], free: CP
     assert plan.after < plan.before or not plan.moves
 
 
-@settings(max_examples=200)
 @given(nodes(most=16, containers=8, largest=5), st.integers(0, 6), st.sampled_from(["any CPUs", "whole cores"]))
 def test_a_plan_never_overlaps_never_raises_the_cost_and_keeps_its_budget(
     node: tuple[Topology, list[Movable], CPUSet], budget: int, kind: str
@@ -96,7 +95,6 @@ def test_a_plan_never_overlaps_never_raises_the_cost_and_keeps_its_budget(
         assert all(topology.siblings(move.after) == move.after for move in plan.moves)
 
 
-@settings(max_examples=60, deadline=None)
 @given(nodes(most=8, containers=3, largest=3), st.integers(1, 2))
 def test_no_cheaper_arrangement_is_within_the_budget(node: tuple[Topology, list[Movable], CPUSet], budget: int) -> None:
     topology, movable, free = node
@@ -122,7 +120,6 @@ def reachable(
                 yield from reachable(packer, {**have, one.container: cpus}, movable, (free | own) & ~cpus, budget - 1)
 
 
-@settings(max_examples=100)
 @given(nodes(most=16, containers=5, largest=5))
 def test_repacking_ends(node: tuple[Topology, list[Movable], CPUSet]) -> None:
     topology, movable, free = node
@@ -165,7 +162,6 @@ def test_the_first_difference_decides(worse: Cost, better: Cost) -> None:
     assert better < worse
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_every_state_on_the_way_is_sound_and_baselines_keep_their_size(data: st.DataObject) -> None:
     admitter = data.draw(admitters(dynamic=True))

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pinfold.core.admission import Admitter, Scope
@@ -71,7 +71,6 @@ def check_nearest(admitter: Admitter, state: State, refusal: NotResized) -> None
             admitter.resize(state, APP, count)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_a_resize_is_exact_keeps_the_baseline_and_touches_no_other(data: st.DataObject) -> None:
     admitter = data.draw(admitters())
@@ -110,7 +109,6 @@ def test_a_resize_is_exact_keeps_the_baseline_and_touches_no_other(data: st.Data
     assert APP.pod not in left.baselines
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_only_dynamic_goes_below_the_baseline_and_down_to_one(data: st.DataObject) -> None:
     admitter = data.draw(admitters(dynamic=True))
@@ -129,7 +127,6 @@ def test_only_dynamic_goes_below_the_baseline_and_down_to_one(data: st.DataObjec
         assert (refused.value.reason, refused.value.nearest) == ("BelowBaselineError", len(held))
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_no_other_cpus_are_nearer_than_those_it_grows_onto(data: st.DataObject) -> None:
     topology = data.draw(regular_topologies(12).filter(lambda machine: len(machine.cpus) > 3))
@@ -156,7 +153,6 @@ def nearness(topology: Topology, held: CPUSet, more: tuple[int, ...]) -> tuple[i
     return near(topology.cores), near(topology.uncore_caches), near(topology.numa_nodes), near(topology.sockets)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_no_other_cpus_were_worse_placed_than_those_it_gave_back(data: st.DataObject) -> None:
     topology = data.draw(regular_topologies(16).filter(lambda machine: len(machine.cpus) > 3))

@@ -298,7 +298,7 @@ class NodeLife(RuleBasedStateMachine):
 
 
 TestNodeLife = NodeLife.TestCase
-TestNodeLife.settings = settings(max_examples=50, stateful_step_count=15, deadline=None)
+TestNodeLife.settings = settings(stateful_step_count=15)
 
 
 class Node:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
@@ -70,14 +70,12 @@ def again(pod: Pod) -> Pod:
 
 
 @given(pods())
-@settings(max_examples=50)
 def test_every_pod_is_read_back_as_it_was(pod: Pod) -> None:
     assert again(pod) == pod
     assert again(pod).qos == pod.qos
 
 
 @given(pods())
-@settings(max_examples=50)
 def test_every_pod_is_read_back_from_yaml_too(pod: Pod) -> None:
     try:
         found = parse_pods(yaml.safe_dump(pod_document(pod), allow_unicode=False)).pods

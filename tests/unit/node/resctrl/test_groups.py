@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.caching import CacheClass, CacheUsage
@@ -166,7 +166,6 @@ def memberships(draw: st.DrawFn) -> dict[str, dict[ContainerRef, CPUSet]]:
 
 
 @given(st.lists(memberships(), min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
 def test_any_containers_can_follow_any_others(lives: list[dict[str, dict[ContainerRef, CPUSet]]]) -> None:
     kernel = FakeResctrl()
     resctrl = Resctrl(kernel, TABLE)
