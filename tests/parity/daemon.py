@@ -123,7 +123,7 @@ class Daemon:
         self._plugin: asyncio.Task[None] | None = None
         self._state = node.policy.start(State.new())
         self._is_spoilt = False
-        """Whether the reference has shared CPUs that a pod still has."""
+        """Whether the reference has shared CPUs that a pod still has, or that are reserved."""
 
     async def _open(self) -> None:
         """Start the daemon with the State of before."""
@@ -225,17 +225,11 @@ class Daemon:
         held, want = state_data(self._manager.state), dict(expected["assignments"])
         if refusal is not None and "admit" in expected:
             stale = want.pop(step["pod"]["uid"], {})  # which the reference collects before its next decision
-            # differs: it shares CPUs then that it had given to two pods; the daemon never gave them to the second.
-            self._is_spoilt |= any(CPUSet.parse(cpus) & _held(want) for cpus in stale.values())
+            # differs: it shares CPUs then that were another pod's or reserved; the daemon never gave them to this pod.
+            shared = CPUSet.parse(held["default"])
+            self._is_spoilt |= any(not CPUSet.parse(cpus) <= shared for cpus in stale.values())
             return differences({"assignments": held["assignments"]}, {"assignments": want})
         return differences(held, {"assignments": want, "default": expected["default"]})
-
-
-def _held(assignments: Case) -> CPUSet:
-    """Return all CPUs that pods have."""
-    return CPUSet.from_cpus(
-        cpu for containers in assignments.values() for cpus in containers.values() for cpu in CPUSet.parse(cpus)
-    )
 
 
 def _same_refusal(expected: Case, found: Case) -> bool:
