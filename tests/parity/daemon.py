@@ -186,7 +186,8 @@ class Daemon:
 
     async def _create(self, pod: Pod) -> Case | None:
         self._known[pod.uid] = pod
-        if pod.uid not in self._sandboxes:
+        is_new = pod.uid not in self._sandboxes
+        if is_new:
             self._sandboxes[pod.uid] = (await self._runtime.run_pod(pod)).id
         sandbox = self._runtime.record.sandbox(self._sandboxes[pod.uid])
         self._runtime.record.sandboxes[sandbox.id] = replace(sandbox, pod=pod)
@@ -194,7 +195,8 @@ class Daemon:
             try:
                 await self._runtime.create_container(self._sandboxes[pod.uid], container.name)
             except PluginError:
-                await self._runtime.remove_pod(self._sandboxes.pop(pod.uid))
+                if is_new:  # otherwise its earlier containers run on
+                    await self._remove_pod(pod.uid)
                 told = next(entry for entry in reversed(self._bus.after(0)) if entry.what == "refused")
                 return {"reason": told.fields["reason"], "message": told.fields["message"]}
         return None
