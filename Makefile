@@ -1,10 +1,12 @@
 # Two commands are enough: `make run` does the main job on this host, `make test` runs the tests.
-# Both set up a private virtual environment in .venv first, and reuse it afterwards.
+# Both set up a private virtual environment in .venv first, and reuse it afterwards:
+# `make run` installs only pinfold and what it needs, every other target adds the development tools.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.runs
 VECTORS ?= tests/parity/vectors
 EVERY ?= 1
 # One more than there are CPUs: many tests wait.
@@ -14,16 +16,20 @@ STEPS ?= 50000
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage check bench e2e e2e-long torture parity parity-daemon proto format clean
+.PHONY: help run test coverage check bench e2e e2e-long torture parity parity-daemon proto format dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml tools/setup
+$(RUN_STAMP): pyproject.toml tools/setup
 	@PYTHON="$(PYTHON)" tools/setup $(VENV)
 	@touch $@
 
-run: $(STAMP) ## set up, then pin real processes on this host until Ctrl-C
+$(STAMP): pyproject.toml tools/setup
+	@PYTHON="$(PYTHON)" tools/setup $(VENV) dev
+	@touch $(RUN_STAMP) $@
+
+run: $(RUN_STAMP) ## set up, then pin real processes on this host until Ctrl-C
 	@tools/demo
 
 test: $(STAMP) ## set up, then run the tests
@@ -69,6 +75,9 @@ e2e-long: $(STAMP) ## the longer versions of the slow tests
 torture: $(STAMP) ## kill daemons under churn, lead a Manager through a long life: make torture ROUNDS=1000 STEPS=1000000
 	@TORTURE_ROUNDS=$(ROUNDS) TORTURE_STEPS=$(STEPS) $(BIN)/pytest -q -s tests/e2e/test_torture.py \
 		tests/property/test_manager_life.py tests/torture
+
+dist: $(STAMP) ## build the wheel and the sdist into dist/
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null && ls -1 dist
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
