@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pinfold.core.pods.pod import exclusive_cpus, exclusive_pod_cpus
-from pinfold.core.policies.options import DEFAULT
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.serve.metrics import table as rows
@@ -179,12 +178,11 @@ def _was_asked(container: Container, admission: Admission) -> bool:
 
 def _rules(admitter: Admitter) -> _Rules:
     policy, manager = admitter.policy, admitter.manager
-    machine = getattr(policy, "machine", None)  # policy none has none, and gives no CPUs
     return _Rules(
-        options=getattr(policy, "options", DEFAULT),
+        options=policy.pools.options,
         pod_level=policy.pod_level,
         guaranteed=manager.policy is TopologyPolicy.SINGLE_NUMA_NODE,
         scope=str(admitter.scope),
         topology_manager=manager.policy is not TopologyPolicy.NONE,
-        caches=() if machine is None else [cache.mask for cache in machine.topology.uncore_caches],
+        caches=[cache.mask for cache in policy.pools.topology.uncore_caches],
     )
