@@ -63,8 +63,7 @@ class Mover:
         before, after = await manager.decide(lambda state: self._decide(state, ref, count))
         cpus = after.assignments[ref.pod][ref.name]
         if after != before:
-            rules = manager.rules
-            self._changes.resized(ref, before, cpus, rules.admitter, rules.topology, self._others(ref))
+            self._changes.resized(ref, before, cpus, manager.rules, self._others(ref))
         return cpus
 
     def _decide(self, state: State, ref: ContainerRef, count: int) -> State:

@@ -11,7 +11,7 @@ from pinfold.core.trace import Recorder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.admission import Resource
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pinfold.core.policies.resizing import NotResized
     from pinfold.core.repack import Move
     from pinfold.core.state import State
+    from pinfold.manager.manager import Rules
     from pinfold.manager.telling.telling import Telling
 
 
@@ -30,22 +31,11 @@ class Changes:
         self._refused: dict[ContainerRef, str] = {}
         """The last refusal of a resize of each container, in words."""
 
-    def resized(  # noqa: PLR0913, PLR0917 - all that the decision depended on
-        self,
-        ref: ContainerRef,
-        before: State,
-        cpus: CPUSet,
-        admitter: Admitter,
-        topology: Topology,
-        others: Sequence[Resource],
-    ) -> None:
-        """Report a container that has more or fewer CPUs than *before*."""
+    def resized(self, ref: ContainerRef, before: State, cpus: CPUSet, rules: Rules, others: Sequence[Resource]) -> None:
+        """Report a container that has more or fewer CPUs than *before*, under these rules."""
         self._refused.pop(ref, None)
-        name, held, ruler = (
-            self._telling.name(ref.pod),
-            before.cpus(*ref) or cpus,
-            self._telling.ruler(topology, admitter.policy),
-        )
+        admitter, name, held = rules.admitter, self._telling.name(ref.pod), before.cpus(*ref) or cpus
+        ruler = self._telling.ruler(rules.topology, admitter.policy)
 
         def event() -> Resized:
             recorder = Recorder()

@@ -115,25 +115,14 @@ class CRIClient:
             raise error.within(f"{self.path}: container {excerpt(container)}") from error
         return status_of(answer.status, info)
 
-    async def update(  # noqa: PLR0913 - the fields of the call
-        self,
-        container: str,
-        *,
-        cpus: CPUSet | None = None,
-        mems: CPUSet | None = None,
-        quota: int = 0,
-        period: int = 0,
-        shares: int = 0,
+    async def update(
+        self, container: str, *, cpus: CPUSet | None = None, mems: CPUSet | None = None, quota: int = 0
     ) -> None:
         """Change what is given, and nothing else; quota -1 lifts it. What the kernel refuses is a CallError."""
         if (cpus is not None and not cpus) or (mems is not None and not mems):
             raise ApplyError(f"container {excerpt(container)}: an empty set would leave its CPUs as they are")
         resources = cri.LinuxContainerResources(
-            cpuset_cpus=str(cpus or ""),
-            cpuset_mems=str(mems or ""),
-            cpu_quota=quota,
-            cpu_period=period,
-            cpu_shares=shares,
+            cpuset_cpus=str(cpus or ""), cpuset_mems=str(mems or ""), cpu_quota=quota
         )
         await self._update(cri.UpdateContainerResourcesRequest(container_id=container, linux=resources))
 

@@ -210,11 +210,11 @@ def test_json_that_tells_nothing_is_no_error(tmp_path: Path, info: str) -> None:
 def test_an_update_changes_what_is_given_and_nothing_else(tmp_path: Path) -> None:
     async def test(runtime: FakeRuntime, client: CRIClient) -> None:
         await client.update("c1", cpus=CPUSet.parse("0,2-3"), mems=CPUSet.parse("1"), quota=-1)
-        await client.update("c2", quota=50_000, period=100_000, shares=512)
+        await client.update("c2", quota=50_000)
         first, second = runtime.updates
         assert first.container_id == "c1"
         assert first.linux == cri.LinuxContainerResources(cpuset_cpus="0,2-3", cpuset_mems="1", cpu_quota=-1)
-        assert second.linux == cri.LinuxContainerResources(cpu_quota=50_000, cpu_period=100_000, cpu_shares=512)
+        assert second.linux == cri.LinuxContainerResources(cpu_quota=50_000)
         assert not first.HasField("windows")
 
     run(test, tmp_path)
