@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pinfold.core.events.daemon import NotWidened, Widened
@@ -52,6 +53,12 @@ class Leaving:
                 await self.leave()
             except PinfoldError:
                 return
+
+    def remove_groups(self) -> None:
+        """Leave no group behind if all workloads have ended; a group with processes of others stays."""
+        with suppress(PinfoldError):
+            self._parts.clean_up()
+            drop_claim(self._directory)
 
     async def _widen(self, *, keep_owners: bool) -> None:
         node = self._parts.node

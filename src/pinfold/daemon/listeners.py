@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import socket
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.errors import ConfigError, PinfoldError, Problem
+from pinfold.errors import ConfigError, PinfoldError, Problem, excerpt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,13 +39,28 @@ class Bound(NamedTuple):
                 self.path.unlink()
 
 
-def bind_unix(path: Path, flag: str) -> Bound:
-    """Return a socket that listens on *path*, set by *flag*; only our user and root can use it."""
+def find_group(name: str | None) -> int | None:
+    """Return the number of the group that may use the control socket, or raise if there is no such group."""
+    if name is None:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        said = f"--socket-group: there is no group {excerpt(name)} on this host"
+        raise ConfigError(Problem(said, f"make it: groupadd --system {name}")) from error
+
+
+def bind_unix(path: Path, flag: str, group: int | None = None) -> Bound:
+    """Return a socket that listens on *path*, set by *flag*; our user, root and members of *group* can use it."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _make_room(path, flag)
         _bind(listener, path)
+        if group is not None:
+            os.chown(path, -1, group)
+            path.chmod(0o660)
+            _let_in(path.parent, group)
         listener.listen()
         return Bound(listener, path, _file(path))
     except OSError as error:
@@ -52,6 +69,18 @@ def bind_unix(path: Path, flag: str) -> Bound:
     except PinfoldError:
         listener.close()
         raise
+
+
+def _let_in(directory: Path, group: int) -> None:
+    """Let members of *group* reach what is in our directory; raise if they cannot, and it is not ours alone."""
+    found = directory.stat()
+    if found.st_mode & stat.S_IXOTH or (found.st_gid == group and found.st_mode & stat.S_IXGRP):
+        return
+    if found.st_mode & stat.S_IRWXG:
+        said = f"--socket-group: members cannot enter {directory}, which belongs to group {found.st_gid}"
+        raise ConfigError(Problem(said, "name another --socket"))
+    os.chown(directory, -1, group)
+    directory.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXGRP)
 
 
 def _make_room(path: Path, flag: str) -> None:

@@ -16,7 +16,7 @@ from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
 from pinfold.core.events.running import NotEnded
 from pinfold.daemon.leaving import Leaving
-from pinfold.daemon.listeners import bind_unix
+from pinfold.daemon.listeners import bind_unix, find_group
 from pinfold.daemon.parts import Basis, Parts, host_parts
 from pinfold.daemon.readiness import Readiness
 from pinfold.daemon.reload import Reloader, rules
@@ -29,6 +29,7 @@ from pinfold.manager.views import Viewer
 from pinfold.node.sdnotify import notify
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
+from pinfold.serve.http.gate import Users
 from pinfold.serve.http.server import HTTPServer
 from pinfold.settings.table import OnExit, RuntimeName
 
@@ -49,7 +50,8 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     reload = _heed_reloads()
     bus = _logging_bus(chosen)
     admitter = chosen.config.build(topology)
-    bound = bind_unix(chosen.socket, "--socket")
+    group = find_group(chosen.socket_group)
+    bound = bind_unix(chosen.socket, "--socket", group)
     record = keep_record(chosen, admitter, bus)
     basis = Basis(chosen, topology, admitter, bus)
     report = _reporter(bus)
@@ -62,8 +64,9 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         leaving = Leaving(loop, parts, bus, chosen.state_dir)
-        control = Control(parts.supervisor, views, parts.repacker, leaving.leave)
-        server = HTTPServer(control.handle, frozenset({0, os.geteuid()}), report=report)
+        trusted = frozenset({0, os.geteuid()})
+        control = Control(parts.supervisor, views, parts.repacker, leaving.leave, trusted)
+        server = HTTPServer(control.handle, Users(trusted, group), report=report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()
@@ -117,6 +120,8 @@ async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
             basis.bus.tell(NotEnded(why=str(error)))
     if basis.chosen.on_exit is OnExit.WIDEN:
         await leaving.at_exit()
+    elif parts.supervisor is not None and not parts.supervisor.workbook.workloads:
+        leaving.remove_groups()
     basis.bus.tell(Stopped(len(parts.node.roster.known_pods())))
 
 

@@ -27,10 +27,10 @@ _CHUNK: Final = 1 << 16
 _LINGER_TRIES: Final = 50
 _LINGER_SECONDS: Final = 0.001
 
-_NO_PERMISSION: Final = "not permitted; it belongs to another user"
+NO_PERMISSION: Final = "not permitted; it belongs to another user"
 _MEANINGS: Final = {
-    errno.EACCES: _NO_PERMISSION,
-    errno.EPERM: _NO_PERMISSION,
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
     errno.EROFS: "the file system is mounted read-only",
     errno.ENOENT: "there is no such group, or this kernel has no such file",
     errno.ENODEV: "the group has just been removed",

@@ -47,6 +47,13 @@ class Procfs:
             return None
         return Process(pid, int(fields[_START])), int(fields[_PARENT])
 
+    def owner(self, pid: int) -> int | None:
+        """Return the user that a process runs as."""
+        try:
+            return os.stat(f"{self._root}/{pid}").st_uid  # noqa: PTH116 - as elsewhere here, without a Path
+        except OSError:
+            return None
+
     def leader(self, thread: int) -> int | None:
         """Return the process that a thread belongs to; None if it is not there."""
         for line in self._read(f"{thread}/status").splitlines():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
@@ -20,8 +19,10 @@ from pinfold.formats.pods.spec import is_subdomain
 from pinfold.manager.manager import Refusal
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.procfs import PROC
 from pinfold.serve.http.messages import HTTPError, Request, Response
 from pinfold.serve.logs import answer_logs
+from pinfold.serve.rights import check_member
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,11 +52,19 @@ class Leave(Protocol):
 class Control:
     """Answers requests on the control socket."""
 
-    def __init__(self, supervisor: Supervisor | None, views: Views, repacker: Repacker, leave: Leave) -> None:
-        """*leave* gives all CPUs back and ends the daemon."""
+    def __init__(
+        self,
+        supervisor: Supervisor | None,
+        views: Views,
+        repacker: Repacker,
+        leave: Leave,
+        trusted: frozenset[int] = frozenset({0}),
+    ) -> None:
+        """*leave* gives all CPUs back and ends the daemon; users who are not *trusted* are members of its group."""
         self._views = views
         self._repacker = repacker
         self._leave = leave
+        self._trusted = trusted
         self._is_leaving = False
         self._look = views.look
         self._there_is = supervisor
@@ -64,6 +73,8 @@ class Control:
 
     async def handle(self, request: Request) -> Response:
         """Return the answer to a request."""
+        if request.peer.uid not in self._trusted:
+            check_member(request, self._there_is)
         match request.method, list(request.segments):
             case "GET", ["v1", ("history" | "at" | "explain" | "pods" | "config") as what]:
                 return Response(200, await self._views.read(what, request.query))
@@ -104,7 +115,7 @@ class Control:
             case ["run"]:
                 body = _body(request)
                 self._check_real()
-                return await self._reserve(_name(body), body, WorkloadKind.RUN)
+                return await self._reserve(request, body, WorkloadKind.RUN)
             case ["run", uid, "attach"]:
                 return await self._attach(request, PodUID(uid))
             case ["adopt"]:
@@ -235,11 +246,11 @@ class Control:
             return Response(409, {"reason": refusal.reason, "message": str(refusal)})
         return Response(200, {"container": resized, "cpus": str(cpus)})
 
-    async def _reserve(self, name: str, body: dict[str, object], kind: WorkloadKind) -> Response:
-        milli = _milli(body)
+    async def _reserve(self, request: Request, body: dict[str, object], kind: WorkloadKind) -> Response:
+        name, milli = _name(body), _milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
         try:
-            pod, admission = await self._supervisor.reserve(name, cpu, kind=kind)
+            pod, admission = await self._supervisor.reserve(name, cpu, kind=kind, client=request.peer.uid)
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         except Refusal as refusal:
@@ -267,7 +278,7 @@ class Control:
         held = self._supervisor.launcher.holder(pid)
         if held is not None:
             raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to {held}")
-        reserved = await self._reserve(_name(body), body, WorkloadKind.ADOPTED)
+        reserved = await self._reserve(request, body, WorkloadKind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
             await self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
@@ -363,10 +374,9 @@ def _pid(body: dict[str, object]) -> int:
 
 def _check_owner(pid: int, request: Request) -> None:
     """Raise unless the caller owns the process."""
-    try:
-        owner = Path(f"/proc/{pid}").stat().st_uid
-    except OSError as error:
-        raise HTTPError(404, "NotFound", f"there is no process {pid}") from error
+    owner = PROC.owner(pid)
+    if owner is None:
+        raise HTTPError(404, "NotFound", f"there is no process {pid}")
     if request.peer.uid not in {0, owner}:
         raise HTTPError(403, "Forbidden", f"process {pid} belongs to user {owner}")
 

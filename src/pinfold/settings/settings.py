@@ -129,6 +129,7 @@ class Settings:
     cache_classes: Mapping[str, CacheClass]
     state_dir: Path
     socket: Path
+    socket_group: str | None
     sysroot: Path
     preset: str | None
     log_format: LogFormat
@@ -162,6 +163,7 @@ def read_settings(
         kubernetes=_read_kubernetes(reader),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
+        socket_group=reader.take("socket_group", str, None),
         views=_read_views(reader, environment, uid),
         outputs=_read_outputs(reader, environment, uid),
         cache_classes=_read_cache_classes(reader),

@@ -293,6 +293,14 @@ DAEMON: Final = (
         form="PATH",
     ),
     Setting(
+        "socket_group",
+        "members of this group may use the control socket too: to read everything, and to run, adopt and delete "
+        "processes of their own; they may not apply pods or change what others run",
+        "",
+        "--socket-group",
+        form="GROUP",
+    ),
+    Setting(
         "sysroot", "root directory of the machine: DIR/sys is read, its cgroups are used", "/", "--sysroot", form="DIR"
     ),
     Setting(

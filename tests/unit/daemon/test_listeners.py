@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 
 from pinfold.daemon.listeners import SocketTaken, bind_unix
 from pinfold.errors import ConfigError
+from tests.needs import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +28,23 @@ def test_a_socket_can_be_used_by_its_owner_alone(tmp_path: Path) -> None:
     bound.remove()
     assert not path.exists()
     bound.listener.close()
+
+
+def test_the_group_of_a_socket_can_reach_it_in_a_directory_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "s"
+    bound = bind_unix(path, FLAG, os.getegid())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o710
+    bound.listener.close()
+    bind_unix(path, FLAG, os.getegid()).listener.close()
+
+
+@needs_root
+def test_a_directory_of_another_group_is_left_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    with pytest.raises(ConfigError, match=f"members cannot enter {tmp_path}, which belongs to group 0; name another"):
+        bind_unix(tmp_path / "s", FLAG, 60)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o750
 
 
 def test_a_socket_in_use_is_left_alone(tmp_path: Path) -> None:

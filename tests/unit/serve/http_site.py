@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from pinfold.serve.http.gate import Users
 from pinfold.serve.http.limits import LOCAL, Limits
 from pinfold.serve.http.messages import Request, Response
 from pinfold.serve.http.server import HTTPServer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GET = b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n"
-ME = frozenset({os.geteuid()})
+ME = Users(frozenset({os.geteuid()}))
 WITHIN = 20.0
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.errors import PinfoldError
-from pinfold.serve.http.messages import HTTPError, Request, Response
+from pinfold.serve.http.gate import Users
+from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 from pinfold.serve.http.server import HTTPServer
 from tests.unit.serve.http_site import GET, Site, Talk, echo, leaping, serve, until
 
@@ -31,7 +32,9 @@ def test_a_request_is_answered_in_json(tmp_path: Path) -> None:
 def test_who_asks_is_known(tmp_path: Path) -> None:
     async def scenario(site: Site) -> None:
         await site.ask(GET)
-        assert site.asked[0].peer == (os.getpid(), os.geteuid(), os.getegid(), "")
+        assert site.asked[0].peer == Peer(
+            os.getpid(), os.geteuid(), os.getegid(), groups=frozenset({os.getegid(), *os.getgroups()})
+        )
 
     serve(tmp_path, scenario)
 
@@ -288,7 +291,7 @@ def test_an_error_without_a_listener_goes_to_the_loop(tmp_path: Path) -> None:
 
     async def play() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
-        server = HTTPServer(fail, frozenset({os.geteuid()}))
+        server = HTTPServer(fail, Users(frozenset({os.geteuid()})))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         await server.start(listener)
@@ -303,7 +306,7 @@ def test_an_error_without_a_listener_goes_to_the_loop(tmp_path: Path) -> None:
 
 def test_other_users_are_refused_before_they_are_heard(tmp_path: Path) -> None:
     async def scenario() -> None:
-        server = HTTPServer(echo, frozenset({os.geteuid() + 1}))
+        server = HTTPServer(echo, Users(frozenset({os.geteuid() + 1})))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         await server.start(listener)
@@ -397,7 +400,7 @@ def test_a_loop_that_ends_around_it_ends_it_without_a_word(tmp_path: Path) -> No
 
     async def play(clients: list[socket.socket]) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        server = HTTPServer(stuck, frozenset({os.geteuid()}))
+        server = HTTPServer(stuck, Users(frozenset({os.geteuid()})))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         serving = await server.start(listener)

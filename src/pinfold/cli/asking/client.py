@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import stat
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -17,10 +18,11 @@ from pinfold.settings.places import socket_path
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _SLOWEST = 30.0
 _PART = 64 << 10
+_ROOTS = socket_path({}, 0)
 
 
 class NoDaemon(PinfoldError):  # noqa: N818 - the fact
@@ -30,11 +32,19 @@ class NoDaemon(PinfoldError):  # noqa: N818 - the fact
 
     def __init__(self, path: Path, cause: OSError) -> None:
         if isinstance(cause, PermissionError):
-            super().__init__(
-                f"{path}: permission denied; the daemon belongs to another user: call pinfold as that user"
-            )
+            super().__init__(f"{path}: permission denied; {_remedy(path)}")
             return
         super().__init__(f"no daemon answers at {path} ({cause.strerror or cause}); start one: pinfold serve")
+
+
+def _remedy(path: Path) -> str:
+    """Return who may use a socket that this user may not use."""
+    for place, needed in ((path, stat.S_IWGRP), (path.parent, stat.S_IXGRP)):
+        with suppress(OSError, KeyError):  # if the directory is closed, its own mode tells; or a name is not known
+            if place.stat().st_mode & needed:
+                return f"ask {place.owner()} or join group {place.group()}"
+            return f"ask {place.owner()}: the daemon serves others only if it is started with --socket-group"
+    return "the daemon belongs to another user: call pinfold as that user"
 
 
 class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
@@ -71,7 +81,7 @@ class Client:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Client:
         """Return the client for the socket that was named, or the usual one."""
-        return cls(Path(args.socket) if args.socket else socket_path(os.environ, os.geteuid()))
+        return cls(Path(args.socket) if args.socket else usual_socket(os.environ, os.geteuid()))
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON of the daemon
         """Return the resource at *path*."""
@@ -121,6 +131,13 @@ class Client:
             connection.close()
         _check(response.status, answer)
         return answer
+
+
+def usual_socket(environment: Mapping[str, str], uid: int, roots: Path = _ROOTS) -> Path:
+    """Return the socket of this user's daemon; that of root's daemon if only that one is there."""
+    own = socket_path(environment, uid)
+    named = "PINFOLD_SOCKET" in environment
+    return roots if not named and not own.exists() and roots.parent.is_dir() else own
 
 
 def _check(status: int, answer: Any) -> None:  # noqa: ANN401 - JSON of the daemon

@@ -85,14 +85,15 @@ class Supervisor:
             raise
 
     async def reserve(
-        self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN
+        self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN, client: int | None = None
     ) -> tuple[Pod, Admission]:
-        """Admit a pod for a process that the client starts and must attach soon."""
+        """Admit a pod for a process that the user *client* starts and must attach soon."""
         amounts = Amounts(cpu * 1000, _MEMORY) if isinstance(cpu, int) else cpu
         limits = amounts if isinstance(cpu, int) else Amounts()
         uid = PodUID(f"{kind}-{name}")
         pod = Pod(uid, name, containers=(Container("main", Resources(amounts, limits)),), restart_policy="Never")
         workload = self.workbook.new(pod, kind)
+        workload.client = client
         admission = await self._admit(workload)
         loop = asyncio.get_running_loop()
         self._deadlines[uid] = loop.call_later(_ATTACH_WITHIN, self._give_up, workload)

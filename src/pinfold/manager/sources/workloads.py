@@ -58,6 +58,8 @@ class Workload:
     def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, outputs: Outputs) -> None:
         self.pod = pod
         self.kind = kind
+        self.client: int | None = None
+        """The user who has asked for it; None if that was an earlier daemon's client."""
         self.done: dict[str, int | None] = {}
         """The exit codes of the containers that will not be started again."""
         self.begun: dict[str, Main] = {}

@@ -60,6 +60,8 @@ class AffinityGroups:
 
     def __init__(self, name: str, root: Path = Path("/")) -> None:
         self.name = checked_name(name)
+        self.instead_of: tuple[str, ...] = ()
+        """Why no stronger kind was taken; empty if the user has named this one."""
         self._procfs = Procfs(root / "proc")
         self._reach = Reach(root)
         self._confinement = Confinement(name, self._procfs)
@@ -67,7 +69,8 @@ class AffinityGroups:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        reasons = [
+        reasons = [f"affinity is used because {'; '.join(self.instead_of)}"] if self.instead_of else []
+        reasons += [
             *NOT_PROMISED,
             "a process can change its own affinity; it is put back at the next reconcile",
             "an affinity that a process has chosen itself is lost when the CPUs of its container change",

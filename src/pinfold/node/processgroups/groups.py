@@ -149,7 +149,11 @@ def choose(
     refusals = []
     for kind in KINDS if wanted is None else [wanted]:
         try:
-            return KINDS[kind](cgroup_root, name)
+            groups = KINDS[kind](cgroup_root, name)
         except KindUnavailableError as error:
             refusals.append(error)
+            continue
+        if isinstance(groups, affinity.AffinityGroups):
+            groups.instead_of = tuple(map(str, refusals))
+        return groups
     raise KindUnavailableError(", ".join(error.kind for error in refusals), "; ".join(error.why for error in refusals))

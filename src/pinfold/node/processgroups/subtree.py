@@ -75,6 +75,8 @@ class Subtree:
         """Raise if groups cannot be made here; leave nothing behind."""
         if files.make_group(self.top):
             files.remove_group(self.top)
+        elif not os.access(self.top, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):  # a daemon of root has made it
+            raise files.CgroupError(self.top, "make a group below", "", files.NO_PERMISSION)
 
     def make_pools(self) -> None:
         """Make the groups of both pools, where they are missing; remove empty pods that a killed daemon has left."""

@@ -26,6 +26,10 @@ _PIECE: Final = 64 << 10
 _HEARTBEAT: Final = b":\n\n"
 _MESSAGE: Final = 200
 _UCRED: Final = struct.Struct("3i")
+_GID: Final = struct.Struct("I")
+_MOST_GROUPS: Final = 256  # what Python can read; a process with more counts as one without
+_SO_PEERGROUPS: Final = 59
+"""Of Linux; Python does not name it."""
 
 
 class HTTPConnection:
@@ -224,9 +228,18 @@ class HTTPConnection:
 def _peer(writer: asyncio.StreamWriter) -> Peer:
     sock: socket.socket = writer.get_extra_info("socket")
     if sock.family == socket.AF_UNIX:
-        return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+        pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        return Peer(pid, uid, gid, groups=_groups(sock) | {gid})
     address = writer.get_extra_info("peername")
     return Peer(-1, -1, -1, address[0] if address else "unknown")
+
+
+def _groups(sock: socket.socket) -> frozenset[int]:
+    """Return the further groups of the process that has connected, as it had them then."""
+    with suppress(OSError):  # a kernel before 4.13 does not say
+        found = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS * _GID.size)
+        return frozenset(gid for (gid,) in _GID.iter_unpack(found))
+    return frozenset()
 
 
 def _parse(head: h11.Request, peer: Peer, limits: Limits) -> Request:

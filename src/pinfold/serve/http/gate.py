@@ -16,10 +16,22 @@ from pinfold.errors import excerpt
 from pinfold.serve.http.messages import HTTPError
 
 if TYPE_CHECKING:
-    from pinfold.serve.http.messages import Request
+    from pinfold.serve.http.messages import Peer, Request
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5})?")
+
+
+class Users(NamedTuple):
+    """Who may use a unix socket; the kernel tells who has connected."""
+
+    uids: frozenset[int] = frozenset()
+    group: int | None = None
+    """Its members may use it too."""
+
+    def include(self, peer: Peer) -> bool:
+        """Whether this process may use the socket."""
+        return peer.uid in self.uids or self.group in peer.groups
 
 
 class HTTPGate(NamedTuple):

@@ -37,6 +37,8 @@ class Peer(NamedTuple):
     uid: int
     gid: int
     address: str = ""
+    groups: frozenset[int] = frozenset()
+    """All groups of the process, with its first one."""
 
 
 class Request(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.errors import PinfoldError
 from pinfold.serve.http.answers import Answer, prepare
 from pinfold.serve.http.connection import HTTPConnection
-from pinfold.serve.http.gate import HTTPGate
+from pinfold.serve.http.gate import HTTPGate, Users
 from pinfold.serve.http.limits import LOCAL, Buckets, Limits, client_of, fits
 from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 
@@ -33,15 +33,15 @@ class HTTPServer:
     def __init__(
         self,
         handle: Callable[[Request], Awaitable[Response]],
-        uids: frozenset[int] = frozenset(),
+        users: Users | None = None,
         *,
         limits: Limits = LOCAL,
         gate: HTTPGate | None = None,
         report: Callable[[str, Exception], None] = _tell_loop,
     ) -> None:
-        """*uids* may use it on a unix socket, *gate* checks requests over TCP, *report* gets unexpected errors."""
+        """*users* may use it on a unix socket, *gate* checks requests over TCP, *report* gets unexpected errors."""
         self._handle = handle
-        self._uids = uids
+        self._users = users or Users()
         self._limits = limits
         self._gate = gate or HTTPGate()
         self._report = report
@@ -136,8 +136,8 @@ class HTTPServer:
         return await connection.send(answer)
 
     def _check_user(self, peer: Peer) -> None:
-        if not peer.address and peer.uid not in self._uids:
-            raise HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket")
+        if not peer.address and not self._users.include(peer):
+            raise HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket; ask root or join its group")
 
     def _check_busy(self, connection: HTTPConnection) -> None:
         limits, others = self._limits, (one for one in self._open if one.busy and one is not connection)

@@ -88,7 +88,11 @@ def test_a_kind_that_is_not_there_is_refused_with_the_reason(kind: str, tmp_path
 
 
 def test_without_cgroups_affinity_is_chosen(tmp_path: Path) -> None:
-    assert choose(cgroup_root=tmp_path).kind == "affinity"
+    groups = choose(cgroup_root=tmp_path)
+    assert groups.kind == "affinity"
+    assert groups.weaker[0].startswith("affinity is used because cgroup v2 cannot be used: ")
+    assert f"; cgroup v1 cannot be used: no cpuset controller is mounted below {tmp_path}" in groups.weaker[0]
+    assert not any("because" in reason for reason in choose("affinity").weaker)
     assert choose(cgroup_root=tmp_path / "missing").kind == "affinity"
 
 
