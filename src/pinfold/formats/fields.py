@@ -175,9 +175,9 @@ def misspelt(mapping: Field, ours: Sequence[str], others: Iterable[str] = ()) ->
     >>> print(*misspelt(Field({"resource": {}, "image": "x"}, Problems(), "pods.yaml"), ("resources",)))
     pods.yaml: resource: unknown and ignored; was resources meant?
     """
-    known = {_plain(name): name for name in (*ours, *others)}
-    exact = frozenset(known.values())
+    exact = frozenset((*ours, *others))
     names = [name for name in mapping.names if name not in exact and len(name) <= _LONGEST_NAME]
+    known = {_plain(name): name for name in (*ours, *others)} if names else {}
     for name in names[: mapping.problems.guesses]:
         mapping.problems.guesses -= 1
         close = get_close_matches(_plain(name), known, n=1, cutoff=_ALIKE)

@@ -66,7 +66,8 @@ class Strays:
         alive = self._procfs.processes()
         owners = self._owners(alive, containers)
         threads = {pid: self._procfs.threads(pid) for pid in owners}  # before the groups: later ones start inside
-        inside = {group: _read(group) for housed in containers.values() for group in housed.groups}
+        # Containers of the shared pool have a group in common: it is read once.
+        inside = {group: _read(group) for group in {group for housed in containers.values() for group in housed.groups}}
         into: dict[ContainerRef | None, tuple[int, ...]] = {}
         for ref, housed in containers.items():
             unknown = inside[housed.groups[0]].pids - owners.keys()
