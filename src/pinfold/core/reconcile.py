@@ -82,6 +82,8 @@ class Cause(StrEnum):
     """The quota or weight."""
     CACHE = "cache"
     """Its cache ways or memory bandwidth."""
+    SHIELD = "shield"
+    """The CPUs of the rest of the host."""
 
 
 class Fault(NamedTuple):

@@ -24,6 +24,7 @@ from pinfold.node.processgroups.origin import Origin
 from pinfold.node.register import Register, directory_of
 from pinfold.node.resctrl.files import RealFiles
 from pinfold.node.resctrl.groups import remove_groups
+from pinfold.node.shield.shield import Host, Shield
 from pinfold.node.statefile import read_state_file
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Container
     from pinfold.daemon.claim import Claim
     from pinfold.manager.sources.kept import KeptWorkload
+    from pinfold.node.shield.shield import ShieldReport
 
 _ONLINE: Final = Path("/sys/devices/system/cpu/online")
 
@@ -49,6 +51,7 @@ async def clean_up(directory: Path, *, keep_owners: bool = False) -> CPUSet:
     """
     claim = read_claim(directory)
     cpus = EMPTY
+    undo_shield(directory)
     if claim is not None:
         remove_groups(RealFiles(Path("/")))
     if claim is not None and claim.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
@@ -57,6 +60,11 @@ async def clean_up(directory: Path, *, keep_owners: bool = False) -> CPUSet:
         cpus = await _leave_processes(claim, directory)
     drop_claim(directory)
     return cpus
+
+
+def undo_shield(directory: Path) -> ShieldReport:
+    """Give the rest of the host back what the shield of a daemon that has ended took; return what was moved."""
+    return Shield(Host(Path("/")), directory).undo(CPUSet.parse(_ONLINE.read_text(encoding="ascii")))
 
 
 def _exclusive(directory: Path) -> CPUSet:

@@ -70,6 +70,7 @@ class Leaving:
         if self._parts.withdraw is not None:
             await self._parts.withdraw()
         await leaving.leave(node.manager.applier, node.roster, online, kept)
+        await node.manager.shielding.end(online)
         drop_claim(self._directory)
         self._bus.tell(Widened(online, kept))
 

@@ -6,7 +6,9 @@ import asyncio
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
@@ -16,6 +18,7 @@ from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
 from pinfold.manager.repacker import Notifier, Repacker
+from pinfold.manager.shielding import Shielding
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.outputs import bound_outputs
 from pinfold.manager.sources.resumption import Resumption
@@ -24,14 +27,17 @@ from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.names import PodNames, recalled
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.grouperrors import GroupError
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.notices import Notices
 from pinfold.node.outputs import OutputLimits, Outputs
+from pinfold.node.processgroups import affinity
 from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.register import Register, Registered, directory_of
 from pinfold.node.resctrl.files import RealFiles
 from pinfold.node.resctrl.groups import Resctrl
+from pinfold.node.shield.shield import Host, Shield
 from pinfold.runtimes.caching import CachingApplier
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
@@ -39,7 +45,7 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
     from pinfold.core.events.about import PodName
@@ -95,6 +101,20 @@ def with_caches(chosen: Settings, applier: Applier, only_watches: Callable[[], b
     if not table:
         return applier
     return CachingApplier(applier, Resctrl(RealFiles(chosen.sysroot), table), table, only_watches)
+
+
+def set_shielding(
+    basis: Basis, manager: Manager, members: Callable[[], Collection[int]] = frozenset, *, read_only: bool = False
+) -> None:
+    """Let the Manager move the rest of this host, if the user wants that; what an earlier daemon moved comes back.
+
+    *members* returns the processes of containers that are in no cgroup. Only this host can be moved, no recorded one.
+    """
+    chosen = basis.chosen
+    if chosen.runtime == "simulated" or chosen.sysroot != Path("/"):
+        return
+    shield = Shield(Host(Path("/"), members=members), chosen.state_dir)
+    manager.shielding = Shielding(manager.telling, shield, on=chosen.shield and not read_only)
 
 
 def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict[PodUID, dict[str, CPUSet]]) -> Manager:
@@ -159,6 +179,7 @@ async def host_parts(basis: Basis) -> Parts:
     claim(basis)
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
+    set_shielding(basis, manager, partial(_ungrouped, applier))
     await manager.start()
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
@@ -172,6 +193,17 @@ async def host_parts(basis: Basis) -> Parts:
     if register is not None:
         sources.append(partial(_look_for_others, basis, manager, register))
     return Parts(node, sources, repacker, supervisor, clean_up)
+
+
+def _ungrouped(applier: ProcessApplier | SimulatedApplier) -> set[int]:
+    """Return the processes of containers that are in no cgroup of their own."""
+    if not isinstance(applier, ProcessApplier) or applier.kind != affinity.KIND:
+        return set()
+    pids = set[int]()
+    for ref in applier.known:
+        with suppress(GroupError):
+            pids.update(applier.groups.group(ref).members())
+    return pids
 
 
 def _registered(basis: Basis) -> Register:

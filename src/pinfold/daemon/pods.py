@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned
 from pinfold.daemon.cluster import on_refusal, publisher, whole_pods
-from pinfold.daemon.parts import Basis, Parts, claim, loaded_manager, notifier_of, repacker_of, with_caches
+from pinfold.daemon.parts import (
+    Basis,
+    Parts,
+    claim,
+    loaded_manager,
+    notifier_of,
+    repacker_of,
+    set_shielding,
+    with_caches,
+)
 from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
 from pinfold.manager.cluster import Cluster
@@ -56,6 +65,7 @@ async def kube_parts(basis: Basis) -> Parts:
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     caching = with_caches(chosen, applier, lambda: applier.read_only)
     manager = loaded_manager(basis, caching, roster, {})
+    set_shielding(basis, manager, read_only=read_only)
     notifier = notifier_of(basis, manager)
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
@@ -130,6 +140,7 @@ async def _give_way(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[
         kubelet = await asyncio.to_thread(find_kubelet, directory)
         if kubelet is not None:
             node.read_only = applier.read_only = True
+            await node.manager.shielding.end(node.manager.rules.topology.online)
             why = f"a kubelet with policy {kubelet.policy} has started beside pinfold ({kubelet.path})"
             basis.bus.tell(ReadOnly(f"{why}; set its policy to none and restart pinfold, or stop pinfold"))
     await asyncio.Event().wait()

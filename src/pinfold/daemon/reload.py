@@ -89,6 +89,7 @@ class Reloader:
         node, roster = self._node, self._node.roster
         if roster.limits is not None:
             roster.limits = partial(limit_of, chosen)
+        node.manager.shielding.on = chosen.shield and not node.read_only
         await node.manager.reconfigure(Rules(admitter, topology, store_of(chosen, admitter)), node.due_pods)
         self._loop.period = chosen.reconcile_period
         self._repacker.pace = chosen.pace

@@ -122,6 +122,7 @@ async def _leave(basis: Basis, parts: Parts, leaving: Leaving) -> None:
         await leaving.at_exit()
     elif parts.supervisor is not None and not parts.supervisor.workbook.workloads:
         leaving.remove_groups()
+    await parts.node.manager.shielding.end(parts.node.manager.rules.topology.online)
     basis.bus.tell(Stopped(len(parts.node.roster.known_pods())))
 
 

@@ -104,6 +104,7 @@ class Loop:
             await asyncio.sleep(self.period)
             await basis.look()
             await self._node.settle()
+            await self._node.manager.reshield()
             try:
                 self._node.manager.reconcile(spaced=True)
                 self._trouble = ""

@@ -24,6 +24,7 @@ from pinfold.core.recover import carry_over
 from pinfold.errors import PinfoldError
 from pinfold.manager.repairs import Repairs
 from pinfold.manager.saves import Saves
+from pinfold.manager.shielding import Shielding, room_of
 from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
@@ -95,6 +96,8 @@ class Manager:
         self.turn = asyncio.Lock()
         """Held by the change that is under way."""
         self._repairs = Repairs(applier, telling)
+        self.shielding = Shielding(telling)
+        """Keeps the rest of the host off exclusive CPUs."""
 
     @property
     def wanted(self) -> Wanted:
@@ -108,6 +111,7 @@ class Manager:
         """
         await self.keep()
         self.enforce()
+        await self.reshield()
 
     @_in_turn
     async def keep(self) -> None:
@@ -214,6 +218,11 @@ class Manager:
         """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
         return self._repairs.reconcile(self.wanted, spaced=spaced)
 
+    @_in_turn
+    async def reshield(self) -> None:
+        """Move what is left of the host, or has come back, off exclusive CPUs."""
+        await self.shielding.look(room_of(self.state, self.rules))
+
     def verify(self, ref: ContainerRef) -> None:
         """Check that a container about to run has its CPUs, and no other container has; repair it, or raise."""
         self._repairs.verify(ref, self.wanted)
@@ -242,8 +251,9 @@ class Manager:
             return
         if state != self.state or self._applied is None:
             await self.saves.save(state, self.rules.store)
+        await self.shielding.clear(room_of(state, self.rules))
         try:
-            # Not before: the Roster may have changed while the disk took the State.
+            # Not before: the Roster may have changed while the disk took the State and the host left.
             want = wanted_of(state, self.rules, self._roster)
             applied = self._apply(want)
         except PinfoldError as error:
@@ -252,6 +262,7 @@ class Manager:
             raise
         changed, self.state = state != self.state, state
         self.show(want)
+        await self.shielding.settle(room_of(state, self.rules))
         if changed:
             self.tell_state(applied)
 
@@ -262,6 +273,7 @@ class Manager:
             self.enforce()
         except PinfoldError as error:
             self.telling.tell(NotRepaired(why=str(error)))
+        await self.shielding.settle(room_of(self.state, self.rules))
 
     def tell_state(self, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State, and how it was *applied*, for the journal."""

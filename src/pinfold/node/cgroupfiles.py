@@ -58,6 +58,8 @@ _WRITE_MEANINGS: Final = {
     (PROCS, errno.EBUSY): "the group hands controllers to groups below it, so it takes no processes",
     (PROCS, errno.EOPNOTSUPP): "the group or the process is threaded",
     (PROCS, errno.EACCES): "not permitted; the process, or the group it is in, belongs to another user",
+    ("smp_affinity_list", errno.EIO): "its driver or the kernel keeps this IRQ where it is",
+    ("smp_affinity_list", errno.EPERM): "its driver or the kernel keeps this IRQ where it is",
     ("cgroup.subtree_control", errno.EBUSY): "the group has processes of its own, so it cannot hand controllers down",
     ("cgroup.subtree_control", errno.ENOENT): "the group above does not hand that controller down",
     ("cgroup.subtree_control", errno.EINVAL): "no such controller, or real-time processes are in the way",

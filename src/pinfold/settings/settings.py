@@ -123,6 +123,7 @@ class Settings:
     group_name: str
     end_workloads: bool
     on_exit: OnExit
+    shield: bool
     kubernetes: Kubernetes
     views: ViewSettings
     outputs: OutputSettings
@@ -160,6 +161,7 @@ def read_settings(
         group_name=reader.take("group_name", str, "pinfold"),
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
         on_exit=reader.choose("on_exit", OnExit.KEEP),
+        shield=reader.take("shield", parse_bool, otherwise=False),
         kubernetes=_read_kubernetes(reader),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),
@@ -430,6 +432,8 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
         if reader.is_given(name) and not containers:
             said = f"{reader.flag(name)} needs --runtime {RuntimeName.NRI} or {RuntimeName.CRI}"
             reader.problems.append(Problem(said))
+    if settings.shield and (simulated or settings.sysroot != Path("/")):
+        reader.problems.append(Problem("--shield moves the rest of this host, which --sysroot and simulations lack"))
     if reader.is_given("groups") and (simulated or containers):
         reader.problems.append(Problem(f"--groups needs --runtime {RuntimeName.PROCESSES}"))
 

@@ -259,6 +259,14 @@ DAEMON: Final = (
         form=_one_of(OnExit),
     ),
     Setting(
+        "shield",
+        "keep the rest of the host off exclusive CPUs: services and users' sessions, kernel threads, IRQs and "
+        "workqueues use the other CPUs until the container has gone, or the daemon stops",
+        "false",
+        "--shield",
+        form="BOOL",
+    ),
+    Setting(
         "state_dir",
         "where the checkpoint and the journal are kept",
         "/var/lib/pinfold as root, else $XDG_STATE_HOME/pinfold or ~/.local/state/pinfold",

@@ -98,4 +98,33 @@ class HotplugRefused:
     why: str
 
 
-RepairEvent = Drifted | NotRepaired | Fought | LostUpdate | ReconcileFailed | Degraded | Hotplugged | HotplugRefused
+@dataclass(frozen=True, slots=True)
+class Shielded:
+    """The rest of the host was moved: it uses all CPUs except these from now on; none: it uses all CPUs again."""
+
+    what: ClassVar = "shielded"
+    cpus: CPUSet = field(metadata=FOUND)
+    moved: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotShielded:
+    """Something of the host stays on exclusive CPUs, or could not be given back; `why` has the first reason."""
+
+    what: ClassVar = "not-shielded"
+    places: str
+    why: str
+
+
+RepairEvent = (
+    Drifted
+    | NotRepaired
+    | Fought
+    | LostUpdate
+    | ReconcileFailed
+    | Degraded
+    | Hotplugged
+    | HotplugRefused
+    | Shielded
+    | NotShielded
+)

@@ -27,7 +27,7 @@ from pinfold.core.events.decisions import (
 from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
-from pinfold.core.reconcile import describe
+from pinfold.core.reconcile import Cause, describe
 from pinfold.core.sharing import missed_pinning
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
@@ -192,7 +192,7 @@ def _about(difference: Drift, name: Callable[[PodUID], PodName]) -> _About:
     return {
         "pod": None if ref is None else name(ref.pod),
         "container": "" if ref is None else ref.name,
-        "pool": "shared" if ref is None else "",
+        "pool": "" if ref is not None else "host" if difference.cause is Cause.SHIELD else "shared",
         "found": difference.found,
         "wanted": difference.wanted,
         "why": difference.why,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SYSTEMCTL: Final = "systemctl"
 _SECONDS: Final = 10.0
 _UNITS_AT_ONCE: Final = 100
-_ENVIRONMENT: Final = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
+ENVIRONMENT: Final = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
 _SPAN: Final = re.compile(r"([0-9]+)(?:\.([0-9]{1,6})[0-9]*)?(us|ms|s|min|h|d|w|month|y)")
 _MICROSECONDS: Final = {
     "us": 1,
@@ -184,7 +184,7 @@ class Systemd:
         return True
 
     async def _run(self, command: Sequence[str]) -> str:
-        environment = {**os.environ, **_ENVIRONMENT}
+        environment = {**os.environ, **ENVIRONMENT}
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from pinfold.core.events import Measured
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
-from pinfold.core.events.repairs import Fought, LostUpdate
+from pinfold.core.events.repairs import Drifted, Fought, LostUpdate
 from pinfold.core.events.running import RanUnpinned
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Cause
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pinfold.core.events import Event
     from pinfold.core.reconcile import Drift, Wanted
 
-_Counted = Measured | RanUnpinned | LostUpdate | Fought | RuntimeLinked
+_Counted = Measured | RanUnpinned | LostUpdate | Drifted | Fought | RuntimeLinked
 
 
 class Counters:
@@ -50,7 +50,7 @@ class Counters:
         if isinstance(event, _Counted):
             self._count(event)
 
-    def _count(self, event: _Counted) -> None:  # noqa: C901 - one case for each kind of event
+    def _count(self, event: _Counted) -> None:  # noqa: C901, PLR0912 - one case for each kind of event
         match event:
             case Configured(admitter):
                 self._admissions.configured(admitter)
@@ -72,6 +72,9 @@ class Counters:
                 self.tally.add(rows.UNPINNED, by=max(seconds, 0.0))
             case LostUpdate():
                 self.tally.add(rows.DRIFT_REPAIRS, "lost_update")
+            case Drifted(cause=cause):
+                if cause == Cause.SHIELD:  # the others are counted when they were repaired
+                    self.tally.add(rows.DRIFT_REPAIRS, cause)
             case Fought(cause=cause):
                 self.tally.add(rows.FIGHTS, cause)
             case RuntimeLinked(link=link):

@@ -28,7 +28,7 @@ SOURCES: Final = ("node", "pod")
 ASSIGNMENTS: Final = ("node_exclusive", "pod_exclusive", "pod_shared")
 POOLS: Final = ("online", "shared", "reserved", "assignable", "exclusive", "idle", "allocatable", "offline", "isolated")
 SPANS: Final = ("physical_cpu", "uncore_cache", "numa_node", "socket")
-CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "members", "strangers", "limit", "other")
+CAUSES: Final = ("pool", "exclusive", "shared", "lost_update", "members", "strangers", "limit", "shield", "other")
 REASONS: Final = (
     "SMTAlignmentError",
     "TopologyAffinityError",

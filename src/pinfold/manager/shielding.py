@@ -1,0 +1,124 @@
+"""Shielding: the rest of the host leaves CPUs before a container gets them, and comes back after it has gone.
+
+A Manager calls it in the order of its changes. What cannot be moved is reported and left where it is: a container
+does not wait for a driver that keeps its IRQ. All of it happens in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.repairs import NotShielded, Shielded
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.reconcile import Cause, Drift
+from pinfold.core.shield import Room, counted, kept_cpus
+from pinfold.errors import PinfoldError
+from pinfold.manager.fights import FIGHT, Fights
+
+if TYPE_CHECKING:
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.shield import ShieldPlan, Shift
+    from pinfold.core.state import State
+    from pinfold.manager.manager import Rules
+    from pinfold.manager.telling.telling import Telling
+    from pinfold.node.shield.shield import Shield, ShieldReport
+
+
+def room_of(state: State, rules: Rules) -> Room:
+    """Return the CPUs that a State keeps for its containers."""
+    return Room(kept_cpus(rules.admitter.policy, state), rules.topology.online)
+
+
+class Shielding:
+    """Keeps the rest of the host off the CPUs of containers while it is *on*; without a Shield it does nothing."""
+
+    def __init__(self, telling: Telling, shield: Shield | None = None, *, on: bool = False) -> None:
+        self.on = on
+        self._telling = telling
+        self._shield = shield
+        self._kept: CPUSet | None = None
+        """The CPUs that the host was kept off last; None: not known yet."""
+        self._told = set[str]()
+        """The refusals that were reported."""
+        self._fights = Fights()
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is a host to move."""
+        return self._shield is not None
+
+    @property
+    def kept(self) -> CPUSet:
+        """The CPUs that the host is kept off now."""
+        return self._kept or EMPTY
+
+    async def clear(self, room: Room) -> None:
+        """Move the host off CPUs that are about to be given to a container; those of others stay kept."""
+        if self.on and room.kept - self.kept:
+            await self._apply(room._replace(kept=room.kept | self.kept))
+
+    async def settle(self, room: Room) -> None:
+        """Keep the host off exactly these CPUs, and give the others back."""
+        want = room.kept if self.on else EMPTY
+        if want != self._kept:
+            await self._apply(room._replace(kept=want))
+
+    async def look(self, room: Room) -> None:
+        """Move what has come back to kept CPUs; less often if another program moves it there again and again."""
+        await self.settle(room)
+        if not self.kept or self._shield is None:
+            return
+        plan = await self.plan(room)
+        undone = [shift for shift in plan.shifts if shift.again]
+        found = [_drift(undone, room)] if undone else []
+        repair, begun = self._fights.judge(found)
+        self._telling.fought(begun, FIGHT)
+        if repair or (plan.shifts and not undone):
+            self._telling.drifted(found)
+            await self._apply(room)
+
+    async def end(self, online: CPUSet) -> None:
+        """Give the host all CPUs back, and keep it off none from now on."""
+        self.on = False
+        await self.settle(Room(EMPTY, online))
+
+    async def plan(self, room: Room) -> ShieldPlan:
+        """Return what would be moved if these CPUs were kept."""
+        assert self._shield is not None  # noqa: S101 - for mypy: callers ask `is_possible` first
+        return await asyncio.to_thread(self._shield.plan, room)
+
+    def refused(self) -> list[str]:
+        """Return what could not be moved, and why."""
+        return [] if self._shield is None else [one.why for one in self._shield.refused]
+
+    async def _apply(self, room: Room) -> None:
+        if self._shield is None:
+            return
+        try:
+            if room.kept:
+                report = await asyncio.to_thread(self._shield.apply, room)
+            else:
+                report = await asyncio.to_thread(self._shield.undo, room.online)
+        except (PinfoldError, RuntimeError, OSError) as error:  # damaged file, full disk, no thread
+            self._tell_refused(str(error))
+            return
+        self._kept = room.kept
+        self._tell(report, room)
+
+    def _tell(self, report: ShieldReport, room: Room) -> None:
+        if report.moved:
+            self._telling.tell(Shielded(room.kept, counted(shift.place for shift in report.moved)))
+        if fresh := [one for one in report.refused if one.why not in self._told]:
+            self._told.update(one.why for one in fresh)
+            self._telling.tell(NotShielded(counted(one.place for one in fresh), fresh[0].why))
+
+    def _tell_refused(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            self._telling.tell(NotShielded("", why))
+
+
+def _drift(undone: list[Shift], room: Room) -> Drift:
+    why = f"{counted(shift.place for shift in undone)} may use CPUs {room.kept} again: another program has changed that"
+    return Drift(None, room.rest, undone[0].now, Cause.SHIELD, why)

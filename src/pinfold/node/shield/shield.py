@@ -1,0 +1,154 @@
+"""Shield: keeps the rest of the host off CPUs, and undoes that; what was there is written down first.
+
+Blocking: it reads /proc, waits for the disk and for systemd. A daemon calls it in a thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.shield import PlaceKind, Room, ShieldPlan, plan_shield
+from pinfold.errors import PinfoldError
+from pinfold.node.shield.hostgroups import HostGroups
+from pinfold.node.shield.masks import Masks
+from pinfold.node.shield.record import ShieldRecord
+from pinfold.node.shield.threads import KernelScheduler, Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.shield import Origin, Place, Shift
+    from pinfold.node.shield.threads import Scheduler
+
+
+class Refused(NamedTuple):
+    """A Place that the kernel would not move."""
+
+    place: Place
+    why: str
+
+
+class ShieldReport(NamedTuple):
+    """What was changed, and what could not be."""
+
+    moved: tuple[Shift, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+class Host:
+    """The Places of the host below a root directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        members: Callable[[], Collection[int]] = frozenset,
+        scheduler: Scheduler | None = None,
+        systemctl: str = "systemctl",
+    ) -> None:
+        """*members* returns the processes of containers that are in no group."""
+        self.groups = HostGroups(root, systemctl=systemctl)
+        self._masks = Masks(root)
+        self._threads = Threads(root, self.groups.top, scheduler or KernelScheduler(), members)
+
+    def read(self) -> dict[Place, CPUSet]:
+        """Return the CPUs of every Place that can be moved."""
+        return {**self.groups.read(), **self._threads.read(), **self._masks.read()}
+
+    def write(self, place: Place, cpus: CPUSet) -> None:
+        """Set the CPUs of a Place, or raise a GroupError."""
+        match place.kind:
+            case PlaceKind.GROUP:
+                self.groups.write(place, cpus)
+            case PlaceKind.PROCESS | PlaceKind.KERNEL_THREAD:
+                self._threads.write(place, cpus)
+            case _:
+                self._masks.write(place, cpus)
+
+    def matters(self, place: Place, kept: CPUSet) -> bool:
+        """Return whether a Place that refuses to move really uses a kept CPU."""
+        return place.kind is not PlaceKind.IRQ or self._masks.is_bound(place, kept)
+
+
+class Shield:
+    """Keeps the Places of a host off CPUs, and remembers in a directory what they had."""
+
+    def __init__(self, host: Host, directory: Path, *, boot: str | None = None) -> None:
+        self.host = host
+        self._record = ShieldRecord(directory, boot)
+        self._origins: dict[str, Origin] | None = None
+        self._refused: dict[str, Refused] = {}
+        """The Places that refused to move, by key: they are not asked again."""
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a Place has other CPUs than before; or raise that this cannot be known."""
+        return bool(self._load())
+
+    def plan(self, room: Room) -> ShieldPlan:
+        """Return what would be changed."""
+        known = self._load()
+        plan = plan_shield(self.host.read(), known, room)
+        shifts = tuple(shift for shift in plan.shifts if shift.place.key not in self._refused)
+        stuck = {key: known[key] for key in known.keys() & self._refused.keys()}
+        moved = {key: origin for key, origin in plan.origins.items() if key not in self._refused}
+        return ShieldPlan(shifts, {**stuck, **moved})
+
+    def apply(self, room: Room) -> ShieldReport:
+        """Keep the host off the kept CPUs, and give back those that are kept no more; return what was done.
+
+        Raise, with nothing changed, if what is there now cannot be written down.
+        """
+        plan, known = self.plan(room), self._load()
+        # Until the last change is made both are needed: those that are about to change, and those to be restored.
+        self._save({**known, **plan.origins})
+        refused = self._move(_ordered(plan.shifts), room)
+        bad = {one.place.key for one in refused}
+        done = ((key, origin._replace(last=origin.given)) for key, origin in plan.origins.items() if key not in bad)
+        left = {key: origin for key, origin in done if origin.before != origin.given}
+        self._save({**left, **{key: known[key] for key in bad & known.keys()}})
+        told = tuple(one for one in refused if not room.kept or self.host.matters(one.place, room.kept))
+        return ShieldReport(tuple(shift for shift in plan.shifts if shift.place.key not in bad), told)
+
+    def undo(self, online: CPUSet) -> ShieldReport:
+        """Give every Place back what it had; it is asked again if it refused before."""
+        self._refused.clear()
+        return self.apply(Room(EMPTY, online)) if self.has_changes else ShieldReport()
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """The Places that refused to move."""
+        return tuple(self._refused.values())
+
+    def _move(self, shifts: Iterable[Shift], room: Room) -> list[Refused]:
+        found = []
+        for shift in shifts:
+            try:
+                self.host.write(shift.place, shift.then)
+            except PinfoldError as error:
+                refused = Refused(shift.place, str(error))
+                found.append(refused)
+                if room.kept:
+                    self._refused[shift.place.key] = refused
+        return found
+
+    def _load(self) -> dict[str, Origin]:
+        if self._origins is None:
+            self._origins = {}  # a damaged file is told once, and kept aside
+            self._origins = self._record.load()
+        return self._origins
+
+    def _save(self, origins: Mapping[str, Origin]) -> None:
+        if origins != self._origins:
+            self._record.save(origins)
+        self._origins = dict(origins)
+
+
+def _ordered(shifts: Iterable[Shift]) -> list[Shift]:
+    """Return those that lose CPUs first, groups below before those above; those that gain the other way round."""
+    listed = list(shifts)
+    losing = [shift for shift in listed if not shift.now or (shift.then and shift.then < shift.now)]
+    return [*losing, *reversed([shift for shift in listed if shift not in losing])]
