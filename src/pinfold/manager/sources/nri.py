@@ -8,6 +8,7 @@ for the answer.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import RuntimeHangs
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _STUCK_AFTER: Final = 10.0
 _LOOK: Final = 0.5
+_ASKED: Final = frozenset({"registered", "synchronized"})
+"""The states of a connection in which the runtime asks before a container starts."""
 
 
 class NRISource:
@@ -58,6 +61,25 @@ class NRISource:
         while True:
             await asyncio.sleep(_LOOK)
             await self._node.sweep_owners()
+            if self._node.link[0] not in _ASKED:
+                self._mend_unasked()
+
+    def _mend_unasked(self) -> None:
+        """Correct containers that started although the runtime has not read our answer.
+
+        A runtime drops a plugin that answers too late, creates the container without its CPUs, and asks no more.
+        """
+        roster, manager = self._node.roster, self._node.manager
+        want = manager.wanted
+        for ref, container in list(roster.live()):
+            if container.phase is not Phase.CREATED:
+                continue
+            try:
+                wrong = manager.applier.mend(ref, want)
+            except PinfoldError:  # the next reconcile tries again, and reports it
+                continue
+            if wrong is not None and ref in want.exclusive and not wrong.found <= wrong.wanted:
+                self._node.unpinned.ran(ref, time.time() - self._node.since.get(container.id, time.time()))
 
     async def synchronized(
         self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]

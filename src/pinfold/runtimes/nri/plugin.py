@@ -33,6 +33,8 @@ _CHUNK: Final = 1 << 16
 _SLOWEST: Final = 10.0
 _AWAY: Final = 0.25
 """How long to wait for a runtime that does not listen; it may report that pods have ended when it is back."""
+_MOST_APART: Final = 1.0
+"""The longest pause between two connections: until the next one, containers start without being asked for."""
 _MOST_WAITING: Final = 64
 
 
@@ -229,7 +231,7 @@ class _Session:
 
 async def serve(path: str, plugin: Plugin) -> NoReturn:
     """Keep *plugin* connected to the runtime's socket at *path*, for ever."""
-    back_off = BackOff()
+    back_off = BackOff(_MOST_APART)
     while True:
         try:
             streams = await asyncio.open_unix_connection(path)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.manager.sources.nri import NRISource
-from pinfold.node.podgroups.settings import Quota
+from pinfold.node.podgroups.settings import CPUS, Quota
 from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.simulated.record import Spec
 from tests.unit.manager.sources.test_supervisor import Clock, Host, on_a_clock
@@ -135,6 +136,40 @@ def test_cpus_of_an_owner_whose_end_is_not_reported_are_shared_again_within_a_se
         await clock.leap(0.5)
         assert not pinfold.manager.state.exclusive
         assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["cgroup v2", "cgroup v1"])
+@pytest.mark.parametrize(("milli", "cpus"), [(2000, "3-4"), (1500, "0,3-7")], ids=["owner", "sharing"])
+def test_a_container_whose_answer_the_runtime_did_not_wait_for_is_corrected_before_it_connects_again(
+    milli: int, cpus: str, *, nested: bool
+) -> None:
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node(nested=nested)
+        pinfold = Pinfold(node, "nri")
+        source = NRISource(pinfold.node, pinfold.bus)
+        plugin = await node.plug(Answers(source))
+        source.linked("synchronized", "containerd 2.1.9")
+        await node.runtime.pods.run(guaranteed("first"))
+        looking = asyncio.create_task(source.look_for_ends())
+        sandbox = await node.runtime.run_pod(guaranteed(milli=milli))
+        created = await node.runtime.create_container(sandbox.id, "app")
+        await node.unplug(plugin)
+        source.linked("closed", "closed by the runtime")
+        await node.runtime.start_container(created.id)
+        node.groups.set_own(node.group(created).parent, CPUS, CPUSet.parse("0-7"))
+        node.groups.set_own(node.group(created), CPUS, CPUSet.parse("0-7"))  # the runtime has no CPUs for it
+        for _ in range(2):
+            await clock.leap(0.5)
+            assert pinfold.cpus(created) == cpus
+            assert [entry.fields["pod"] for entry in pinfold.told("ran-unpinned")] == ["db"] * (milli == 2000)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         await node.close()
