@@ -74,6 +74,8 @@ class Seen(NamedTuple):
 class Containerd:
     """One containerd of a Debian suite, with directories and cgroups of its own."""
 
+    driver = "cgroupfs"
+
     def __init__(self, suite: str) -> None:
         self.suite = suite
         self.root = f"pinfold-kube-{uuid.uuid4().hex[:8]}"
@@ -91,7 +93,7 @@ class Containerd:
         self._thread.start()
         try:
             lab.provision(self.suite)
-            make_groups(self.root)
+            self.make_group("")
             self.start()
         except BaseException:
             self.__exit__()
@@ -107,13 +109,13 @@ class Containerd:
         finally:
             self.script("stop")
             shutil.rmtree(self.run, ignore_errors=True)
-            remove_groups(self.root)
+            self.remove_group("")
 
     # -- the daemon itself
 
     def script(self, verb: str) -> None:
         """Run the lab's script for this containerd."""
-        lab.run("containerd.sh", verb, self.suite, RUN=str(self.run))
+        lab.run("containerd.sh", verb, self.suite, RUN=str(self.run), CGROUP_DRIVER=self.driver)
 
     def start(self) -> None:
         """Start it, and return when it answers over CRI."""
@@ -190,8 +192,8 @@ class Containerd:
     ) -> PodOnNode:
         """Run a pod's sandbox; with *milli* its cgroup is limited to so many milli CPUs, as a kubelet does."""
         uid = uid or str(uuid.uuid4())
-        parent = f"/{self.root}/kubepods{_MIDDLE[qos]}/pod{uid}"
-        make_groups(parent, milli)
+        parent = self.parent(qos, uid)
+        self.make_group(parent, milli)
         labels = {"pod.name": name, "pod.namespace": "default", "pod.uid": uid}
         config = cri.PodSandboxConfig(
             metadata=cri.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
@@ -281,7 +283,7 @@ class Containerd:
         request = cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id)
         await self.call("RemovePodSandbox", request, cri.RemovePodSandboxResponse)
         self.pods.pop(pod.id, None)
-        remove_groups(pod.parent)
+        self.remove_group(pod.parent)
 
     async def running_async(self) -> list[Seen]:
         """Return every container that runs now, with its process."""
@@ -336,6 +338,18 @@ class Containerd:
             self.remove_pod(pod)
 
     # -- cgroups
+
+    def parent(self, qos: str, uid: str) -> str:
+        """Return the cgroup parent that a kubelet names for a pod."""
+        return f"/{self.root}/kubepods{_MIDDLE[qos]}/pod{uid}"
+
+    def make_group(self, parent: str, milli: int = 0) -> None:
+        """Make the cgroup of a pod, or with no name the one above all."""
+        make_groups(parent or self.root, milli)
+
+    def remove_group(self, parent: str) -> None:
+        """Remove the cgroup of a pod, or with no name all of them."""
+        remove_groups(parent or self.root)
 
     def group(self, pod: PodOnNode, container: str = "", controller: str = "cpuset") -> Path:
         """Return the directory of a pod's cgroup, or of a container's."""

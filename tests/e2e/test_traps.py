@@ -1,8 +1,7 @@
 """Traps of runtimes and of the kernel: each is shown to exist, and pinfold is shown to avoid it.
 
-A fifth, systemd taking cpusets back that were written behind its back, needs a host that systemd runs: its cure is
-tested by itself (tests/unit/node/podgroups/test_systemd.py). A sixth, of cgroup v2, is shown in the guest
-(guest_pods.py).
+The third, systemd taking cpusets back that were written behind its back, is shown in a guest that systemd manages
+(guest/systemd.py). A sixth, of cgroup v2, is shown in the guest too (guest/pods.py).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 # containerd.sh start|stop|restart SUITE: run the private containerd that provision.sh unpacked.
 #   RUN  the directory of this containerd: sockets, state, images. Not on overlayfs, which cannot be stacked: in a guest
 #        below /run.
+#   CGROUP_DRIVER  cgroupfs | systemd; default: cgroupfs
 # CRI: $RUN/containerd.sock   NRI: $RUN/nri.sock   log: $RUN/log   config: $RUN/config.toml
 source "$(dirname "$(realpath "$0")")/lab.sh"
 usage="usage: RUN=DIRECTORY containerd.sh start|stop|restart SUITE"
@@ -9,12 +10,13 @@ verb=${1:?$usage} suite=${2:?$usage} run=${RUN:?$usage}
 bin=$LAB/$suite/usr/bin
 runc=$LAB/runc/usr/sbin/runc
 socket=$run/containerd.sock
+[ "${CGROUP_DRIVER:-cgroupfs}" = systemd ] && by_systemd=true || by_systemd=false
 
 ctr() { "$bin/ctr" --address "$socket" --namespace k8s.io "$@"; }
 
 # Every configuration has:
 #   root, state, sockets and opt path of its own; no snapshotters that this machine lacks
-#   the cgroupfs driver, runc by its path, no AppArmor, no hugetlb controller
+#   a cgroup driver, runc by its path, no AppArmor, no hugetlb controller
 #   an imported sandbox image; empty CNI directories (pods use the host's network)
 #   NRI on, with a socket of its own and empty plugin directories
 common_config() {
@@ -66,7 +68,7 @@ config_v2() {  # containerd 1.6 and 1.7
   runtime_type = "io.containerd.runc.v2"
 [$cri.containerd.runtimes.runc.options]
   BinaryName = "$runc"
-  SystemdCgroup = false
+  SystemdCgroup = $by_systemd
 TOML
 }
 
@@ -95,7 +97,7 @@ config_v3() {  # containerd 2.x: the CRI plugin is split in images, runtime and 
   runtime_type = "io.containerd.runc.v2"
 [$cri.containerd.runtimes.runc.options]
   BinaryName = "$runc"
-  SystemdCgroup = false
+  SystemdCgroup = $by_systemd
 TOML
 }
 

@@ -66,10 +66,31 @@ newest() {
 # fetch_debs SUITE DIR PACKAGE...: download packages from SUITE and unpack them into DIR; nothing is installed.
 # DIR appears only when it is complete, so that an interrupted download is not taken for a finished one.
 fetch_debs() {
-  local deb dir=$2
+  local dir=$2
   refresh "$1"  # old lists name packages that the mirror has removed since
-  rm -rf "$dir.debs" "$dir.new" && mkdir -p "$dir.debs" "$dir.new"
+  rm -rf "$dir.debs" && mkdir -p "$dir.debs"
   (cd "$dir.debs" && APT_CONFIG=$LAB/apt/$1/apt.conf apt-get -qq download "${@:3}")
+  unpack "$dir"
+}
+
+# fetch_missing SUITE DIR PACKAGE...: the same with all packages that they depend on and that this machine lacks.
+# DIR can be a layer over the root file system, where /bin, /sbin and /lib are links into /usr.
+fetch_missing() {
+  local dir
+  refresh "$1"
+  rm -rf "$2.debs" && mkdir -p "$2.debs/partial"
+  APT_CONFIG=$LAB/apt/$1/apt.conf apt-get -qq -y --no-install-recommends --download-only \
+    -o Dir::State::status=/var/lib/dpkg/status -o "Dir::Cache::archives=$2.debs" install "${@:3}"
+  unpack "$2"
+  for dir in bin sbin lib lib64; do
+    [ ! -d "$2/$dir" ] || { mkdir -p "$2/usr/$dir" && cp -a "$2/$dir/." "$2/usr/$dir" && rm -r "${2:?}/$dir"; }
+  done
+}
+
+# unpack DIR: unpack the packages in DIR.debs into DIR.
+unpack() {
+  local deb dir=$1
+  rm -rf "$dir.new" && mkdir -p "$dir.new"
   for deb in "$dir.debs"/*.deb; do dpkg -x "$deb" "$dir.new"; echo "  ${deb##*/}"; done
   rm -rf "$dir.debs" "$dir" && mv "$dir.new" "$dir"
 }

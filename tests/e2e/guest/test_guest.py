@@ -34,6 +34,8 @@ class Guest(NamedTuple):
     kernel: str = ""
     """The Debian suite whose kernel is booted; empty: this host's."""
     seconds: int = 900
+    init: str = "shell"
+    """What is process 1."""
 
     def __str__(self) -> str:
         return f"{self.command} on {self.machine} CPUs{self.kernel and f' with the kernel of {self.kernel}'}"
@@ -43,6 +45,7 @@ GUESTS = [
     Guest("groups", "16"),
     Guest("daemon", "32", kernel="trixie"),
     Guest("pods", "16"),
+    Guest("systemd", "16", init="systemd"),
 ]
 LONG = [
     Guest("groups", "32", kernel="trixie"),
@@ -60,7 +63,8 @@ pytestmark = [
 
 @pytest.mark.parametrize("guest", [*GUESTS, *(pytest.param(guest, marks=pytest.mark.long) for guest in LONG)], ids=str)
 def test_the_module_succeeds_in_the_guest(guest: Guest, tmp_path: Path) -> None:
-    lab.provision("trixie")  # the guest has no network
+    for suite in ("trixie", "sid"):
+        lab.provision(suite)  # the guest has no network
     for _ in range(BOOTS):
         done = boot(guest, tmp_path)
         if "Kernel panic" not in done.stdout:
@@ -77,5 +81,7 @@ def boot(guest: Guest, directory: Path) -> subprocess.CompletedProcess[str]:
         f"cd {shlex.quote(str(MAIN))}\n"
         f"exec {shlex.quote(sys.executable)} -m tests.e2e.guest.{guest.command}\n"
     )
-    environment = {"TIMEOUT": str(guest.seconds)} | ({"KERNEL_SUITE": guest.kernel} if guest.kernel else {})
+    environment = {"TIMEOUT": str(guest.seconds), "INIT": guest.init} | (
+        {"KERNEL_SUITE": guest.kernel} if guest.kernel else {}
+    )
     return lab.call("guest/boot.sh", wrapper, guest.machine, seconds=guest.seconds + SETTING_UP, **environment)

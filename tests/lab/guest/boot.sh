@@ -2,6 +2,7 @@
 # boot.sh SCRIPT MACHINE: run SCRIPT as root in a guest with cgroup v2; exit with SCRIPT's status, or 1 if it did not end.
 #   MACHINE       16 | 32 CPUs: 2 sockets, 4 NUMA nodes with an L3 each, SMT (siblings are 0-1, 2-3, ...)
 #   KERNEL_SUITE  the Debian suite of the kernel; default: the host's (bookworm: Linux 6.1, trixie: 6.12)
+#   INIT          shell | systemd: what is process 1; default: a shell
 #   TIMEOUT       seconds until the guest is ended; default 600
 # The guest sees the host's root file system read-only, with a layer in memory on top: nothing that it writes stays.
 # qemu emulates every instruction (TCG), because KVM is missing where this runs.
@@ -56,7 +57,7 @@ timeout "${TIMEOUT:-600}" qemu-system-x86_64 -accel tcg,thread=multi,tb-size=512
   -nodefaults -nographic -no-reboot -serial stdio -m "${memory}M" -cpu "$cpu" -smp "$smp" "${numa[@]}" \
   -chardev "socket,id=fs,path=$work/fs.sock" -device vhost-user-fs-pci,chardev=fs,tag=host \
   -kernel "$kernel/vmlinuz" -initrd "$kernel/initramfs" \
-  -append "console=ttyS0 quiet panic=-1 nokaslr no_timer_check mitigations=off SCRIPT=$script LAB=$LAB" \
+  -append "console=ttyS0 quiet panic=-1 nokaslr no_timer_check mitigations=off SCRIPT=$script LAB=$LAB INIT=${INIT:-shell}" \
   </dev/null 2>"$work/qemu.log" |
   sed -u -e 's/\r$//' -e '/SeaBIOS/d' -e 's/^.*\x1b\[2J//' -e '/^\[.*Power \(down\|Off\)/d' |
   tee "$work/console" || true

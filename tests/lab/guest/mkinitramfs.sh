@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # mkinitramfs.sh: make vmlinuz and initramfs in $LAB/guest/SUITE, unless they are there and newer than the guest's init.
 #   KERNEL_SUITE  the Debian suite of the kernel; default: the host's
+#   INIT          with systemd: unpack Debian's systemd into $LAB/systemd, if the host has none
 # The kernel is Debian's linux-image-cloud-amd64, downloaded and unpacked below $LAB; nothing is installed.
 source "$(dirname "$(realpath "$0")")/../lab.sh"
 suite=${KERNEL_SUITE:-$host_suite}
@@ -8,6 +9,9 @@ kernel=$LAB/kernel/$suite
 out=$LAB/guest/$suite
 modules="virtio virtio_ring virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs overlay"
 lock
+if [ "${INIT:-}" = systemd ] && [ ! -x /lib/systemd/systemd ] && [ ! -d "$LAB/systemd" ]; then
+  fetch_missing "$host_suite" "$LAB/systemd" systemd
+fi
 [ "$out/initramfs" -nt "$lab_src/guest/init" ] && exit
 
 [ -d "$kernel" ] || fetch_debs "$suite" "$kernel" "$(newest "$suite" linux-image-cloud-amd64)"
