@@ -64,3 +64,16 @@ def environment_of(process: Path) -> bytes:
         return (process / "environ").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_measurement_that_is_interrupted_leaves_nothing_behind(short: Path, number: signal.Signals) -> None:
+    command = [str(ROOT / ".venv/bin/pinfold"), "demo", "benefit", "--short", "--socket", str(short / "none")]
+    environment = {**os.environ, "TMPDIR": str(short)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as measuring:
+        assert measuring.stderr is not None
+        assert measuring.stderr.readline() == "round 1 of 2\n"
+        measuring.send_signal(number)
+        assert measuring.wait(60) == 130
+    assert list(short.iterdir()) == []
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if bytes(short) in environment_of(pid)]

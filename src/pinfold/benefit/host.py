@@ -1,0 +1,117 @@
+"""Daemons and containers of this host, by the command line: started, asked, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pinfold.errors import PinfoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pinfold.benefit.catalogue import Neighbours, Rules
+
+_PINFOLD: Final = (sys.executable, "-m", "pinfold")
+_PROGRAM: Final = (sys.executable, "-m")
+_PROGRAMS: Final = "pinfold.benefit.programs"
+_PATIENCE: Final = 30.0
+
+
+class BenefitError(PinfoldError):
+    """The measurement cannot be made on this host."""
+
+
+class Daemon(NamedTuple):
+    """A private daemon with its own socket, directory and cgroups."""
+
+    rules: Rules
+    socket: Path
+    ready: str
+    """What it said when it was ready: policy, kind of groups, pools."""
+
+
+@contextmanager
+def daemons(directory: Path, chosen: Sequence[Rules]) -> Iterator[list[Daemon]]:
+    """Start one daemon for each row of rules, all at once; end them and everything they run."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(_started(directory / str(place), rules)) for place, rules in enumerate(chosen)]
+        yield [_await(directory / str(place), daemon, rules) for place, (daemon, rules) in enumerate(started)]
+
+
+@contextmanager
+def _started(place: Path, rules: Rules) -> Iterator[tuple[subprocess.Popen[str], Rules]]:
+    place.mkdir()
+    flags = [*rules.flags, "--end-workloads", "--listen", "none", "--journal-size", "0"]
+    flags += ["--group-name", f"pinfold-benefit-{os.getpid()}-{place.name}"]
+    flags += ["--state-dir", str(place / "state"), "--socket", str(place / "s"), "--on-exit", "widen"]
+    with (place / "log").open("w") as log:
+        daemon = subprocess.Popen(
+            [*_PINFOLD, "serve", *flags], stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+    try:
+        yield daemon, rules
+    finally:
+        daemon.terminate()
+        daemon.wait(_PATIENCE)
+
+
+def _await(place: Path, daemon: subprocess.Popen[str], rules: Rules) -> Daemon:
+    if daemon.stdout is None or not (ready := daemon.stdout.readline()):
+        log = (place / "log").read_text().strip().splitlines()
+        problem = f"the daemon with policy {rules.name} did not start: {log[-1] if log else 'it said nothing'}"
+        raise BenefitError(problem)
+    return Daemon(rules, place / "s", ready.strip().removeprefix("pinfold: ready; ").partition("; socket")[0])
+
+
+def _in_container(daemon: Daemon, amount: Sequence[str], program: Sequence[str]) -> list[str]:
+    """Return the command line that runs a program of ours in a container."""
+    run = [*_PINFOLD, "run", "--socket", str(daemon.socket), *amount, "--"]
+    return [*run, *_PROGRAM, f"{_PROGRAMS}.{program[0]}", *program[1:]]
+
+
+@contextmanager
+def noise(daemon: Daemon, neighbours: Neighbours, cpus: int) -> Iterator[None]:
+    """Run neighbours in the shared pool; they request all but one of the machine's CPUs, and have no limit."""
+    amount = ("--qos", "burstable", "--cpus", str(max(cpus - 1, 1)))
+    command = _in_container(daemon, amount, ("neighbours", neighbours.kind, str(neighbours.per_cpu * cpus)))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        if process.stdout is None or process.stdout.readline().strip() != "ready":
+            problem = f"the neighbours ({neighbours.name}) did not start under policy {daemon.rules.name}"
+            raise BenefitError(problem)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(_PATIENCE)
+
+
+def measured(daemon: Daemon, program: Sequence[str]) -> Mapping[str, Any]:
+    """Run a program in a container of one CPU, and return what it has printed."""
+    command = _in_container(daemon, ("--cpus", "1"), program)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        problem = f"{program[0]} under policy {daemon.rules.name}: {said[-1] if said else f'exit {done.returncode}'}"
+        raise BenefitError(problem)
+    printed: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return printed
+
+
+def prepared(directory: Path, name: str) -> str:
+    """Make what a program needs before it is measured; return where that is."""
+    place = directory / name
+    place.mkdir()
+    data = place / "data"
+    done = subprocess.run(
+        [*_PROGRAM, f"{_PROGRAMS}.{name}", "prepare", str(data)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BenefitError(done.stderr.strip().splitlines()[-1])
+    return str(data)

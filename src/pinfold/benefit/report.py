@@ -1,0 +1,186 @@
+"""Results as text for a terminal, and as a page in Markdown. Pure."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.benefit.catalogue import NEIGHBOURS, WORKLOADS
+from pinfold.benefit.figures import Ratio, histogram, percentile, ratio
+from pinfold.benefit.measure import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pinfold.benefit.catalogue import Figure, Rules, Workload
+    from pinfold.benefit.measure import Results, Run
+
+FIRST_BIN: Final = 1_000
+BINS: Final = 31
+"""From 1 µs to 1 s."""
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_NS: Final = 1e6
+_MOST: Final = 100
+
+
+class Cell(NamedTuple):
+    """The runs of one workload beside one kind of noise under one policy."""
+
+    runs: Sequence[Run]
+
+    def samples(self, of: str) -> list[int]:
+        """Return all samples of a name, in order of size."""
+        return sorted(sample for run in self.runs for sample in run.printed["samples"].get(of, ()))
+
+    def pooled(self, figure: Figure) -> float | None:
+        """Return a figure over all rounds."""
+        if figure.percent is not None:
+            return _of_samples(self.samples(figure.of), figure.percent)
+        found = [value for run in self.runs if (value := _counted(run, figure.of)) is not None]
+        return fmean(found) if found else None
+
+    def by_round(self, figure: Figure) -> dict[int, float]:
+        """Return a figure of each round that has enough samples for it."""
+        found = {run.round: Cell([run]).pooled(figure) for run in self.runs}
+        return {number: value for number, value in found.items() if value is not None}
+
+
+def _of_samples(ordered: Sequence[int], percent: float) -> float | None:
+    value = percentile(ordered, percent) if percent < _MOST else ordered[-1] if ordered else None
+    return None if value is None else value / _NS
+
+
+def _counted(run: Run, name: str) -> float | None:
+    printed = run.printed
+    found = printed["rates"].get(name, printed["counters"].get(name))
+    return None if found is None else float(found)
+
+
+def cell(results: Results, workload: str, neighbours: str, rules: str) -> Cell:
+    """Return the runs that are wanted."""
+    return Cell([run for run in results.runs if run[:3] == (workload, neighbours, rules)])
+
+
+def effect(figure: Figure, before: Cell, after: Cell) -> Ratio | None:
+    """Return how many times better *after* is, from the rounds that both have."""
+    first, second = before.by_round(figure), after.by_round(figure)
+    pairs = [(first[number], second[number]) for number in first if number in second]
+    return ratio([(b, a) for a, b in pairs] if figure.large_is_good else pairs)
+
+
+def number(value: float | None) -> str:
+    """Return three digits of a figure.
+
+    >>> [number(value) for value in (None, 0, 0.01234, 12.345, 12345.6)]
+    ['—', '0', '0.0123', '12.3', '12,346']
+    """
+    if value is None:
+        return "—"
+    return f"{value:,.0f}" if value >= _MOST or not value else f"{value:.3g}"
+
+
+def times(found: Ratio | None) -> str:
+    """Return an effect as text."""
+    return "—" if found is None else f"{number(found.value)} ({number(found.low)} to {number(found.high)})"
+
+
+def short(results: Results) -> str:
+    """Return the figure that `make run` ends with: before and after, in a few lines."""
+    work, neighbours = results.plan.cells[0]
+    shown = [each for each in work.figures if each.name in {"wake-up p50", "wake-up p99", "wake-up max", "stall max"}]
+    cells = {rules.name: cell(results, work.name, neighbours.name, rules.name) for rules in results.plan.rules}
+    lines = [
+        f"A program that wakes every millisecond, beside {neighbours.name} on {results.cpus} CPUs (milliseconds late):"
+    ]
+    lines.append(f"  {'policy':<8}" + "".join(f"{each.name:>14}" for each in shown) + f"{'preempted/s':>14}")
+    for name, runs in cells.items():
+        lost = fmean(run.printed["counters"]["preemptions"] for run in runs.runs)
+        values = "".join(f"{number(runs.pooled(each)):>14}" for each in shown)
+        lines.append(f"  {name:<8}{values}{number(lost):>14}   {_bars(runs)}")
+    before, after = cells.values()
+    p99 = next(each for each in shown if each.name == "wake-up p99")
+    first, second = before.pooled(p99), after.pooled(p99)
+    if first and second:
+        lines.append(f"99 of 100 wake-ups: within {number(first)} ms before, {number(second)} ms on a CPU of its own.")
+        if second >= first:
+            lines.append(
+                "No gain this time: other programs of this host used that CPU too. pinfold moves only containers."
+            )
+    lines.append("The bars: how many wake-ups were so late, from 1 µs to 1 s. More: pinfold demo benefit --on NAME")
+    return "\n".join(lines)
+
+
+def _bars(runs: Cell) -> str:
+    counts = histogram(runs.samples("wake-up"), FIRST_BIN, BINS)
+    most = max(counts) or 1
+    # A bar shows one sample in ten thousand as well as all of them: its height goes with the number of digits.
+    return "".join(_BARS[0 if not count else 1 + round(7 * count.bit_length() / most.bit_length())] for count in counts)
+
+
+def page(results: Results, name: str, picture: str) -> str:
+    """Return the report as Markdown; *picture* is the file beside it."""
+    return "\n".join([*_head(results, name, picture), *_tables(results), *_foot(results), ""])
+
+
+def _head(results: Results, name: str, picture: str) -> Iterator[str]:
+    plan = results.plan
+    yield f"# The benefit of exclusive CPUs on {name}\n"
+    yield (
+        f"{results.cpus} CPUs, {plan.rounds} rounds of {plan.seconds:g} s for each figure, the policies alternating in "
+        "one run. Times are in milliseconds and over all rounds."
+    )
+    yield (
+        "The last columns say how many times better a policy is than `none`: the mean over the rounds, and the range "
+        "that contains the true value with 95 % confidence. A range that contains 1 shows no difference.\n"
+    )
+    yield f"![Histograms of the latency probe under each policy]({picture})\n"
+    yield from (f"- {ready}" for ready in results.ready)
+    floor = [run for run in results.runs if run.neighbours == QUIET]
+    late = Cell(floor).samples("wake-up")
+    middle, high = _of_samples(late, 50), _of_samples(late, 99)
+    yield (
+        f"- The floor of the probe, without neighbours: wake-up p50 {number(middle)} ms, p99 {number(high)} ms. "
+        "It cannot show less."
+    )
+
+
+def _tables(results: Results) -> Iterator[str]:
+    says = {work.name: work.says for work in WORKLOADS}
+    noise = {each.name: each.intensity for each in NEIGHBOURS}
+    for work, neighbours in results.plan.cells:
+        yield f"\n## {work.name.capitalize()}, beside {neighbours.name}\n"
+        yield f"{says[work.name][0].upper()}{says[work.name][1:]}."
+        yield f"Neighbours, for each CPU of the machine: {noise[neighbours.name]}.\n"
+        yield from _table(results, work, neighbours.name)
+
+
+def _table(results: Results, work: Workload, neighbours: str) -> Iterator[str]:
+    rules: Sequence[Rules] = results.plan.rules
+    cells = [cell(results, work.name, neighbours, each.name) for each in rules]
+    effects = [f"{each.name} better by" for each in rules[1:]]
+    yield "| | " + " | ".join([*(each.name for each in rules), *effects]) + " |"
+    yield "|---" * (2 * len(rules)) + "|"
+    for figure in work.figures:
+        values = [number(each.pooled(figure)) for each in cells]
+        found = [times(effect(figure, cells[0], each)) for each in cells[1:]]
+        unit = "" if figure.unit == "ms" else f" ({figure.unit})"
+        yield "| " + " | ".join([f"{figure.name}{unit}", *values, *found]) + " |"
+    for name in ("preemptions", "waits", "migrations"):
+        counted = [[value for run in each.runs if (value := _counted(run, name)) is not None] for each in cells]
+        if all(counted):
+            means = [number(fmean(each)) for each in counted]
+            yield "| " + " | ".join([f"{name} (kernel)", *means, *([""] * len(effects))]) + " |"
+
+
+def _foot(results: Results) -> Iterator[str]:
+    if results.plan.missing:
+        yield "\n## Not measured\n"
+        yield from (f"- {name}: {why}." for name, why in results.plan.missing.items())
+    yield "\n## How it was measured\n"
+    yield (
+        "Each policy has a daemon of its own. The program runs by `pinfold run --cpus 1`: under `none` that is a limit "
+        "of one CPU in the shared pool, under the others a CPU of its own. The neighbours run in the shared pool, "
+        "request all other CPUs of the machine, and have no limit. Servers have their load generator in the same "
+        "container. Preemptions, waits and migrations are the kernel's counts (`ru_nivcsw`, `ru_nvcsw`, "
+        "`se.nr_migrations`): for the probe in a second, for the others in a run."
+    )
