@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _URGENT: Final = -10
 """The priority of the thread, if that is permitted: containers that print without end leave it little time."""
+_IDLE: Final = 10.0
+"""Seconds between looks while no container of ours prints."""
 
 
 async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -> None:
@@ -34,7 +36,17 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
             for name in look.ended:
                 if name not in current:  # a pod of this name may have started meanwhile
                     outputs.remove(name)
-            await asyncio.sleep(look.pause)
+            await _pause(workbook, look.pause)
+
+
+async def _pause(workbook: Workbook, seconds: float) -> None:
+    """Wait so long; if no container can print, until one is added."""
+    if workbook.outputs():
+        await asyncio.sleep(seconds)
+        return
+    workbook.started.clear()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(workbook.started.wait(), _IDLE)
 
 
 def _hurry() -> None:
