@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
-from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
@@ -33,6 +32,7 @@ from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.sharing import why_shared
 from pinfold.core.snapshot import pools
+from pinfold.core.topologymanager.others import WHOLE
 from pinfold.node.journal.history import answer_at, answer_history, parse_question
 from pinfold.node.journal.journal import Journal
 from pinfold.planning.plan import start

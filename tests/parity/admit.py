@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.admission import NO_HINT, Admitter, Scope
 from pinfold.core.machine.cpuset import EMPTY
@@ -15,6 +15,8 @@ from tests.parity.hints import hint_data
 from tests.parity.node import Case, Machines, Node, Outcome, collect, differences, node_mask, state_data
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pinfold.core.allocators.order import Fidelity
 
 
@@ -65,9 +67,9 @@ class _Trace:
         self.active.add(pod.uid)
         self._collect()
         devices = devices_of(step)
-        for trace in self.admitter.explain(self.state, pod, others=[devices]).values():
+        for trace in self.admitter.explain(self.state, pod, others=devices).values():
             self.node.note(trace)
-        admission = self.admitter.admit(self.state, pod, others=[devices])
+        admission = self.admitter.admit(self.state, pod, others=devices)
         self.state = admission.state
         kept = self.kept.setdefault(pod.uid, {})
         kept.update(admission.affinity)
@@ -90,9 +92,27 @@ def manager_of(data: Case) -> TopologyManager:
     return TopologyManager.create(data["policy"], data["options"], [node["id"] for node in nodes], distances)
 
 
-def devices_of(step: Case) -> dict[str, HintList | None]:
+class RecordedHints(NamedTuple):
+    """The hints of a pod's devices as recorded: the same for each container and the pod."""
+
+    hints: Mapping[str, HintList | None]
+    is_asked: bool = False
+
+    def of(self, container: str, everything: int) -> Mapping[str, HintList | None]:  # noqa: ARG002 - as recorded
+        """Return what was recorded."""
+        return self.hints
+
+    def taken(self, container: str, affinity: int | None) -> RecordedHints:  # noqa: ARG002 - as recorded
+        """Return the same."""
+        return self
+
+    def __bool__(self) -> bool:
+        return bool(self.hints)
+
+
+def devices_of(step: Case) -> RecordedHints:
     """Return the hints of a pod's devices."""
-    return {name: _hint_list(hints) for name, hints in step.get("device_hints", {}).items()}
+    return RecordedHints({name: _hint_list(hints) for name, hints in step.get("device_hints", {}).items()})
 
 
 def _hint_list(hints: list[Case] | None) -> HintList | None:

@@ -46,11 +46,11 @@ from tests.parity.node import Case, Machines, Node, Outcome, differences, read_c
 from tests.parity.replay import Tally, files_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from pinfold.core.admission import Resource
     from pinfold.core.pods.pod import Pod
     from pinfold.core.topologymanager.merge import Providers
+    from pinfold.core.topologymanager.others import OtherHints
 
 FAMILIES = ("admit", "static", "podlevel")
 
@@ -118,7 +118,7 @@ class Daemon:
         settings = RuntimeSettings(request_timeout=60.0)  # the machine may be busy
         self._runtime = ScriptedRuntime(Simulated(node.topology.online), settings=settings)
         self._known: dict[str, Pod] = {}
-        self._devices: Sequence[Resource] = ()
+        self._devices: dict[str, OtherHints] = {}
         self._sandboxes: dict[str, str] = {}
         self._plugin: asyncio.Task[None] | None = None
         self._state = node.policy.start(State.new())
@@ -129,7 +129,8 @@ class Daemon:
         """Start the daemon with the State of before."""
         bus = self._bus = Bus(lambda: 0.0)
         roster = Roster(lambda pod: self._known.get(pod.uid))
-        roster.others = lambda _pod: self._devices
+        roster.held = dict(self._devices)
+        self._roster = roster
         places = PodPlaces(PodGroups(self._runtime.groups), roster, asked_first=True)
         rules = Rules(self._admitter, self._node.topology, _Memory())
         self._manager = Manager(rules, self._state, PodApplier("nri", places), roster, Telling(bus))
@@ -172,7 +173,7 @@ class Daemon:
     async def _admit(self, step: Case) -> Case | None:
         """Let the runtime create a pod's containers; return the refusal that one got."""
         pod = pod_from_vector(step["pod"])
-        self._devices = [admit.devices_of(step)]
+        self._devices[pod.uid] = self._roster.held[pod.uid] = admit.devices_of(step)
         if isinstance(self._admitter.manager, NoAffinity):  # what a step was recorded of: a container, or a pod
             scope = Scope.POD if step["op"] == "admit_pod" else Scope.CONTAINER
             self._manager.rules = self._manager.rules._replace(admitter=self._admitter._replace(scope=scope))

@@ -13,12 +13,12 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
-from pinfold.core.topologymanager.hint import Hint, HintList
 from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.errors import ConfigError
 from pinfold.planning.plan import Walk, make_plan
+from tests.parity.admit import devices_of
 from tests.parity.cases import pod_from_vector
-from tests.parity.node import Case, Machines, Node, node_mask, read_cases, state_data
+from tests.parity.node import Case, Machines, Node, read_cases, state_data
 from tests.parity.replay import files_in
 from tests.parity.test_vectors import SETS, every_set
 
@@ -32,13 +32,6 @@ def cases(which: str, family: str) -> tuple[Machines, Iterator[Case]]:
     return machines, read_cases(files_in(directory)[family])
 
 
-def hints(step: Case) -> dict[str, HintList | None]:
-    return {
-        name: None if found is None else HintList(Hint(node_mask(hint), hint["preferred"]) for hint in found)
-        for name, found in step.get("device_hints", {}).items()
-    }
-
-
 def distances(case: Case) -> dict[int, dict[int, int]]:
     return {node["id"]: dict(enumerate(node["distances"])) for node in case["tm"]["nodes"]}
 
@@ -49,7 +42,7 @@ def take(walk: Walk, step: Case) -> Case:
         if step["op"] == "remove_pod":
             walk.remove(PodUID(step["pod_uid"]))
         return state_data(walk.settle())
-    outcome = walk.admit(pod_from_vector(step["pod"]), [hints(step)])
+    outcome = walk.admit(pod_from_vector(step["pod"]), devices_of(step))
     found: Case = {"admit": outcome.refusal is None, **state_data(walk.state)}
     if outcome.refusal is not None:
         found |= {"reason": outcome.refusal.reason, "message": outcome.refusal.message}

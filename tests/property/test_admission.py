@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from pinfold.core.admission import WHOLE, Admitter, Scope
+from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation, check_machine
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
@@ -19,9 +19,9 @@ from pinfold.core.pods.pod import PodUID, exclusive_cpus
 from pinfold.core.policies.options import OPTIONS, Options
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
-from pinfold.core.topologymanager.hint import Hint, HintList
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
+from pinfold.core.topologymanager.others import WHOLE, Held, Holding
 from tests.parity.node import collect
 from tests.property.strategies import (
     guaranteed,
@@ -183,8 +183,8 @@ def test_a_preferred_hint_holds_the_cpus_of_a_pod_with_pod_level_resources(node:
 @given(nodes(["single-numa-node"], scope=Scope.CONTAINER), st.integers(1, 4), st.data())
 def test_cpus_follow_a_device_to_its_node(node: Node, count: int, data: st.DataObject) -> None:
     at = data.draw(st.sampled_from([numa.id for numa in node.topology.numa_nodes]))
-    gpu = {"gpu": HintList([Hint.of(at)])}
-    admission = node.admitter.admit(node.state, pod_of(pinned(count), uid="new"), others=[gpu])
+    gpu = Held({"app": (Holding("gpu", (1 << at,)),)})
+    admission = node.admitter.admit(node.state, pod_of(pinned(count), uid="new"), others=gpu)
     for cpus in given_cpus(admission).values():
         assert nodes_of(node.topology, cpus) == 1 << at
 

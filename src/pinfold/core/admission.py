@@ -6,8 +6,9 @@ A container that runs gets another number of CPUs by `resize`, through the same 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.policies.base import Decision
@@ -15,6 +16,7 @@ from pinfold.core.policies.resizing import NotResizable, NotResized
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
+from pinfold.core.topologymanager.others import NO_OTHERS, WHOLE
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError
 
@@ -26,13 +28,10 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
     from pinfold.core.topologymanager.manager import TopologyManager
+    from pinfold.core.topologymanager.others import OtherHints, Resource
     from pinfold.core.trace import Trace
 
-    Resource = Mapping[str, Hints | None]
     Recorders = dict[str, Recorder]
-
-WHOLE: Final = ""
-"""The key for the steps of a pod that is decided as a whole."""
 
 
 class Scope(StrEnum):
@@ -54,6 +53,8 @@ class Admission(NamedTuple):
     refusal: AdmissionError | None = None
     container: str | None = None
     """The refused container; None if the pod was refused as a whole."""
+    others: OtherHints = NO_OTHERS
+    """The hints of the pod's other resources afterwards."""
 
 
 class Admitter(NamedTuple):
@@ -70,7 +71,7 @@ class Admitter(NamedTuple):
         pod: Pod,
         *,
         due: Collection[str] | None = None,
-        others: Sequence[Resource] = (),
+        others: OtherHints = NO_OTHERS,
         recorders: Recorders | None = None,
     ) -> Admission:
         """Admit or refuse the *due* containers of *pod* together; all containers are due by default.
@@ -82,12 +83,16 @@ class Admitter(NamedTuple):
         if due is not None:
             pod = pod.only({*due, *state.assignments.get(pod.uid, ())})
         if self.manager.policy is TopologyPolicy.NONE:
-            return self._each(state, pod, lambda _state, _container: _Question((), NO_HINT), recorders)
+            if others and others.is_asked:
+                return self._aligning().admit(state, pod, others=others, recorders=recorders)
+            return self._each(state, pod, lambda *_: _Question((), NO_HINT), others, recorders)
         if self.scope is Scope.POD:
             return self._as_a_whole(state, pod, others, recorders)
-        return self._each(
-            state, pod, lambda state, container: self._ask(self.policy.hints(state, pod, container), others), recorders
-        )
+
+        def ask(state: State, container: Container, others: OtherHints) -> _Question:
+            return self._ask(self.policy.hints(state, pod, container), others, container.name)
+
+        return self._each(state, pod, ask, others, recorders)
 
     def resize(
         self,
@@ -95,10 +100,12 @@ class Admitter(NamedTuple):
         container: ContainerRef,
         count: int,
         *,
-        others: Sequence[Resource] = (),
+        others: OtherHints = NO_OTHERS,
         recorder: Recorder | None = None,
     ) -> Decision:
         """Give a container that has exclusive CPUs *count* of them, or raise NotResized with the nearest size."""
+        if self.manager.policy is TopologyPolicy.NONE and others and others.is_asked:
+            return self._aligning().resize(state, container, count, others=others, recorder=recorder)
         try:
             return self._resize(state, container, count, others, recorder)
         except AdmissionError as refusal:
@@ -110,7 +117,7 @@ class Admitter(NamedTuple):
         state: State,
         container: ContainerRef,
         count: int,
-        others: Sequence[Resource],
+        others: OtherHints,
         recorder: Recorder | None = None,
     ) -> Decision:
         resizing = self.policy.resizing
@@ -118,16 +125,16 @@ class Admitter(NamedTuple):
             raise NotResizable(f"policy {self.policy.name} gives no container exclusive CPUs")
         if self.manager.policy is TopologyPolicy.NONE:
             return resizing.resize(state, container, count, None, recorder)
-        asked = self._ask(resizing.hints(state, container, count, whole_pod=self.scope is Scope.POD), others)
+        whole = self.scope is Scope.POD
+        hints = resizing.hints(state, container, count, whole_pod=whole)
+        asked = self._ask(hints, others, WHOLE if whole else container.name)
         if recorder is not None:
             self._record_merge(asked.providers, recorder)
         if not asked.admit:
             raise TopologyAffinityError(asked.hint)
         return resizing.resize(state, container, count, asked.hint.affinity, recorder)
 
-    def _nearest_size(
-        self, state: State, container: ContainerRef, count: int, others: Sequence[Resource]
-    ) -> int | None:
+    def _nearest_size(self, state: State, container: ContainerRef, count: int, others: OtherHints) -> int | None:
         """Return the size next to *count* that the container can have; None if it can have none."""
         held = state.cpus(*container)
         if held is None:
@@ -153,7 +160,7 @@ class Admitter(NamedTuple):
         )
 
     def explain(
-        self, state: State, pod: Pod, *, due: Collection[str] | None = None, others: Sequence[Resource] = ()
+        self, state: State, pod: Pod, *, due: Collection[str] | None = None, others: OtherHints = NO_OTHERS
     ) -> dict[str, Trace]:
         """Return the steps of `admit` by container; under WHOLE if the pod is decided as a whole."""
         recorders: Recorders = {}
@@ -163,8 +170,14 @@ class Admitter(NamedTuple):
             last.step(f"refused with {admission.refusal.reason}", 0, str(admission.refusal))
         return {name: recorder.trace() for name, recorder in recorders.items()}
 
-    def _ask(self, cpus: Hints | None, others: Sequence[Resource]) -> _Question:
-        providers = [{"cpu": cpus} if cpus is not None else {}, *others]
+    def _aligning(self) -> Admitter:
+        """Return the Admitter that aligns where it can, for a pod whose user asks for it."""
+        return self._replace(manager=replace(self.manager, policy=TopologyPolicy.BEST_EFFORT))
+
+    def _ask(self, cpus: Hints | None, others: OtherHints, container: str) -> _Question:
+        providers: list[Resource] = [{"cpu": cpus} if cpus is not None else {}]
+        if others:
+            providers.append(others.of(container, self.manager.everything))
         admit, hint = self.manager.merge(providers)
         return _Question(providers, hint, admit=admit)
 
@@ -190,13 +203,13 @@ class Admitter(NamedTuple):
             for defect, what in (*self.manager.defects, *self.policy.defects):
                 recorder.defect(defect, what)
 
-    def _as_a_whole(self, state: State, pod: Pod, others: Sequence[Resource], recorders: Recorders | None) -> Admission:
-        question = self._ask(self.policy.pod_hints(state, pod), others)
+    def _as_a_whole(self, state: State, pod: Pod, others: OtherHints, recorders: Recorders | None) -> Admission:
+        question = self._ask(self.policy.pod_hints(state, pod), others, WHOLE)
         if not question.admit:
             self._record(recorders, WHOLE, question)
             return Admission(state, {}, {}, TopologyAffinityError(question.hint))
         if pod.resources is None:
-            return self._each(state, pod, lambda _state, _container: question, recorders)
+            return self._each(state, pod, lambda *_: question, others, recorders)
         recorder = self._record(recorders, WHOLE, question)
         affinity = {container.name: question.hint for container in pod.all_containers}
         try:
@@ -207,15 +220,22 @@ class Admitter(NamedTuple):
             return Admission(decision.state, {}, affinity, decision.refusal)
         after = decision.state
         parts = {container.name: after.cpus(pod.uid, container.name) for container in pod.all_containers}
-        return Admission(after, {name: Decision(after, cpus) for name, cpus in parts.items()}, affinity)
+        for container in pod.all_containers if others else ():
+            others = others.taken(container.name, question.hint.affinity)
+        return Admission(after, {name: Decision(after, cpus) for name, cpus in parts.items()}, affinity, others=others)
 
     def _each(
-        self, state: State, pod: Pod, ask: Callable[[State, Container], _Question], recorders: Recorders | None
+        self,
+        state: State,
+        pod: Pod,
+        ask: Callable[[State, Container, OtherHints], _Question],
+        others: OtherHints,
+        recorders: Recorders | None,
     ) -> Admission:
         decisions: dict[str, Decision] = {}
         affinity: dict[str, Hint] = {}
         for container in pod.all_containers:
-            asked = ask(state, container)
+            asked = ask(state, container, others)
             recorder = self._record(recorders, container.name, asked)
             if not asked.admit:
                 return Admission(state, decisions, affinity, TopologyAffinityError(asked.hint), container.name)
@@ -226,7 +246,9 @@ class Admitter(NamedTuple):
                 return Admission(state, decisions, affinity, refusal, container.name)
             decisions[container.name] = decision
             state = decision.state
-        return Admission(state, decisions, affinity)
+            if others:
+                others = others.taken(container.name, asked.hint.affinity)
+        return Admission(state, decisions, affinity, others=others)
 
 
 def _sizes(wanted: int, held: int) -> Iterator[int]:

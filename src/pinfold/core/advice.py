@@ -6,11 +6,14 @@ Every "would fit" was admitted in a trial. States are values, so a trial changes
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
+from functools import reduce
+from itertools import islice, takewhile
+from operator import and_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.admission import Scope
 from pinfold.core.alignment import Level
-from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.machine.cpuset import EMPTY, format_list
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
@@ -18,6 +21,7 @@ from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
+from pinfold.core.topologymanager.others import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.state import State
+    from pinfold.core.topologymanager.hint import Hints
     from pinfold.errors import AdmissionError
 
 _MOST_TRIES: Final = 512
@@ -98,7 +103,7 @@ def advise(
     policy, state = outcome.admitter.policy, outcome.admission.state
     count = policy.request(outcome.pod, container)
     free = policy.pools.assignable(state) | state.reusable.get(outcome.pod.uid, EMPTY)
-    need, room = _situation(ruler, outcome, count, free)
+    need, room = _situation(ruler, outcome, container, free)
     trial = _Trial(outcome, container, count, has_time)
     sizes, then = trial.sizes(len(outcome.before.shared), ruler)
     move, end = (_named(ref, names or {}) for ref in trial.others())
@@ -116,14 +121,12 @@ def _culprit(outcome: Outcome) -> Container | None:
     return max(wanting, key=lambda container: request(pod, container), default=None)
 
 
-def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tuple[str, str]:
+def _situation(ruler: Ruler, outcome: Outcome, container: Container, free: CPUSet) -> tuple[str, str]:
     """Return what the container cannot have, and what is free."""
+    count = outcome.admitter.policy.request(outcome.pod, container)
     match outcome.refusal:
         case TopologyAffinityError():
-            single = outcome.admitter.manager.policy is TopologyPolicy.SINGLE_NUMA_NODE
-            nodes = 1 if single else ruler.fewest(Level.NUMA, count)
-            where = Level.NUMA.counted(nodes)
-            return f"{_cpus(count)} in {where} are not available", _most_free(ruler, Level.NUMA, free)
+            return _not_aligned(ruler, outcome, container, free)
         case SMTAlignmentError(per_core=per_core, free=None) if count % per_core:
             return f"{_cpus(count)} cannot be whole cores", f"a core has {per_core} CPUs"
         case SMTAlignmentError(free=whole):
@@ -132,6 +135,36 @@ def _situation(ruler: Ruler, outcome: Outcome, count: int, free: CPUSet) -> tupl
             where = Level.UNCORE.counted(fewest)
             return f"{_cpus(count)} in {where} are not available", _most_free(ruler, Level.UNCORE, free)
     return _number_missing(outcome.refusal, count), _free(outcome, free)
+
+
+def _not_aligned(ruler: Ruler, outcome: Outcome, container: Container, free: CPUSet) -> tuple[str, str]:
+    """Return what keeps a container's resources apart, and what is free."""
+    count, manager = outcome.admitter.policy.request(outcome.pod, container), outcome.admitter.manager
+    name = WHOLE if outcome.admitter.scope is Scope.POD else container.name
+    beside = outcome.others.of(name, manager.everything) if outcome.others else {}
+    missing = [resource for resource, hints in beside.items() if hints is not None and not hints]
+    if missing:
+        return f"{' and '.join(missing)} {_are(len(missing))} not available", ""
+    places = {resource: _only_nodes(hints) for resource, hints in beside.items() if hints}
+    fixed = {resource: mask for resource, mask in places.items() if mask}
+    if fixed and not reduce(and_, fixed.values()):
+        return " and ".join(f"{resource} is at NUMA {format_list(mask)}" for resource, mask in fixed.items()), ""
+    single = manager.policy is TopologyPolicy.SINGLE_NUMA_NODE
+    where = f"in {Level.NUMA.counted(1 if single else ruler.fewest(Level.NUMA, count))}"
+    if fixed:
+        mask = reduce(and_, fixed.values())
+        where = f"at NUMA {format_list(mask)}, where {' and '.join(fixed)} {_are(len(fixed))},"
+    return f"{_cpus(count)} {where} {_are(count)} not available", _most_free(ruler, Level.NUMA, free)
+
+
+def _only_nodes(hints: Hints) -> int:
+    """Return the nodes of the only hint that a resource prefers; 0 if it prefers several, or none."""
+    preferred = list(islice((hint.affinity or 0 for hint in hints if hint.preferred), 2))
+    return preferred[0] if len(preferred) == 1 else 0
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _number_missing(refusal: AdmissionError | None, count: int) -> str:
@@ -184,7 +217,7 @@ class _Trial(NamedTuple):
 
     def admit(self, state: State, pod: Pod) -> Admission:
         """Return the answer for *pod*, with the same containers due as in the refusal."""
-        return self.outcome.admitter.admit(state, pod, due=self.outcome.due)
+        return self.outcome.admitter.admit(state, pod, due=self.outcome.due, others=self.outcome.others)
 
     def sizes(self, most: int, ruler: Ruler) -> tuple[tuple[int, ...], str | None]:
         """Return the sizes with which the container would fit, and which other container is still refused then."""

@@ -11,11 +11,12 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.policies.resizing import NotResized, baseline, resized, without_baseline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.admission import Admitter
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.state import State
+    from pinfold.core.topologymanager.others import OtherHints
 
 
 class Mended(NamedTuple):
@@ -26,9 +27,7 @@ class Mended(NamedTuple):
     """Why the missing CPUs could not be replaced; then the container has fewer than before."""
 
 
-def mend(
-    admitter: Admitter, state: State, found: State, container: ContainerRef, others: Sequence[Resource]
-) -> Mended | None:
+def mend(admitter: Admitter, state: State, found: State, container: ContainerRef, others: OtherHints) -> Mended | None:
     """Return the State with the rest of a container's CPUs of *found*, and others instead of the missing ones.
 
     None: nothing of them is left, or its pod was assigned as a whole.

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.state import State
+from pinfold.core.topologymanager.others import NO_OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
-    from pinfold.core.admission import Admission, Admitter, Resource
+    from pinfold.core.admission import Admission, Admitter
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, Pod
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.core.trace import Defect, Trace
     from pinfold.errors import AdmissionError
 
@@ -25,7 +27,7 @@ class Outcome(NamedTuple):
     admitter: Admitter
     due: Collection[str] | None = None
     """The due containers; None: all of the pod."""
-    others: Sequence[Resource] = ()
+    others: OtherHints = NO_OTHERS
     """The hints of other resources."""
     was_running: bool = False
     """Whether the pod was running from the start, without a decision."""
@@ -70,6 +72,5 @@ class Outcome(NamedTuple):
         noted = self.defects if note else ()
         if self.refusal is not None:
             self.refusal.__traceback__ = None  # its frames hold States too
-        return self._replace(
-            before=state, admission=self.admission._replace(state=state, decisions={}), others=(), noted=noted
-        )
+        admission = self.admission._replace(state=state, decisions={}, others=NO_OTHERS)
+        return self._replace(before=state, admission=admission, others=NO_OTHERS, noted=noted)

@@ -9,24 +9,26 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.mending import Mended, give_back, mend
+from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.admission import Admitter
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.policies.resizing import NotResized
     from pinfold.core.state import State
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.errors import AdmissionError
 
-    OtherHints = Callable[[Pod], Sequence[Resource]]
+    HintsOf = Callable[[Pod], OtherHints]
     """Returns the hints of a pod's other resources."""
 
 
-def _no_hints(_pod: Pod) -> Sequence[Resource]:
-    return ()
+def _no_hints(_pod: Pod) -> OtherHints:
+    return NO_OTHERS
 
 
 class Recovered(NamedTuple):
@@ -47,7 +49,7 @@ def carry_over(
     admitter: Admitter,
     state: State,
     pods: Mapping[PodUID, Pod],
-    others: Callable[[Pod], Sequence[Resource]] = _no_hints,
+    others: HintsOf = _no_hints,
 ) -> Recovered:
     """Return the State under new rules: unchanged if it fits, else as much of it as can be recovered."""
     try:
@@ -60,7 +62,7 @@ def recover(
     admitter: Admitter,
     found: State,
     pods: Mapping[PodUID, Pod],
-    others: Callable[[Pod], Sequence[Resource]] = _no_hints,
+    others: HintsOf = _no_hints,
 ) -> Recovered:
     """Return a sound State: the Assignments of *found* that can stay, and new CPUs for containers that lost theirs.
 
@@ -81,7 +83,7 @@ def _mend(  # noqa: PLR0913, PLR0917 - all that a new admission depends on
     found: State,
     gone: Mapping[ContainerRef, CPUSet],
     pods: Mapping[PodUID, Pod],
-    others: OtherHints,
+    others: HintsOf,
 ) -> Recovered:
     """Return the State in which containers keep what is left of their CPUs, and who lost all or could not be mended.
 
@@ -92,7 +94,7 @@ def _mend(  # noqa: PLR0913, PLR0917 - all that a new admission depends on
     changed, degraded = dict(start.changed), {}
     for ref, cpus in gone.items():
         pod = pods.get(ref.pod)
-        hints = () if pod is None else others(pod)
+        hints = NO_OTHERS if pod is None else others(pod)
         mended = mend(admitter, state, found, ref, hints)
         if mended is not None and mended.refusal is not None and pod is not None:
             anew = admitter.admit(state, pod, due=[ref.name], others=hints)
@@ -107,7 +109,7 @@ def _mend(  # noqa: PLR0913, PLR0917 - all that a new admission depends on
     return Recovered(state, lost, {}, changed, degraded)
 
 
-def _admit_again(admitter: Admitter, start: Recovered, pods: Mapping[PodUID, Pod], others: OtherHints) -> Recovered:
+def _admit_again(admitter: Admitter, start: Recovered, pods: Mapping[PodUID, Pod], others: HintsOf) -> Recovered:
     """Return the State in which containers that lost all their CPUs have others, as far as they are admitted."""
     state, lost = start.state, start.lost
     refusals: dict[PodUID, AdmissionError] = {}

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.policies.resizing import NotResizable, NotResized, fixed_by
 from pinfold.core.policies.static import DYNAMIC
+from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError
 from pinfold.manager.telling.changes import Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from pinfold.core.admission import Resource
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.repacking import Repacking
     from pinfold.core.repack import Move, RepackPlan
     from pinfold.core.state import State
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.manager.manager import Manager
     from pinfold.runtimes.roster import Known, Roster
@@ -121,6 +122,6 @@ class Mover:
     def _known(self, ref: ContainerRef) -> Known | None:
         return next((self._roster.of(pod_id) for pod_id in self._roster.find_pods(ref.pod)), None)
 
-    def _others(self, ref: ContainerRef) -> Sequence[Resource]:
+    def _others(self, ref: ContainerRef) -> OtherHints:
         known = self._known(ref)
-        return () if known is None or known.pod is None else self._roster.others(known.pod)
+        return NO_OTHERS if known is None or known.pod is None else self._roster.others(known.pod)

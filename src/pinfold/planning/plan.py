@@ -9,25 +9,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.admission import WHOLE, Admission
+from pinfold.core.admission import Admission
 from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.sharing import missed_pinning
 from pinfold.core.state import State
+from pinfold.core.topologymanager.others import NO_OTHERS, WHOLE
 from pinfold.core.trace import Recorder, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pinfold.core.admission import Admitter, Resource
+    from pinfold.core.admission import Admitter
     from pinfold.core.alignment import Alignment, Leftover
     from pinfold.core.config import Config
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.sharing import MissedPinning
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.core.trace import Defect
     from pinfold.errors import AdmissionError
 
@@ -75,7 +77,7 @@ class Walk:
         self.state = state
         """The State now; the first containers of a refused pod hold their CPUs until the next step."""
 
-    def admit(self, pod: Pod, others: Sequence[Resource] = ()) -> Outcome:
+    def admit(self, pod: Pod, others: OtherHints = NO_OTHERS) -> Outcome:
         """Admit or refuse the next pod; *others* are the hints of other resources."""
         before = self.settle()
         admission = self._admitter.admit(before, pod, others=others)

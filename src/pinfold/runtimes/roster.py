@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.pods.pod import ContainerRef, QoS
+from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.annotations import NO_OVERRIDES, PREFIX, parse_annotations
 from pinfold.formats.pods.runtime import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from pinfold.core.admission import Resource
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.reconcile import Limit
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.formats.pods.annotations import Overrides
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
 
@@ -63,8 +64,8 @@ class Roster:
         self.containers: dict[str, RuntimeContainer] = {}
         self.limits: Callable[[Container], Limit] | None = None
         """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
-        self.others: Callable[[Pod], Sequence[Resource]] = lambda _pod: ()
-        """The hints of a pod's other resources (devices, memory), where a source has them."""
+        self.held: dict[str, OtherHints] = {}
+        """The other resources (devices, memory) of the pods that are here, by UID, where a source reports them."""
         self.is_complete = False
         """Whether a source has ever reported everything that runs."""
         self._lookup = lookup
@@ -114,6 +115,7 @@ class Roster:
             ids.discard(pod_id)
             if not ids:
                 del self._ids[told_uid(pod)]
+                self.held.pop(told_uid(pod), None)
 
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these: they are all that runs."""
@@ -122,6 +124,7 @@ class Roster:
             self.know_pod(pod)
         for container in filter(is_workload, containers):
             self.know(container)
+        self.held = {uid: held for uid, held in self.held.items() if uid in self._ids}
         self.is_complete = True
 
     # -- what follows from them
@@ -185,6 +188,10 @@ class Roster:
         found = (self.of(pod_id).pod for pod_id in self.pods)
         return {pod.uid: pod for pod in found if pod is not None}
 
+    def others(self, pod: Pod) -> OtherHints:
+        """Return the hints of a pod's other resources."""
+        return self.held.get(pod.uid, NO_OTHERS)
+
     def sharing(self) -> dict[ContainerRef, Limit]:
         """Return all containers with their limits where pinfold makes their groups; none where a runtime does."""
         if self.limits is None:
@@ -198,7 +205,9 @@ class Roster:
         if found is None:
             return UNKNOWN
         lookup = found.spec or self._lookup(found)
-        pod, overrides, wrong = _of_spec(found.spec) if found.spec else self._build(found, lookup)
+        pod, overrides, wrong = (
+            _of_spec(found.spec) if found.spec else _build(found, self.containers_of(pod_id), lookup)
+        )
         if pod is None:
             return Known(None, wrong=wrong)
         last = latest(self.containers_of(pod_id)).values()
@@ -207,25 +216,29 @@ class Roster:
             pod, is_current(pod, lookup), live, overrides.local_memory, overrides.movable, wrong, overrides.cache_class
         )
 
-    def _build(self, found: RuntimePod, lookup: Pod | None) -> tuple[Pod | None, Overrides, PinfoldError | None]:
-        containers = self.containers_of(found.id)
-        try:
-            asked = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
-            pod = None if asked.exclude else build_pod(found, containers, known=lookup, overrides=asked)
-        except PinfoldError as error:
-            wrong = error
-        else:
-            return pod, asked, None
-        try:
-            return build_pod(found, containers, known=lookup), NO_OVERRIDES, wrong
-        except PinfoldError:
-            return None, NO_OVERRIDES, wrong
+
+def _build(
+    found: RuntimePod, containers: Collection[RuntimeContainer], lookup: Pod | None
+) -> tuple[Pod | None, Overrides, PinfoldError | None]:
+    """Return a pod from all that is known of it, what its annotations change, and what is wrong with them."""
+    try:
+        asked = parse_annotations(found.annotations, source=f"pod {found.namespace}/{found.name}")
+        pod = None if asked.exclude else build_pod(found, containers, known=lookup, overrides=asked)
+    except PinfoldError as error:
+        wrong = error
+    else:
+        return pod, asked, None
+    try:
+        return build_pod(found, containers, known=lookup), NO_OVERRIDES, wrong
+    except PinfoldError:
+        return None, NO_OVERRIDES, wrong
 
 
 def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
     """Return a whole pod with those of its annotations that do not concern a container runtime."""
     movable = pod.annotations.get(f"{PREFIX}movable") != "false"
-    return pod, replace(NO_OVERRIDES, movable=movable), None
+    local = pod.annotations.get(f"{PREFIX}local-memory") == "true"
+    return pod, replace(NO_OVERRIDES, movable=movable, local_memory=local), None
 
 
 def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
 from pinfold.core.config import Config, Reservation
 from pinfold.core.entries import Entry, Subject
@@ -21,6 +20,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.sharing import why_shared
+from pinfold.core.topologymanager.others import WHOLE
 from pinfold.core.trace import TraceStep
 from pinfold.planning.plan import make_plan
 from tests.property.strategies import pinned, pod_of

@@ -9,9 +9,6 @@ from pinfold.core.explanation import alignment_counts
 from pinfold.core.trace import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pinfold.core.admission import Resource
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from pinfold.core.policies.resizing import NotResized
     from pinfold.core.repack import Move
     from pinfold.core.state import State
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.manager.manager import Rules
     from pinfold.manager.telling.telling import Telling
 
@@ -31,7 +29,7 @@ class Changes:
         self._refused: dict[ContainerRef, str] = {}
         """The last refusal of a resize of each container, in words."""
 
-    def resized(self, ref: ContainerRef, before: State, cpus: CPUSet, rules: Rules, others: Sequence[Resource]) -> None:
+    def resized(self, ref: ContainerRef, before: State, cpus: CPUSet, rules: Rules, others: OtherHints) -> None:
         """Report a container that has more or fewer CPUs than *before*, under these rules."""
         self._refused.pop(ref, None)
         admitter, name, held = rules.admitter, self._telling.name(ref.pod), before.cpus(*ref) or cpus

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from pinfold.core.admission import WHOLE
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.events.about import PodName
@@ -29,6 +28,7 @@ from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explanation import alignment_counts
 from pinfold.core.reconcile import Cause, describe
 from pinfold.core.sharing import missed_pinning
+from pinfold.core.topologymanager.others import WHOLE
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
 from pinfold.manager.telling.names import PodNames

@@ -1,0 +1,126 @@
+"""OtherHints: the hints of a pod's resources beside CPUs: devices, memory, hugepages.
+
+`Held` has those of resources that a container has already, from the kubelet or by the name of a device. The planner has
+hints of its own, which change as it hands resources out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from pinfold.core.machine.cpuset import cpus_of
+from pinfold.core.topologymanager.hint import Hint, HintList
+from pinfold.core.topologymanager.masks import MOST_MASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pinfold.core.topologymanager.hint import Hints
+
+    Resource = Mapping[str, Hints | None]
+
+WHOLE: Final = ""
+"""Stands for the pod as a whole where a container's name is expected."""
+
+
+class OtherHints(Protocol):
+    """The hints of a pod's other resources; false if it has none."""
+
+    def of(self, container: str, everything: int) -> Resource:
+        """Return the hints of a container, or of the pod if it is WHOLE, on a machine with the nodes *everything*."""
+        ...
+
+    def taken(self, container: str, affinity: int | None) -> OtherHints:
+        """Return the hints after a container was admitted with this affinity."""
+        ...
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a user has named them for this pod: then they count also with Topology Manager policy none."""
+        ...
+
+    def __bool__(self) -> bool: ...
+
+
+class Holding(NamedTuple):
+    """What a container has of one resource."""
+
+    resource: str
+    units: tuple[int, ...]
+    """The NUMA nodes of each device, as masks."""
+    together: bool = False
+    """Whether all these nodes are one preferred hint, and no other is one: so memory is assigned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The resources that the containers of a pod have, by container.
+
+    >>> nic = Held({"app": (Holding("nic", (0b10,)),)})
+    >>> print(*nic.of("app", 0b11)["nic"], sep=" ; ")
+    NUMA 1, preferred ; NUMA 0-1
+    """
+
+    by_container: Mapping[str, tuple[Holding, ...]] = field(default_factory=dict, hash=False)
+    is_asked: bool = False
+
+    def of(self, container: str, everything: int) -> Resource:
+        """Return the hints of a container; those of the pod are of all that its containers have."""
+        found: dict[str, Holding] = {}
+        for resource, units, together in self._holdings(container):
+            before = found[resource].units if resource in found else ()
+            found[resource] = Holding(resource, before + units, together)
+        return {name: _hints(holding, everything) for name, holding in found.items()}
+
+    def taken(self, container: str, affinity: int | None) -> Held:  # noqa: ARG002 - they are where they are
+        """Return the same: these resources are where they are."""
+        return self
+
+    def __bool__(self) -> bool:
+        return any(self.by_container.values())
+
+    def _holdings(self, container: str) -> Iterator[Holding]:
+        if container != WHOLE:
+            yield from self.by_container.get(container, ())
+            return
+        for holdings in self.by_container.values():
+            yield from holdings
+
+
+NO_OTHERS: Final = Held()
+
+
+def _hints(holding: Holding, everything: int) -> Hints | None:
+    """Return the hints of a resource; None if no unit of it is at a NUMA node of this machine."""
+    units = [unit & everything for unit in holding.units if unit & everything]
+    if not units:
+        return None
+    if holding.together:
+        return HintList([Hint(reduce(or_, units), preferred=True)])
+    return covering(units, everything)
+
+
+def covering(units: Iterable[int], everything: int) -> HintList:
+    """Return the hints of devices: every set of nodes that reaches each of them, the narrowest ones preferred.
+
+    As the kubelet does for devices that it has assigned, except that it prefers the fewest nodes that could have as
+    many devices. Of more masks than MOST_MASKS, only the nodes of the devices and all nodes are named.
+    """
+    units = set(units)
+    if 1 << everything.bit_count() > MOST_MASKS:
+        every = reduce(or_, units)
+        return HintList(dict.fromkeys([Hint(every, preferred=True), Hint(everything, preferred=every == everything)]))
+    masks = [mask for mask in _masks(everything) if all(mask & unit for unit in units)]
+    fewest = min(mask.bit_count() for mask in masks)
+    return HintList(Hint(mask, mask.bit_count() == fewest) for mask in masks)
+
+
+def _masks(everything: int) -> list[int]:
+    """Return all masks of these nodes but the empty one."""
+    masks = [0]
+    for node in cpus_of(everything):
+        masks += [mask | 1 << node for mask in masks]
+    return sorted(masks[1:], key=lambda mask: (mask.bit_count(), mask))
