@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pinfold.node.sysfs import discover
 from tests.e2e.daemon import SPARE, container, needs_two_cpus, pod, wait_for
 from tests.needs import needs_root
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.e2e.daemon import Daemon
 
 pytestmark = [needs_two_cpus]
@@ -159,3 +159,20 @@ def test_history_of_a_cpu_that_the_machine_does_not_have_is_an_error(host: Daemo
     asked = host.verb("history", "--cpu", "4000")
     assert asked.returncode == 2
     assert "cpu: 4000 is not a CPU of this machine; it has CPUs " in asked.stderr
+
+
+def test_run_near_a_device_that_there_is_not_names_the_machines_devices(host: Daemon) -> None:
+    unknown = host.verb("run", "--near", "no-such-device", "--", "true")
+    assert unknown.returncode == 125
+    assert 'there is no device "no-such-device"; ' in unknown.stderr
+    shared = host.verb("run", "--qos", "burstable", "--near", "eth0", "--", "true")
+    assert shared.returncode == 125
+    assert "--near and --local-memory are for CPUs of its own" in shared.stderr
+
+
+@needs_root
+def test_run_with_local_memory_uses_the_nodes_of_its_cpus_only(host: Daemon) -> None:
+    command = ["grep", "Mems_allowed_list", "/proc/self/status"]
+    ran = host.verb("run", "--cpus", str(SPARE), "--local-memory", "--", *command)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split()[1] in {str(node.id) for node in discover(Path("/")).numa_nodes}

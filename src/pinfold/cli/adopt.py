@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
-from pinfold.cli.arguments.amount import add_amount, amount_body
+from pinfold.cli.arguments.amount import add_amount, add_wishes, amount_body, wishes_body
 from pinfold.cli.asking.client import Client, add_output, add_socket
 
 if TYPE_CHECKING:
@@ -17,14 +18,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     add_output(parser)
     add_amount(parser)
+    add_wishes(parser)
     parser.add_argument("--name", help="the name it is shown under (default: its process id)")
     parser.add_argument("pid", type=int, metavar="PID", help="the process")
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon to take the process over."""
-    body = amount_body(args) | {"pid": args.pid, "name": args.name or f"pid-{args.pid}"}
+    body = amount_body(args) | wishes_body(args) | {"pid": args.pid, "name": args.name or f"pid-{args.pid}"}
     answer = Client.of(args).post("/v1/adopt", body)
+    for warning in answer.get("warnings", []):
+        print(f"pinfold: warning: {warning}", file=sys.stderr)
     cpus = answer["cpus"].get("main", "the shared pool's")
     if args.output == "json":
         print(json.dumps({"name": body["name"], "pid": args.pid, **answer}, indent=2))

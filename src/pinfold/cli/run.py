@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pinfold.cli.arguments.amount import add_amount, amount_body
+from pinfold.cli.arguments.amount import add_amount, add_wishes, amount_body, wishes_body
 from pinfold.cli.asking.client import Client, add_socket
 from pinfold.errors import ParseError
 
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold run`."""
     add_socket(parser)
     add_amount(parser)
+    add_wishes(parser)
     parser.add_argument("--name", help="the name it is shown under (default: the command and its process id)")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…", help="the command and its arguments")
 
@@ -42,9 +43,11 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         raise ParseError("no command; write it after --, as in: pinfold run --cpus 2 -- ./app --fast")
     client = Client.of(args)
-    body = amount_body(args)
+    body = amount_body(args) | wishes_body(args)
     body["name"] = args.name or f"{_plain(command[0])}-{os.getpid()}"
     reserved = client.post("/v1/run", body)
+    for warning in reserved.get("warnings", []):
+        print(f"pinfold: warning: {warning}", file=sys.stderr, flush=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     gate, go = os.pipe()
     pid = os.fork()

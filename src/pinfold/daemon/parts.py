@@ -16,6 +16,7 @@ from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Manager, Rules
+from pinfold.manager.nearby import near_devices
 from pinfold.manager.node import Node
 from pinfold.manager.repacker import Notifier, Repacker
 from pinfold.manager.shielding import Shielding
@@ -27,6 +28,7 @@ from pinfold.manager.sources.workbook import Workbook
 from pinfold.manager.store import StateStore
 from pinfold.manager.telling.names import PodNames, recalled
 from pinfold.manager.telling.telling import Telling
+from pinfold.node.devices import Devices
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.notices import Notices
@@ -186,6 +188,7 @@ async def host_parts(basis: Basis) -> Parts:
     repacker = repacker_of(basis, node, notifier)
     kept = KeptWorkloads(chosen.state_dir, disk=_DISK)
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
+    workbook.near = partial(near_devices, Devices(Path("/nonexistent") if chosen.preset else chosen.sysroot))
     supervisor = Supervisor(node, launcher, workbook, basis.bus)
     await Resumption(supervisor, node, basis.bus).resume(*kept.load())
     bounding = partial(bound_outputs, outputs, workbook, chosen.state_dir)

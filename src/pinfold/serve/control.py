@@ -17,6 +17,7 @@ from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.spec import is_subdomain
 from pinfold.manager.manager import Refusal
+from pinfold.manager.nearby import LOCAL_MEMORY, NEAR, far_from
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.node.procfs import PROC
@@ -191,6 +192,7 @@ class Control:
         except PinfoldError as error:  # the pods before it run, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
         missed = [str(missed) for missed in missed_pinning(self._look().policy, pod)]
+        missed += [f"pod {pod.name}: {far}" for far in self._far(pod)]
         done = "started" if before is None else "configured"
         return {"pod": pod.name, "done": done, "cpus": _cpus(admission), "missed": missed}
 
@@ -250,14 +252,23 @@ class Control:
         name, milli = _name(body), _milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
         try:
-            pod, admission = await self._supervisor.reserve(name, cpu, kind=kind, client=request.peer.uid)
+            pod, admission = await self._supervisor.reserve(
+                name, cpu, kind=kind, client=request.peer.uid, annotations=_wishes(body)
+            )
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         except Refusal as refusal:
             return Response(409, _refused(refusal))
         ref = pod.ref(pod.containers[0])
         environment = {**self._supervisor.launcher.environment(ref), **self._supervisor.environment(ref)}
-        return Response(201, {"uid": pod.uid, "environment": environment, "cpus": _cpus(admission)})
+        about = {"environment": environment, "cpus": _cpus(admission), "warnings": self._far(pod)}
+        return Response(201, {"uid": pod.uid, **about})
+
+    def _far(self, pod: Pod) -> list[str]:
+        """Return a warning for each device that CPUs of a pod are far from."""
+        node, near = self._look(), self._supervisor.workbook.near(pod)
+        held = node.state.of_pod(pod.uid)
+        return [text for ref, cpus in held for text in far_from(near, ref.name, cpus, node.topology)]
 
     async def _attach(self, request: Request, uid: PodUID) -> Response:
         pid = _pid(_body(request))
@@ -343,6 +354,16 @@ def _name(body: dict[str, object]) -> str:
         allowed = f"allowed: a-z, 0-9 and between them - and ., up to {_LONGEST} of them"
         raise HTTPError(400, "BadRequest", f"name: {name[:80]!r} is not a valid name; {allowed}")
     return name
+
+
+def _wishes(body: dict[str, object]) -> dict[str, str]:
+    """Return what a client asks for beside CPUs, as annotations."""
+    near, local = body.get("near", []), body.get("local_memory", False)
+    if not isinstance(near, list) or not all(isinstance(name, str) for name in near):
+        raise HTTPError(400, "BadRequest", "near: expected a list of names of devices")
+    if not isinstance(local, bool):
+        raise HTTPError(400, "BadRequest", "local_memory: expected true or false")
+    return ({NEAR: ",".join(near)} if near else {}) | ({LOCAL_MEMORY: "true"} if local else {})
 
 
 def _milli(body: dict[str, object]) -> int:

@@ -83,6 +83,7 @@ _LAYOUT: Final = _object(
     boxes=_list({"$ref": "#/components/schemas/Box"}),
     offline=_CPUS,
     memory_only={**_list(_NUMBER), "description": "NUMA nodes without CPUs"},
+    devices={**_list(_TEXT), "description": "network cards, NVMe disks and GPUs, a line for each NUMA node"},
 )
 _CONFIG: Final = _object(
     version=_TEXT,

@@ -22,6 +22,27 @@ def add_amount(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_wishes(parser: argparse.ArgumentParser) -> None:
+    """Add --near and --local-memory."""
+    parser.add_argument(
+        "--near",
+        action="append",
+        default=[],
+        metavar="DEVICE",
+        help="CPUs at the NUMA node of this device: eth0, nvme0n1, gpu0 or 0000:3b:00.0; can be given again",
+    )
+    parser.add_argument(
+        "--local-memory", action="store_true", help="memory of the NUMA nodes of its CPUs only, where there are cgroups"
+    )
+
+
+def wishes_body(args: argparse.Namespace) -> dict[str, object]:
+    """Return the wishes as the daemon wants them, or raise what is wrong with them."""
+    if args.qos != "guaranteed" and (args.near or args.local_memory):
+        raise ParseError(f"--near and --local-memory are for CPUs of its own; leave out --qos {args.qos}")
+    return {"near": args.near, "local_memory": args.local_memory}
+
+
 def amount_body(args: argparse.Namespace) -> dict[str, object]:
     """Return the amount as the daemon wants it, or raise what is wrong with it."""
     shared = args.qos != "guaranteed"

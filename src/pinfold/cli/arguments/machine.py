@@ -15,6 +15,7 @@ from pinfold.core.machine.presets import SHAPES, preset
 from pinfold.core.machine.topology import CPUInfo
 from pinfold.errors import ParseError, PinfoldError
 from pinfold.formats.machine.machinefile import parse_machine, parse_machine_as_kubelet
+from pinfold.node.devices import Devices
 from pinfold.node.kubeletview import discover_as_kubelet
 from pinfold.node.sysfs import discover
 
@@ -67,7 +68,8 @@ def read_machine(args: argparse.Namespace) -> Topology:
     if args.preset is not None:
         return _from_preset(args.preset, as_kubelet=as_kubelet)
     root = args.sysroot or Path("/")
-    return discover_as_kubelet(root) if as_kubelet else discover(root)
+    found = discover_as_kubelet(root) if as_kubelet else discover(root)
+    return replace(found, devices=tuple(Devices(root).shown()))
 
 
 def online_now(args: argparse.Namespace) -> CPUSet | None:

@@ -12,6 +12,8 @@ from enum import StrEnum
 from itertools import permutations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
+from pinfold.core.machine.devices import describe_devices
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -126,6 +128,7 @@ def layout_data(topology: Topology) -> dict[str, object]:
         "boxes": [box.data() for box in drawn.boxes],
         "offline": str(topology.offline),
         "memory_only": list(topology.memory_only),
+        "devices": describe_devices(topology.devices),
     }
 
 
@@ -149,7 +152,7 @@ def summary(topology: Topology) -> str:
 class Remark(NamedTuple):
     """A line about the machine, and its subject."""
 
-    about: Literal["isolated", "offline", "memory", "cores"]
+    about: Literal["isolated", "offline", "memory", "cores", "devices"]
     text: str
 
 
@@ -169,6 +172,8 @@ def remarks(topology: Topology) -> list[Remark]:
         found.append(Remark("memory", f"NUMA nodes without CPUs: {_ranges(topology.memory_only)}"))
     if any(row.core is None for row in topology.cpus):
         found.append(Remark("cores", "CPUs with an unknown core are drawn as separate cores"))
+    if topology.devices:
+        found.append(Remark("devices", f"Devices: {'; '.join(describe_devices(topology.devices))}"))
     return found
 
 

@@ -17,6 +17,8 @@ from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of, format_list
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pinfold.core.machine.devices import Device
+
 
 class Group(NamedTuple):
     """A core, uncore cache, NUMA node or socket: its id and the mask of its CPUs."""
@@ -92,6 +94,8 @@ class Topology:
     """Only in the kubelet's view of a machine, and only if its counts differ from its lists."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """What was missing or contradictory in the source, and what was assumed instead."""
+    devices: tuple[Device, ...] = field(default=(), compare=False)
+    """Its network cards, disks and GPUs, if the source tells them; no decision looks at them."""
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int | None]]) -> Self:
@@ -118,7 +122,7 @@ class Topology:
 
     def __reduce__(self) -> tuple[object, ...]:
         distances = {node: dict(row) for node, row in self.distances.items()}
-        rest = (self.cpus, self.offline, self.isolated, self.memory_only, self.counted, self.warnings)
+        rest = (self.cpus, self.offline, self.isolated, self.memory_only, self.counted, self.warnings, self.devices)
         return _unpickled, (distances, *rest)
 
     @cached_property
@@ -204,8 +208,9 @@ def _unpickled(  # noqa: PLR0913, PLR0917 - the fields, in order
     memory_only: tuple[int, ...],
     counted: Counts | None,
     warnings: tuple[str, ...],
+    devices: tuple[Device, ...],
 ) -> Topology:
-    return Topology(cpus, offline, isolated, memory_only, _frozen(distances), counted, warnings)
+    return Topology(cpus, offline, isolated, memory_only, _frozen(distances), counted, warnings, devices)
 
 
 def _frozen(distances: Mapping[int, Mapping[int, int]]) -> Mapping[int, Mapping[int, int]]:

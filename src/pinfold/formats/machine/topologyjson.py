@@ -1,7 +1,8 @@
 """Topology ↔ JSON of our own, for other programs and to keep a machine for later.
 
 One object: `cpus` (a row for each online CPU, null where unknown), `online`, `offline` and `isolated`
-in the Linux list format, `nodes` (CPUs of each NUMA node, also of those without any), `distances` and `warnings`.
+in the Linux list format, `nodes` (CPUs of each NUMA node, also of those without any), `distances` and `warnings`; where
+they are known also `devices`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from pinfold.core.machine.cpuset import MAX_CPU, CPUSet
+from pinfold.core.machine.devices import Device, DeviceKind
 from pinfold.core.machine.topology import CPUInfo, Topology
 from pinfold.errors import ParseError, excerpt
 
@@ -54,6 +56,8 @@ def format_topology_json(topology: Topology) -> str:
         "distances": _object(distances),
         "warnings": _list(topology.warnings),
     }
+    if topology.devices:
+        members["devices"] = _list(map(_device_data, topology.devices))
     return "{\n" + ",\n".join(f'  "{name}": {text}' for name, text in members.items()) + "\n}\n"
 
 
@@ -82,6 +86,7 @@ def parse_topology_json(text: str) -> Topology:
         memory_only=_memory_only(document, rows),
         distances=_distances(document),
         warnings=tuple(item.text() for item in document.get("warnings", []).items()),
+        devices=tuple(_device(item) for item in document.get("devices", []).items()),
     )
 
 
@@ -122,6 +127,19 @@ def _row(value: _Value) -> CPUInfo:
     cpu = value.get("cpu").number(highest=MAX_CPU)
     core, socket, numa, uncore = (value.get(name).id() for name in ("core", "socket", "numa", "uncore"))
     return CPUInfo(cpu, core, socket, numa, uncore)
+
+
+def _device_data(device: Device) -> dict[str, object]:
+    about = {"name": device.name, "kind": device.kind, "numa": device.node, "address": device.address}
+    return {**about, "vendor": device.vendor}
+
+
+def _device(value: _Value) -> Device:
+    kind = value.get("kind").text()
+    if kind not in set(DeviceKind):
+        raise ParseError(f"{excerpt(kind)} is none of {', '.join(DeviceKind)}", where=f"{value.path}.kind")
+    name, address = value.get("name").text(), value.get("address", "").text()
+    return Device(name, DeviceKind(kind), value.get("numa").id(), address, value.get("vendor", 0).number())
 
 
 def _memory_only(document: _Value, rows: Iterable[CPUInfo]) -> tuple[int, ...]:

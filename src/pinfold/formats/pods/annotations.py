@@ -7,6 +7,7 @@
 | `pinfold.dev/exclude` | `true`, `false` | pinfold ignores the pod |
 | `pinfold.dev/local-memory` | `true`, `false` | exclusive containers use memory of their CPUs' NUMA nodes |
 | `pinfold.dev/movable` | `true`, `false` | whether its exclusive CPUs may change while it runs (default true) |
+| `pinfold.dev/near` | names of devices, with commas | exclusive CPUs are at the NUMA nodes of these devices |
 | `pinfold.dev/OPTION` | `true`, `false` | the policy option is in force for the pod, if its value is `per-pod` |
 | `pinfold.dev/init.CONTAINER` | `true`, `false` | the container is an init container |
 | `pinfold.dev/sidecar.CONTAINER` | `true`, `false` | the container is an init container that keeps running |
@@ -34,6 +35,7 @@ SHARED: Final = 0
 """Stands for a container that never gets exclusive CPUs."""
 
 _CONTAINER_FORM: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_DEVICE_FORM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@!-]{0,127}")
 _NUMBER_FORM: Final = re.compile(r"[1-9][0-9]{0,6}")
 _SWITCHES: Final = {"true": True, "false": False}
 
@@ -48,6 +50,8 @@ class Overrides:
     movable: bool = True
     local_memory: bool = False
     cache_class: str = ""
+    near: tuple[str, ...] = ()
+    """The names of devices."""
     init: frozenset[str] = frozenset()
     sidecars: frozenset[str] = frozenset()
 
@@ -77,6 +81,7 @@ def parse_annotations(annotations: Mapping[str, str], *, source: str = "") -> Ov
         reader.cpus,
         **reader.switches,
         cache_class=reader.cache_class,
+        near=reader.near,
         init=chosen["init"],
         sidecars=chosen["sidecar"],
     )
@@ -90,6 +95,7 @@ class _Reader:
         self.cpus: dict[str, int] = {}
         self.switches: dict[str, bool] = {}
         self.cache_class = ""
+        self.near: tuple[str, ...] = ()
         self.marked: dict[str, set[str]] = {"init": set(), "sidecar": set()}
         self._source = source
 
@@ -97,8 +103,8 @@ class _Reader:
         kind, dot, container = name.partition(".")
         if not dot and kind in _ALONE:
             self.switches[kind.replace("-", "_")] = self.switch(key, value)
-        elif name == "cache-class":
-            self.read_class(key, value)
+        elif name in _TEXTS:
+            _TEXTS[name](self, key, value)
         elif name in _FOR_OTHERS:
             self.switch(key, value)
         elif dot and kind in _BY_CONTAINER:
@@ -107,7 +113,7 @@ class _Reader:
             else:
                 self.refuse(key, f"{excerpt(container)} is not a container name")
         else:
-            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER), "cache-class", *_OPTIONS]
+            every = [*_ALONE, *(f"{kind}.CONTAINER" for kind in _BY_CONTAINER), *_TEXTS, *_OPTIONS]
             self.refuse(key, f"unknown; these are known under {PREFIX}: {', '.join(every)}")
 
     def read_cpus(self, container: str, key: str, value: str) -> None:
@@ -123,6 +129,12 @@ class _Reader:
             self.cache_class = value
         else:
             self.refuse(key, f"{excerpt(value)} is not the name of a cache class")
+
+    def read_near(self, key: str, value: str) -> None:
+        self.near = tuple(name.strip() for name in value.split(","))
+        wrong = next((name for name in self.near if not _DEVICE_FORM.fullmatch(name)), None)
+        if wrong is not None:
+            self.refuse(key, f"{excerpt(wrong)} is not the name of a device, such as eth0, nvme0n1, gpu0, 0000:3b:00.0")
 
     def read_init(self, container: str, key: str, value: str) -> None:
         self.mark("init", container, key, value)
@@ -152,4 +164,8 @@ _BY_CONTAINER: Final[Mapping[str, Callable[[_Reader, str, str, str], None]]] = {
     "cpus": _Reader.read_cpus,
     "init": _Reader.read_init,
     "sidecar": _Reader.read_sidecar,
+}
+_TEXTS: Final[Mapping[str, Callable[[_Reader, str, str], None]]] = {
+    "cache-class": _Reader.read_class,
+    "near": _Reader.read_near,
 }

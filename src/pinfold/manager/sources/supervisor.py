@@ -61,6 +61,7 @@ class Supervisor:
             if size > _ANNOTATIONS:
                 allowed = f"Kubernetes allows {_ANNOTATIONS:,}"
                 raise ApplyError(f"the annotations of pod {pod.name} have {size:,} bytes; {allowed}")
+            self.workbook.near(pod)
             for container in pod.all_containers:
                 if not container.command:
                     raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
@@ -85,13 +86,21 @@ class Supervisor:
             raise
 
     async def reserve(
-        self, name: str, cpu: Amounts | int, *, kind: WorkloadKind = WorkloadKind.RUN, client: int | None = None
+        self,
+        name: str,
+        cpu: Amounts | int,
+        *,
+        kind: WorkloadKind = WorkloadKind.RUN,
+        client: int | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> tuple[Pod, Admission]:
         """Admit a pod for a process that the user *client* starts and must attach soon."""
         amounts = Amounts(cpu * 1000, _MEMORY) if isinstance(cpu, int) else cpu
         limits = amounts if isinstance(cpu, int) else Amounts()
         uid = PodUID(f"{kind}-{name}")
-        pod = Pod(uid, name, containers=(Container("main", Resources(amounts, limits)),), restart_policy="Never")
+        main = (Container("main", Resources(amounts, limits)),)
+        pod = Pod(uid, name, containers=main, restart_policy="Never", annotations=annotations or {})
+        self.workbook.near(pod)
         workload = self.workbook.new(pod, kind)
         workload.client = client
         admission = await self._admit(workload)

@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.events.daemon import NotSaved
+from pinfold.core.events.daemon import NotSaved, Warned
 from pinfold.core.pods.pod import ContainerRef, Resources
+from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError
 from pinfold.manager.sources.kept import KeptWorkload
 from pinfold.manager.sources.workloads import Workload, WorkloadKind
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, Pod, PodUID
+    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.manager.sources.kept import KeptWorkloads
     from pinfold.manager.telling.bus import Bus
     from pinfold.node.outputs import Outputs
@@ -46,6 +48,8 @@ class Workbook:
         self._launcher = launcher
         self._kept = kept
         self._bus = bus
+        self.near: Callable[[Pod], OtherHints] = lambda _pod: NO_OTHERS
+        """Returns the devices that a pod asks to be near, or raises what is wrong with their names."""
         self.printed = outputs
         """What containers have printed."""
         self.unsaved = ""
@@ -64,6 +68,13 @@ class Workbook:
         """Add a workload, and its containers to the Roster."""
         self.workloads[workload.pod.uid] = workload
         self._roster.know_pod(workload.told())
+        try:
+            near = self.near(workload.pod)
+        except PinfoldError as error:  # it was checked when it came: the device has gone since
+            self._bus.tell(Warned(f"pod {workload.pod.name}: {error}"))
+            near = NO_OTHERS
+        if near:
+            self._roster.held[workload.pod.uid] = near
         workload.changed = self._roster.know
         workload.persist = self.persist
         workload.tell_all()

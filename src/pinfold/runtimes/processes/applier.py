@@ -9,6 +9,7 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Drift, Limit, Observed, Wanted, steps
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
+from pinfold.node.processgroups.memory import set_memory
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.processes.closelook import CloseLook
 from pinfold.runtimes.processes.ending import Ending
@@ -48,6 +49,8 @@ class ProcessApplier:
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
         self._close_look = CloseLook(groups, self.mains, self.lent)
+        self._memory: dict[ContainerRef, CPUSet] = {}
+        """The NUMA nodes of the memory of containers that do not have all."""
         self._astray: set[ContainerRef] = set()
         """The containers that it has found missing, on other CPUs, with another limit, or with moved processes."""
 
@@ -103,7 +106,16 @@ class ProcessApplier:
         for ref, limit in want.sharing.items():
             if ref not in self._shared or (self.groups.has_limits and self._shared[ref] != limit):
                 self._share(ref, limit)
+        self._set_memory(want)
         self._repair()
+
+    def _set_memory(self, want: Wanted) -> None:
+        for ref in self._memory.keys() & want.exclusive.keys() - want.mems.keys():
+            set_memory(self.groups.group(ref).places(), None)
+        for ref, nodes in want.mems.items():
+            if self._memory.get(ref) != nodes:
+                set_memory(self.groups.group(ref).places(), nodes)
+        self._memory = dict(want.mems)
 
     def _take(self, step: Step) -> None:
         ref = step.container

@@ -69,7 +69,7 @@ export class MachineMap {
     return button;
   }
 
-  /** What has no place in a box: CPUs that are offline, and NUMA nodes without CPUs. */
+  /** What has no place in a box: CPUs that are offline, NUMA nodes without CPUs, and devices. */
   #beside(layout) {
     const found = [];
     const offline = [...parseCpus(layout.offline)].filter((cpu) => !this.#cells.has(cpu));
@@ -82,6 +82,10 @@ export class MachineMap {
     const nodes = layout.memory_only;
     if (nodes.length) {
       const text = `${plural(nodes.length, "NUMA node")} without CPUs: ${formatCpus(nodes)}`;
+      found.push(make("div", { class: "box apart memory" }, make("div", { class: "label" }, text)));
+    }
+    if (layout.devices?.length) {
+      const text = `Devices: ${layout.devices.join("; ")}`;
       found.push(make("div", { class: "box apart memory" }, make("div", { class: "label" }, text)));
     }
     return found;
