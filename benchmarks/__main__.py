@@ -28,7 +28,12 @@ def main(arguments: list[str]) -> int:
     if unknown := [name for name in chosen if name not in names]:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(names)}", file=sys.stderr)
         return 2
-    return max((_run(name, options) for name in chosen), default=0)
+    codes = []
+    for number, name in enumerate(chosen, start=1):
+        if len(chosen) > 1 and sys.stderr.isatty():
+            print(f"benchmark {number} of {len(chosen)}: {name}", file=sys.stderr)
+        codes.append(_run(name, options))
+    return max(codes, default=0)
 
 
 def _subject(name: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks._targets import Target, verdict
+from pinfold.cli.output.progress import shown
 from pinfold.core.admission import Admitter
 from pinfold.core.allocators.order import Machine
 from pinfold.core.machine.cpuset import CPUSet
@@ -227,7 +228,9 @@ def main(arguments: list[str]) -> int:
         return 2
     figures = []
     with tempfile.TemporaryDirectory() as directory:
-        for name, operation in operations(iter(names), Path(directory)):
+        # As text, each line shows how far it is.
+        steps = operations(iter(names), Path(directory))
+        for name, operation in shown(steps, len(names), "measuring") if wanted.json else steps:
             figures.append(Figure(name, fastest(operation), reference[name]))
             if not wanted.json:
                 print(figures[-1], flush=True)

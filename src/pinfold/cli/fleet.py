@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pinfold.cli.output.progress import Bar
 from pinfold.cli.planning.fleetwork import workers
 from pinfold.core.allocators.order import Fidelity
 from pinfold.errors import ParseError, PinfoldError, excerpt
@@ -19,7 +20,6 @@ from pinfold.render.fleet import FleetReport, format_json, format_table, format_
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TextIO
 
     from pinfold.planning.shard import ShardResult, ShardTask
 
@@ -83,12 +83,12 @@ def run(args: argparse.Namespace) -> int:
     schedulers = tuple(Scheduler) if args.scheduler == _BOTH else (Scheduler(args.scheduler),)
     scenario = FleetScenario(schedulers, args.seed, args.retries)
     _say(notes)
-    progress = Progress(fleet.pods * len(schedulers), sys.stderr)
+    bar, done = Bar("placing pods", fleet.pods * len(schedulers)), list[int]()
     try:
         with workers(args.jobs or len(os.sched_getaffinity(0)), args.dask) as work:
-            outcomes = plan_fleet(fleet, scenario, lambda tasks: progress.over(tasks, work(tasks)))
+            outcomes = plan_fleet(fleet, scenario, lambda tasks: _over(tasks, work(tasks), done, bar))
     finally:
-        progress.clear()
+        bar.clear()
     print(_OUTPUTS[args.output](FleetReport(fleet, scenario, outcomes)), end="", flush=True)
     return 0 if all(outcome.is_complete for outcome in outcomes) else INCOMPLETE
 
@@ -110,34 +110,14 @@ def read_fleet(name: str, pods: Sequence[str], fidelity: Fidelity = Fidelity.PIN
     return fleet, notes
 
 
-class Progress:
-    """A bar on a terminal, and nothing elsewhere."""
-
-    def __init__(self, total: int, stream: TextIO) -> None:
-        self.total = total
-        self.done = 0
-        self.stream = stream
-        self.shown = stream is not None and stream.isatty()
-
-    def over(self, tasks: Sequence[ShardTask], results: Iterable[ShardResult]) -> Iterator[ShardResult]:
-        """Yield the results, and show how far it is."""
-        self.show()
-        for task, result in zip(tasks, results, strict=True):
-            self.done += len(task.waiting) - len(result.left)
-            self.show()
-            yield result
-
-    def show(self) -> None:
-        """Draw the bar."""
-        if self.shown:
-            part = min(1.0, self.done / max(self.total, 1))
-            bar = "#" * int(part * _BAR)
-            print(f"\r[{bar:<{_BAR}}] {part:4.0%} of {self.total:,} pods", end="", file=self.stream, flush=True)
-
-    def clear(self) -> None:
-        """Remove the bar."""
-        if self.shown:
-            print("\r\x1b[K", end="", file=self.stream, flush=True)
+def _over(
+    tasks: Sequence[ShardTask], results: Iterable[ShardResult], done: list[int], bar: Bar
+) -> Iterator[ShardResult]:
+    """Yield the results, add the pods that they place to *done*, and show how many these are."""
+    for task, result in zip(tasks, results, strict=True):
+        done.append(len(task.waiting) - len(result.left))
+        bar.show(sum(done))
+        yield result
 
 
 def _say(notes: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import signal
+import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -162,6 +163,7 @@ async def _parts(basis: Basis) -> Parts:
 def _about(basis: Basis, parts: Parts) -> dict[str, object]:
     applier = parts.node.manager.applier
     return {
+        "host": socket.gethostname(),
         "runtime": applier.name,
         "groups": applier.kind,
         "weaker": list(applier.weaker),

@@ -43,6 +43,8 @@ class Look:
     ascii_only: bool = False
     styles: Mapping[int, str] = field(default_factory=dict)
     """ANSI numbers for single CPUs, such as "32" or "1;35", to show their owner."""
+    marks: Mapping[int, str] = field(default_factory=dict)
+    """Text behind the numbers of single CPUs, for the same where there are no colours."""
 
     @property
     def signs(self) -> Signs:
@@ -70,10 +72,20 @@ def format_map(topology: Topology, look: Look | None = None) -> str:
     head, boxes, below = Canvas(), Canvas(), Canvas()
     head.append(flow(look.signs.plain(summary(topology)), look.signs.dot, look.width), _BOLD)
     _Painter(boxes, drawing, topology, look).paint()
-    for text in [*_key(drawing, topology), *format_distances(topology.distances, look.width)]:
+    for text in [*_key(drawing, topology, look), *format_distances(topology.distances, look.width)]:
         below.append(wrap(text, look.width, indent=2), _DIM)
     parts = [canvas.lines(colour=look.colour) for canvas in (head, boxes, below) if canvas.height]
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in parts)
+
+
+def draw_groups(topology: Topology, look: Look, height: int | None = None) -> Canvas | None:
+    """Return the groups of *topology*, with the number of each CPU; None if that needs more than *height* lines."""
+    drawing = _drawing(layout(topology), topology, look, height or _ROWS_UP_TO)
+    if height is not None and (drawing.lists or not drawing.fits(look.width, height)):
+        return None
+    canvas = Canvas()
+    _Painter(canvas, drawing, topology, look).paint()
+    return canvas
 
 
 class _Shape(Enum):
@@ -96,12 +108,14 @@ class _Drawing(NamedTuple):
         return self.picture.size.w <= width and self.picture.size.h <= height
 
 
-def _drawing(machine: Layout, topology: Topology, look: Look) -> _Drawing:
+def _drawing(machine: Layout, topology: Topology, look: Look, height: int = _ROWS_UP_TO) -> _Drawing:
     """Return the most detailed drawing that fits the width and stays short."""
-    core = Size(max((len(_core_text(core, topology)) for box in machine.boxes for core in box.cores), default=1), 1)
+    core = Size(
+        max((len(_core_text(core, topology, look)) for box in machine.boxes for core in box.cores), default=1), 1
+    )
     boxes = [_Shape.BOX] * len(machine.levels)
     drawing = _arranged(machine, boxes, Measures(_frames(machine, boxes, look), core, Size(2, 0)), look)
-    if drawing.fits(look.width, _BOXES_UP_TO):
+    if drawing.fits(look.width, min(_BOXES_UP_TO, height)):
         return drawing
     rows = _row_shapes(machine, look)
     frames = _frames(machine, rows, look)
@@ -145,8 +159,8 @@ def _frames(machine: Layout, shapes: Sequence[_Shape], look: Look) -> tuple[Fram
     return tuple(frames)
 
 
-def _core_text(core: Sequence[int], topology: Topology) -> str:
-    return "/".join(f"{cpu}!" if cpu in topology.isolated else str(cpu) for cpu in core)
+def _core_text(core: Sequence[int], topology: Topology, look: Look) -> str:
+    return "/".join(f"{cpu}{'!' * (cpu in topology.isolated)}{look.marks.get(cpu, '')}" for cpu in core)
 
 
 def _list_text(box: Box) -> str:
@@ -155,12 +169,12 @@ def _list_text(box: Box) -> str:
     return f"{number} {'core' if number == 1 else 'cores'}  CPUs {cpus}"
 
 
-def _key(drawing: _Drawing, topology: Topology) -> list[str]:
+def _key(drawing: _Drawing, topology: Topology, look: Look) -> list[str]:
     """Return the legend of the map, if it needs one."""
     lines = []
     pair = next((core for core in topology.cores if core.mask.bit_count() > 1), None)
     if pair and not drawing.lists:
-        lines.append(f"{_core_text(list(pair.cpus), topology)}: the CPUs of one core")
+        lines.append(f"{_core_text(list(pair.cpus), topology, look)}: the CPUs of one core")
     for remark in remarks(topology):
         marked = remark.about == "isolated" and not drawing.lists
         lines.append(f"! {remark.text}" if marked else remark.text)
@@ -201,12 +215,12 @@ class _Painter(NamedTuple):
                 self.canvas.write(at.x, at.y + line, text)
 
     def _core(self, core: Sequence[int], at: Rect) -> None:
-        x = at.x + at.w - len(_core_text(core, self.topology))
+        x = at.x + at.w - len(_core_text(core, self.topology, self.look))
         for i, cpu in enumerate(core):
             if i:
                 self.canvas.write(x, at.y, "/", _DIM)
                 x += 1
-            text = _core_text([cpu], self.topology)
+            text = _core_text([cpu], self.topology, self.look)
             own = _YELLOW if cpu in self.topology.isolated else ""
             self.canvas.write(x, at.y, text, self.look.styles.get(cpu, own))
             x += len(text)

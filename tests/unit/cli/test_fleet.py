@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import io
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinfold.cli.fleet import Progress, read_fleet
+from pinfold.cli.fleet import read_fleet
 from pinfold.cli.main import main
 from pinfold.planning.fleet import plan_fleet
 
@@ -165,28 +162,6 @@ def test_without_dask_the_error_says_what_to_install(files: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "pinfold: error: --dask needs the package distributed: pip install 'pinfold[dask]'\n"
-
-
-def test_the_bar_is_shown_on_a_terminal_and_removed() -> None:
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w") as terminal:
-        progress = Progress(1000, terminal)
-        progress.show()
-        progress.clear()
-        shown = ""
-        while not shown.endswith("\r\x1b[K"):  # a terminal passes on what it has, in pieces
-            shown += os.read(ours, 4096).decode()
-    os.close(ours)
-    assert "0% of 1,000 pods" in shown
-    assert shown.endswith("\r\x1b[K")
-
-
-def test_elsewhere_there_is_no_bar() -> None:
-    nowhere = io.StringIO()
-    progress = Progress(1000, nowhere)
-    progress.show()
-    progress.clear()
-    assert not nowhere.getvalue()
 
 
 def test_the_example_is_a_fleet_of_the_size_it_says() -> None:
