@@ -9,6 +9,7 @@ import pty
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -982,6 +983,36 @@ def test_another_configuration_is_taken_over_while_everything_runs(daemon: Daemo
     assert (daemon.running("owner"), daemon.running("worker")) == (owner, worker)
     assert not daemon.state().exclusive & CPUSet.of(max(ONLINE))
     daemon.check()
+
+
+def test_the_daemons_own_file_is_read_at_the_start_and_at_sighup_and_what_needs_a_restart_is_named(
+    daemon: Daemon,
+) -> None:
+    own = daemon.place.directory / "config.yaml"
+    own.write_text(f"reserved-cpus: {RESERVED}\n")
+    daemon.options = ["--settings", str(own)]
+    daemon.start()
+    own.write_text(f"reserved-cpus: {max(ONLINE)}\njournal-days: 3\n")
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_for(lambda: daemon.events("warning"), "the setting is named")
+    assert daemon.events("warning")[0]["text"] == "restart the daemon to change journal-days"
+    assert daemon.pools()["reserved"] == CPUSet.of(max(ONLINE))
+    own.write_text("reserved-cpu: 0\n")
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_for(lambda: daemon.events("reload-refused"), "it is refused")
+    assert "did you mean reserved-cpus?" in str(daemon.events("reload-refused"))
+
+
+def test_the_service_manager_hears_of_the_start_and_that_the_loop_turns(daemon: Daemon) -> None:
+    name = f"{daemon.place.directory}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name)
+        manager.settimeout(PATIENCE)
+        daemon.environment |= {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "60000"}
+        daemon.start()
+        heard = [manager.recv(100) for _ in range(4)]
+    assert b"READY=1" in heard
+    assert heard.count(b"WATCHDOG=1") == 3
 
 
 def test_a_watched_configuration_is_taken_over_when_it_is_replaced_and_a_wrong_one_is_refused_once(

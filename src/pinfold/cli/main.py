@@ -70,6 +70,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     ),
     "leave": Verb("pinfold.cli.leave", "give every group its CPUs back, and end the daemon; before an uninstall"),
     "state": Verb("pinfold.cli.state", "show, check, repair, export and import the files of the daemon's State"),
+    "config": Verb("pinfold.cli.config", "check and show the daemon's settings, or print a sample file of them"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
     "demo": Verb("pinfold.cli.demo", "measure on this host what a CPU of its own is worth"),
     "doctor": Verb("pinfold.cli.doctor", "what this host offers and lacks, with fixes"),

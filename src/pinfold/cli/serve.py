@@ -12,6 +12,7 @@ from pinfold.daemon.directory import AlreadyRunning, StateDirectory
 from pinfold.daemon.serve import serve
 from pinfold.node.processgroups.errors import GroupsHeldError
 from pinfold.settings import settings
+from pinfold.settings.ownfile import with_own_file
 
 if TYPE_CHECKING:
     import argparse
@@ -45,12 +46,13 @@ class _Given:
     """The command line's files and machine, read again each time."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
+        self._flags = self._args = args
         self._is_watched = False
-        self._read: tuple[int, int] | None = None
+        self._read: list[tuple[int, int] | None] = []
 
     def machine(self) -> Topology:
-        """Return the machine as it is now."""
+        """Return the machine as it is now; read the daemon's own file, which may name another, again first."""
+        self._args = with_own_file(self._flags, os.environ, os.geteuid())
         return machine.read_machine(self._args)
 
     def online(self) -> CPUSet | None:
@@ -65,13 +67,17 @@ class _Given:
         return chosen
 
     def is_replaced(self) -> bool:
-        """Whether the configuration file is watched, and is another one than when it was last read."""
+        """Whether the files are watched, and one of them is another one than when it was last read."""
         return self._is_watched and self._stamp() != self._read
 
-    def _stamp(self) -> tuple[int, int] | None:
-        """Return what differs between one configuration file and the next at its place; None if there is none."""
-        try:
-            found = os.stat(self._args.config_file or "")  # noqa: PTH116 - an empty Path would be a directory
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+    def _stamp(self) -> list[tuple[int, int] | None]:
+        """Return what differs between one file of settings and the next at its place; None if there is none."""
+        return [_stamp_of(name or "") for name in (self._args.config_file, self._args.own_file)]
+
+
+def _stamp_of(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - an empty Path would be a directory
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

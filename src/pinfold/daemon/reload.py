@@ -5,20 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pinfold.core.events.daemon import ReloadRefused
+from pinfold.core.events.daemon import ReloadRefused, Warned
 from pinfold.core.events.repairs import Hotplugged, HotplugRefused
 from pinfold.core.machine.layout import summary
 from pinfold.daemon.parts import limit_of, store_of
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Rules
+from pinfold.settings.table import RELOADED, SETTINGS
 
 if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
-    from pinfold.daemon.parts import Parts
+    from pinfold.daemon.parts import Basis, Parts
     from pinfold.manager.loop import Loop
     from pinfold.manager.manager import Manager
-    from pinfold.manager.telling.bus import Bus
     from pinfold.settings.settings import Settings
 
 
@@ -45,16 +45,18 @@ class Again(Protocol):
 class Reloader:
     """Applies what is read again: options, files and the machine; *about* describes them."""
 
-    def __init__(self, again: Again, loop: Loop, parts: Parts, bus: Bus, about: dict[str, object]) -> None:
+    def __init__(self, again: Again, loop: Loop, parts: Parts, basis: Basis, about: dict[str, object]) -> None:
         self._again = again
         self._loop = loop
         self._node = parts.node
         self._repacker = parts.repacker
-        self._bus = bus
+        self._bus = basis.bus
         self._about = about
         self._told = parts.node.manager.rules.topology.online
         """The online CPUs in the last event."""
         self._trouble = ""
+        self._values = basis.chosen.values
+        """The settings when they were last read."""
 
     async def reload(self) -> None:
         """Read the configuration again and apply it; keep the old one if the new one is wrong or cannot be applied."""
@@ -95,6 +97,15 @@ class Reloader:
         self._repacker.pace = chosen.pace
         self._repacker.wake()
         self._about.update(rules(chosen, node.manager))
+        self._warn_of_later(chosen)
+
+    def _warn_of_later(self, chosen: Settings) -> None:
+        """Name the settings that have changed in a file, but are in force only after a restart."""
+        before, self._values = self._values, chosen.values
+        later = [name for name, value in chosen.values.items() if name not in RELOADED and before.get(name) != value]
+        if later:
+            keys = ", ".join(sorted(SETTINGS[name].key for name in later))
+            self._bus.tell(Warned(f"restart the daemon to change {keys}"))
 
 
 def rules(chosen: Settings, manager: Manager) -> dict[str, object]:

@@ -27,7 +27,7 @@ from pinfold.manager.loop import Loop
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
-from pinfold.node.sdnotify import notify
+from pinfold.node.sdnotify import notify, watchdog_pause
 from pinfold.serve.api import Views
 from pinfold.serve.control import Control
 from pinfold.serve.http.gate import Users
@@ -72,9 +72,9 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     except BaseException:
         bound.remove()
         raise
-    syncing = asyncio.create_task(record.sync(bus))
+    beside = [asyncio.create_task(record.sync(bus)), asyncio.create_task(_feed_watchdog())]
     try:
-        await loop.run(Reloader(again, loop, parts, bus, about), lambda: _begin(basis, parts, opened))
+        await loop.run(Reloader(again, loop, parts, basis, about), lambda: _begin(basis, parts, opened))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
@@ -83,8 +83,16 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         await _leave(basis, parts, leaving)
         bound.remove()
         bus.flush()
-        syncing.cancel()
+        for task in beside:
+            task.cancel()
         record.close()
+
+
+async def _feed_watchdog() -> None:
+    """Tell the service manager that this loop still turns, as often as it wants to hear that; it restarts us if not."""
+    while pause := watchdog_pause(os.environ, os.getpid()):
+        notify("WATCHDOG=1", os.environ)
+        await asyncio.sleep(pause)
 
 
 def _heed_reloads() -> asyncio.Event:

@@ -116,7 +116,9 @@ async def open_views(basis: Basis, views: Views, record: EventRecord, report: Re
         server = HTTPServer(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
         await server.start(listener)
         ends.append(server.close)
-    if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].startswith("--"):
+    if basis.chosen.runtime in {"nri", "cri"} or basis.chosen.sources["pod_resources_socket"].endswith(
+        "pod-resources-socket"
+    ):
         ends.append(await _open_pod_resources(basis, views, report))
     return Opened(pages, tuple(ends))
 

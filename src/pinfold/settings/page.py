@@ -17,9 +17,26 @@ _INTRODUCTION: Final = """\
 # Configuration
 
 Every setting of `pinfold serve`.
-Each has a flag, and most can also be set in a KubeletConfiguration file (`--config FILE`).
+Each has a flag, and a key in the daemon's own file: the first flag of its row without the dashes.
+Those with a config field are also read from a KubeletConfiguration file (`--config FILE`).
 
-- A flag overrides the file.
+```yaml
+# /etc/pinfold/config.yaml
+policy: static
+policy-options: {full-pcpus-only: true}
+reserved-cpus: 0-1
+config: /var/lib/kubelet/config.yaml
+runtime: nri
+```
+
+- A flag overrides the daemon's own file, and that overrides the KubeletConfiguration.
+- `pinfold config check` checks all of them as `pinfold serve` would and reports all problems.
+  `pinfold config show` prints each setting in force and its source.
+  `pinfold config sample` prints a file with every setting explained.
+- In the daemon's own file an unknown key is an error.
+  Lists of pairs may be written as mappings, and values need no quotes.
+- `SIGHUP` reads all files again. The settings of CPU Manager, Topology Manager and policy dynamic change at once.
+  The others change at the next start; a warning names them.
 - Some settings have two flags, the kubelet's and a short one; they mean the same, and the last one counts.
 - A list of pairs in a flag replaces the list in the file, except for feature gates, which are merged.
   If such a flag is repeated, its lists are joined.

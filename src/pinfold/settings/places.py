@@ -62,6 +62,25 @@ def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> S
     raise ConfigError(Problem(said, "name one with --socket or $PINFOLD_SOCKET"))
 
 
+def find_own_file(environment: Mapping[str, str], uid: int, flag: str | None) -> SourcedPath | None:
+    """Return the daemon's own file of settings: the *flag* --settings, else the usual one of this user if it is there.
+
+    >>> find_own_file({}, uid=0, flag="none") is None
+    True
+    """
+    if flag is not None:
+        return None if flag == "none" else SourcedPath(check_path(flag, "--settings"), "--settings")
+    if uid == 0:
+        usual = Path("/etc/pinfold/config.yaml")
+    elif directory := _directory(environment, "XDG_CONFIG_HOME"):
+        usual = directory / "pinfold/config.yaml"
+    elif home := _directory(environment, "HOME"):
+        usual = home / ".config/pinfold/config.yaml"
+    else:
+        return None
+    return SourcedPath(usual, DEFAULT) if usual.exists() else None
+
+
 def check_path(text: str, flag: str) -> Path:
     """Return the path in a flag; raise if it is empty, as from an unset variable: it would be the current directory."""
     if not text:

@@ -1,6 +1,7 @@
 """The settings of `pinfold serve`: flags over a KubeletConfiguration file over defaults, checked against the machine.
 
-Reads only the file; callers pass environment, user and machine. `table` lists all settings.
+Reads only that file; callers pass environment, user and machine. `table` lists all settings. Before, `ownfile` adds
+those of the daemon's own file to the flags.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ from pinfold.settings.addresses import (
     parse_prefix,
     whole_number,
 )
+from pinfold.settings.filetext import read_text
 from pinfold.settings.flags import add_arguments
 from pinfold.settings.places import DEFAULT, SourcedPath, bindable, check_path, find_socket, find_state, socket_path
-from pinfold.settings.table import CONTAINERS, SETTINGS, Groups, LogFormat, OnExit, OnRefusal, RuntimeName
+from pinfold.settings.table import CONTAINERS, OWN_FILE, SETTINGS, Groups, LogFormat, OnExit, OnRefusal, RuntimeName
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Groups", "LogFormat", "RuntimeName", "Settings", "add_arguments", "read_settings", "socket_path"]
 
-_MAX_FILE: Final = 1 << 20
 _KUBELET_DEFAULT: Final = "kubelet's default"
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LAPTOP: Final = Config("static")
@@ -138,6 +139,8 @@ class Settings:
     watch_config: bool
     sources: Mapping[str, str]
     """The source of each setting: a flag, a file and its field, a variable, or a default."""
+    values: Mapping[str, object]
+    """Each setting as it was read, by the name of its row."""
     warnings: tuple[str, ...] = ()
 
 
@@ -175,11 +178,17 @@ def read_settings(
         config_file=reader.take("config_file", Path, None),
         watch_config=reader.take("watch_config", parse_bool, otherwise=False),
         sources=MappingProxyType(reader.sources),
+        values=MappingProxyType(reader.values),
         warnings=(*file.warnings, *reader.warnings),
     )
+    return _checked(reader, settings)
+
+
+def _checked(reader: _Reader, settings: Settings) -> Settings:
+    """Return *settings*, or raise all problems that were found."""
     _check_runtime(reader, settings)
-    if reader.problems:
-        raise ConfigError(*dict.fromkeys([*reader.problems, *map(Problem, file.warnings)]))  # these may be the cause
+    if reader.problems:  # the warnings may be their cause
+        raise ConfigError(*dict.fromkeys([*reader.problems, *map(Problem, reader.file.warnings)]))
     return settings
 
 
@@ -276,17 +285,22 @@ class _Reader:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.problems: list[Problem] = []
+        own: list[Problem] = getattr(arguments, "problems", [])
+        """Those of the daemon's own file, if it was read."""
+        self.values: dict[str, object] = {}
         self.warnings: list[str] = []
         self.sources: dict[str, str] = {}
         self.has_file = arguments.config_file is not None
         self.file = self.read_file() if self.has_file else KubeletConfig()
         self.readable = not self.problems
+        self.problems[:0] = own
+        self.take(OWN_FILE, str, getattr(arguments, "own_file", None))
 
     def read_file(self) -> KubeletConfig:
         name = self.arguments.config_file
         try:
             check_path(name, "--config")
-            return parse_kubelet_config(_read_text(name), source=name)
+            return parse_kubelet_config(read_text(name), source=name)
         except ConfigError as error:
             self.problems += error.problems
         except DocumentError as error:
@@ -304,15 +318,18 @@ class _Reader:
 
     def take(self, name: str, parse: Callable[[str], _Value], otherwise: _Value) -> _Value:
         """Return the value of the flag, or *otherwise*, from the file or a default."""
+        self.values[name] = otherwise
         if not self.is_given(name):
             self.sources[name] = self._otherwise(name)
             return otherwise
         self.sources[name] = self.flag(name)
         try:
-            return parse(getattr(self.arguments, name))
+            value = parse(getattr(self.arguments, name))
         except ParseError as error:
             self.problems.append(Problem(f"{self.flag(name)}: {error}"))
             return otherwise
+        self.values[name] = value
+        return value
 
     def choose(self, name: str, default: _Name) -> _Name:
         kind = type(default)
@@ -334,7 +351,8 @@ class _Reader:
         except ConfigError as error:
             self.problems += error.problems
             return Path()
-        self.sources[name] = place.source
+        self.sources[name] = self.flag(name) if self.is_given(name) else place.source
+        self.values[name] = place.path
         return place.path
 
     def _otherwise(self, name: str) -> str:
@@ -397,7 +415,9 @@ def _read_reserved(reader: _Reader, policy: str, topology: Topology) -> Reservat
     found = reservation(cpus, *amounts.values())
     is_wrong = len(reader.problems) > before
     is_open = found == NOT_SAID and policy != "none" and not reader.has_file
-    return default_reservation(topology) if is_wrong or is_open else found
+    chosen = default_reservation(topology) if is_wrong or is_open else found
+    reader.values["reserved_cpus"] = chosen.cpus
+    return chosen
 
 
 def _not_online(cpus: CPUSet) -> str:
@@ -436,20 +456,3 @@ def _check_runtime(reader: _Reader, settings: Settings) -> None:
         reader.problems.append(Problem("--shield moves the rest of this host, which --sysroot and simulations lack"))
     if reader.is_given("groups") and (simulated or containers):
         reader.problems.append(Problem(f"--groups needs --runtime {RuntimeName.PROCESSES}"))
-
-
-def _read_text(name: str) -> str:
-    try:
-        # Else a named pipe would wait for a writer, now or at the next reload.
-        if Path(name).is_fifo() and not name.startswith(("/dev/", "/proc/")):
-            raise ParseError("is a named pipe, which cannot be read again", where=name)
-        with Path(name).open("rb") as file:
-            data = file.read(_MAX_FILE + 1)
-    except OSError as error:
-        raise ParseError(error.strerror or str(error), where=name) from error
-    if len(data) > _MAX_FILE:
-        raise ParseError(f"is larger than {_MAX_FILE >> 20} MiB", where=name)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ParseError(f"is not text (byte {error.start + 1} is not UTF-8)", where=name) from None

@@ -76,6 +76,16 @@ class Setting(NamedTuple):
     """Whether a repeated flag adds to the one before; otherwise the last one counts."""
 
     @property
+    def key(self) -> str:
+        """The name in the daemon's own file: the first flag without its dashes."""
+        return self.flags[0].removeprefix("--")
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether the value is a list of NAME=VALUE."""
+        return "=" in self.form
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """All flags, ours first."""
         return tuple(filter(None, (self.ours, self.kubelet)))
@@ -219,11 +229,20 @@ DYNAMIC: Final = (
         form="DURATION",
     ),
 )
+OWN_FILE: Final = "settings_file"
 DAEMON: Final = (
+    Setting(
+        OWN_FILE,
+        "the daemon's own file, YAML, with any of these settings under the names of the flags; none reads no file",
+        "/etc/pinfold/config.yaml as root, else $XDG_CONFIG_HOME/pinfold/config.yaml or ~/.config/pinfold/config.yaml; "
+        "only if it is there",
+        "--settings",
+        form="FILE",
+    ),
     Setting("config_file", "a KubeletConfiguration file, YAML or JSON", kubelet="--config", form="FILE"),
     Setting(
         "watch_config",
-        "read that file again when it is replaced, as at SIGHUP; checked at each reconcile; for a mounted ConfigMap",
+        "read both files again when one is replaced, as at SIGHUP; checked at each reconcile; for a mounted ConfigMap",
         "false",
         "--watch-config",
         form="BOOL",
@@ -447,6 +466,10 @@ GROUPS: Final = {
     "Containers": CONTAINERS,
     "Views": VIEWS,
 }
+RELOADED: Final = frozenset(
+    {"view", "config_file", *(row.name for rows in (CPU_MANAGER, TOPOLOGY_MANAGER, DYNAMIC) for row in rows)}
+)
+"""What SIGHUP changes; the other settings are read at the start."""
 SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
 
 
