@@ -5,6 +5,7 @@ Growing takes the CPUs from the others first. A container that shrinks leaves it
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pinfold.core.policies.resizing import NotResizable, NotResized, fixed_by
@@ -54,7 +55,9 @@ class Mover:
         count = self._manager.rules.admitter.policy.request(pod, asked)
         if not count:
             milli = asked.resources.requests.cpu or 0
-            raise NotResizable(f"{milli / 1000:g} CPUs is not a whole number; it keeps its CPUs {held}")
+            refusal = NotResizable(f"{milli / 1000:g} CPUs is not a whole number; it keeps its CPUs {held}")
+            self._changes.resize_refused(ref, math.ceil(milli / 1000), refusal)
+            raise refusal
         if count != len(held):
             await self.resize(ref, count)
 
@@ -72,7 +75,7 @@ class Mover:
         try:
             return manager.rules.admitter.resize(state, ref, count, others=self._others(ref)).state
         except NotResized as refusal:
-            self._changes.resize_refused(ref, refusal)
+            self._changes.resize_refused(ref, count, refusal)
             raise
 
     def would_have(self, ref: ContainerRef, count: int) -> CPUSet:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.base import Policy
-    from pinfold.core.policies.resizing import NotResized
     from pinfold.core.repack import Move
     from pinfold.core.state import State
     from pinfold.core.topologymanager.others import OtherHints
+    from pinfold.errors import AdmissionError
     from pinfold.manager.manager import Rules
     from pinfold.manager.telling.telling import Telling
 
@@ -43,11 +43,11 @@ class Changes:
 
         self._telling.tell(event)
 
-    def resize_refused(self, ref: ContainerRef, refusal: NotResized) -> None:
+    def resize_refused(self, ref: ContainerRef, wanted: int, refusal: AdmissionError) -> None:
         """Report a size that a container cannot have; a kubelet asks again every second, which is reported once."""
         if self._refused.get(ref) != str(refusal):
             self._refused[ref] = str(refusal)
-            event = ResizeRefused(self._telling.name(ref.pod), ref.name, refusal.wanted, refusal.reason, str(refusal))
+            event = ResizeRefused(self._telling.name(ref.pod), ref.name, wanted, refusal.reason, str(refusal))
             self._telling.tell(event)
 
     def moved(self, move: Move, policy: Policy, topology: Topology) -> None:
