@@ -170,8 +170,8 @@ async def host_parts(basis: Basis) -> Parts:
     chosen = basis.chosen
     register = None if chosen.runtime == "simulated" else _registered(basis)
     applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else _processes(chosen)
-    outputs = Outputs(chosen.outputs.directory, OutputLimits(chosen.outputs.each, chosen.outputs.total))
-    outputs.look(())  # containers may have filled the disk while no daemon was there
+    limits = OutputLimits(chosen.outputs.each, chosen.outputs.total)
+    outputs = Outputs(chosen.outputs.directory, limits, drained=chosen.runtime != "simulated")
     running: dict[PodUID, dict[str, CPUSet]] = {}
     for ref, cpus in applier.find().items():
         running.setdefault(ref.pod, {})[ref.name] = cpus

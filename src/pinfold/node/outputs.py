@@ -1,37 +1,36 @@
-"""Outputs: the files that containers write their output to, bounded in size and number.
+"""Outputs: the files with what containers print, bounded in size and number.
 
-A container writes straight into its file, so that the daemon copies nothing and may be away. A file that is too large
-is cut: its end moves to NAME.1, and the file starts again empty. So the daemon has to look often enough.
+Containers print to pipes; the program `drain` moves that into the files, and cuts them. It is a process of its own, as
+containers go on while no daemon is there.
 """
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import stat
+import struct
+import subprocess
+import sys
+import termios
 import time
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.node import drain
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
-_LAST: Final = ".1"
 PART: Final = 64 << 10
 """Bytes of a file that are read at once."""
-_LEAST: Final = 64 << 10
-"""Bytes of output that every container keeps."""
-_RESERVE: Final = 64 << 20
-_SHARE: Final = 8
-"""Bytes of the file system that output leaves free, or this part of a small one: State and journal need them."""
+_TRIES: Final = 50
 _ENDED: Final = 100
 """How many containers that have ended keep their output."""
-_FAST: Final = 1 << 20
-_PAUSES: Final = (0.02, 0.2)
-_FASTEST: Final = 1e9
-"""Bytes per second that containers can write, on any disk."""
-_WORTH: Final = 50
-"""A pause is at least so many times as long as listing the files."""
+_HIDDEN: Final = (drain.LAST, drain.PIPE, drain.NEW, drain.CONTROL)
+_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class OutputLimits(NamedTuple):
@@ -43,45 +42,98 @@ class OutputLimits(NamedTuple):
 
 def earlier_half(name: str) -> str:
     """Return the name of the file with what was printed before."""
-    return f"{name}{_LAST}"
+    return f"{name}{drain.LAST}"
 
 
 DEFAULT_LIMITS: Final = OutputLimits(20 << 20, 1 << 30)
 
 
-class Look(NamedTuple):
-    """What a look at the files has found."""
-
-    pause: float
-    """Seconds until the next look: fewer if a container writes fast, or if the disk is nearly full."""
-    ended: tuple[str, ...]
-    """The outputs to remove: of containers that have ended, and that are the oldest."""
-
-
 class Outputs:
     """The files in one directory."""
 
-    def __init__(self, directory: Path, limits: OutputLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, directory: Path, limits: OutputLimits = DEFAULT_LIMITS, *, drained: bool = False) -> None:
+        """*drained*: real containers print, to pipes; without it there are only the files."""
         self._directory = directory
         self._limits = limits
-        self._sizes: dict[str, int] = {}
+        self._drained = drained
+        self._control: int | None = None
+        self._started: list[int] = []
+        """The drains that this daemon has started."""
 
     def open(self, name: str) -> IO[bytes]:
-        """Return the file called *name*, open to append to; only our user can read it."""
+        """Return what a container prints to, so that it comes into the file called *name*; for our user only."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        file = os.open(self._directory / name, flags, 0o600)
+        file = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FLAGS, 0o600)
+        if self._drained:
+            os.close(file)
+            file = self._pipe(f"{name}.{time.monotonic_ns()}")
         os.set_blocking(file, True)
         return os.fdopen(file, "ab", buffering=0)
 
+    def _pipe(self, name: str) -> int:
+        """Return a pipe that the drain reads; a container also holds its other end, and so never gets SIGPIPE."""
+        new = self._directory / f"{name}{drain.NEW}"
+        os.mkfifo(new, 0o600)
+        file = os.open(new, os.O_RDWR | _FLAGS)
+        try:
+            new.rename(new.with_suffix(drain.PIPE))  # the drain takes a pipe without a container for one that is done
+            self.tell_drain()
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def tell_drain(self) -> None:
+        """Have the drain look for new pipes, within the limits of this daemon; start one if there is none."""
+        if not self._drained:
+            return
+        line = b"%d %d\n" % self._limits
+        try:
+            if self._control is None:
+                self._control = self._start()
+            _write(self._control, line)
+        except BrokenPipeError:  # it has ended
+            self.close()
+            self._control = self._start(anew=True)
+            _write(self._control, line)
+
+    def _start(self, *, anew: bool = False) -> int:
+        """Return the control pipe of the drain that runs, or of a new one."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        control = self._directory / drain.CONTROL
+        with suppress(FileExistsError):
+            os.mkfifo(control, 0o600)
+        if not anew:
+            with suppress(OSError):  # ENXIO: none reads it
+                return os.open(control, os.O_WRONLY | _FLAGS)
+        reader = os.open(control, os.O_RDONLY | _FLAGS)
+        try:
+            writer = os.open(control, os.O_WRONLY | _FLAGS)
+            command = [sys.executable, "-I", "-S", drain.__file__, str(self._directory)]
+            null = subprocess.DEVNULL
+            process = subprocess.Popen(  # noqa: S603 - our own program
+                command, stdin=reader, stdout=null, stderr=null, env={}, cwd="/", start_new_session=True
+            )
+            process.returncode = 0  # so that Popen does not wait for it: it may outlive us
+            self._started.append(process.pid)
+        finally:
+            os.close(reader)
+        return writer
+
+    def close(self) -> None:
+        """Leave the drain to the containers; it ends with the last of them."""
+        if self._control is not None:
+            os.close(self._control)
+            self._control = None
+
     def names(self) -> list[str]:
         """Return the names of all files."""
-        return [name for name, _ in self._files() if not name.endswith(_LAST)]
+        return [name for name, _ in self._files() if not name.endswith(_HIDDEN)]
 
     def read(self, name: str, at: int = 0) -> bytes:
         """Return the bytes of a file from *at* on, 64 KiB at most; a negative *at* counts from the end."""
         with suppress(OSError):
-            file = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            file = os.open(self._directory / name, os.O_RDONLY | _FLAGS)
             try:
                 start = at if at >= 0 else max(os.fstat(file).st_size + at, 0)
                 return os.pread(file, PART, start)
@@ -95,35 +147,30 @@ class Outputs:
             return (self._directory / name).stat().st_size
         return 0
 
+    async def written(self, name: str) -> None:
+        """Return when all that a container has printed is in its file; for one that goes on printing, after 1 s."""
+        for _ in range(_TRIES):
+            if not any(map(_unread, self._pipes(name))):
+                return
+            await asyncio.sleep(1 / _TRIES)
+
     def remove(self, name: str) -> None:
-        """Remove a file and its earlier half."""
-        for path in (self._directory / name, self._directory / earlier_half(name)):
+        """Remove a file, its earlier half and its pipes."""
+        for path in (self._directory / name, self._directory / earlier_half(name), *self._pipes(name)):
             with suppress(OSError):
                 path.unlink()
 
-    def look(self, current: Collection[str]) -> Look:
-        """Cut the files that are too large; *current* are those of containers that run. It may wait for a disk."""
-        start = time.monotonic()
-        files = dict(self._files())
-        found = {name: status for name, status in files.items() if not name.endswith(_LAST)}
-        free, reserve = self._free()
-        worth = (time.monotonic() - start) * _WORTH
-        for name in files.keys() - found.keys():
-            if name.removesuffix(_LAST) not in found:  # removed while it was cut
-                self.remove(name)
-        each = min(self._limits.each, self._limits.total // max(1, len(found))) if free > reserve else _LEAST
-        for name, status in found.items():
-            if status.st_size > max(each, _LEAST) // 2:
-                self._cut(name, max(each, _LEAST) // 2)
-        ended = sorted(found.keys() - set(current), key=lambda name: found[name].st_mtime_ns, reverse=True)
-        return Look(max(self._pause(found, free - reserve), worth), tuple(ended[_ENDED:]))
+    def look(self, current: Collection[str]) -> tuple[str, ...]:
+        """See that the drain runs; return the outputs to remove: the oldest of containers that have ended.
 
-    def _pause(self, found: Mapping[str, os.stat_result], room: int) -> float:
-        """Return for how long not to look: until containers can have filled the *room*; less if one writes fast."""
-        grown = any(abs(status.st_size - self._sizes.get(name, 0)) > _FAST for name, status in found.items())
-        self._sizes = {name: status.st_size for name, status in found.items()}
-        least, most = _PAUSES
-        return least if grown else min(max(room / _FASTEST, least), most)
+        *current* are the outputs of containers that run. It may wait for a disk.
+        """
+        self._started = [pid for pid in self._started if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+        found = {name: status for name, status in self._files() if not name.endswith(_HIDDEN)}
+        if found:
+            self.tell_drain()
+        ended = sorted(found.keys() - set(current), key=lambda name: found[name].st_mtime_ns, reverse=True)
+        return tuple(ended[_ENDED:])
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         with suppress(OSError), os.scandir(self._directory) as entries:
@@ -133,35 +180,28 @@ class Outputs:
                     if stat.S_ISREG(status.st_mode):
                         yield entry.name, status
 
-    def _free(self) -> tuple[int, int]:
-        """Return how many bytes the file system has left, and how many of them are not for output."""
-        try:
-            found = os.statvfs(self._directory)
-        except OSError:  # there is no directory yet
-            return _RESERVE, 0
-        return found.f_bavail * found.f_frsize, min(_RESERVE, found.f_blocks * found.f_frsize // _SHARE)
-
-    def _cut(self, name: str, keep: int) -> None:
-        """Move the last *keep* bytes of a file to its earlier half, and empty the file."""
-        path = self._directory / name
-        last = path.with_name(earlier_half(name))
+    def _pipes(self, name: str) -> list[Path]:
         with suppress(OSError):
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                with suppress(OSError):
-                    last.unlink(missing_ok=True)
-                    _copy_end(file, last, keep)
-                os.ftruncate(file, 0)  # also if nothing could be copied: a full disk is worse
-            finally:
-                os.close(file)
+            paths = self._directory.iterdir()
+            return [path for path in paths if path.suffix == drain.PIPE and path.stem.rpartition(".")[0] == name]
+        return []
 
 
-def _copy_end(file: int, last: Path, keep: int) -> None:
-    at = max(os.fstat(file).st_size - keep, 0)
-    end = at + keep
-    out = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _write(pipe: int, line: bytes) -> None:
+    with suppress(BlockingIOError):  # as many lines wait as fit into a pipe: the drain will look
+        os.write(pipe, line)
+
+
+def _unread(pipe: Path) -> int:
+    """Return how many bytes are in a pipe."""
     try:
-        while at < end and (copied := os.sendfile(out, file, at, end - at)):
-            at += copied
+        file = os.open(pipe, os.O_RDONLY | _FLAGS)
+    except OSError:
+        return 0
+    try:
+        length: int = struct.unpack("i", fcntl.ioctl(file, termios.FIONREAD, bytes(4)))[0]
+    except OSError:  # no pipe
+        return 0
     finally:
-        os.close(out)
+        os.close(file)
+    return length

@@ -57,6 +57,7 @@ def _files(workbook: Workbook) -> dict[Subject, str]:
 
 async def _parts(workbook: Workbook, name: str, *, follow: bool) -> AsyncIterator[bytes]:
     files, at = workbook.printed, 0
+    await files.written(name)
     for half in (earlier_half(name), name):
         at = 0
         while part := await asyncio.to_thread(files.read, half, at):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.node.drain import CONTROL, PIPE
 from pinfold.node.outputs import OutputLimits, Outputs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 KIB = 1 << 10
@@ -17,35 +24,121 @@ LIMITS = OutputLimits(256 * KIB, 1 << 30)
 
 
 def size(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.iterdir())
+    sizes = 0
+    for path in (directory / "a.log", directory / "a.log.1", *directory.glob("[0-9]*")):
+        with suppress(FileNotFoundError):  # it is being renamed
+            sizes += path.stat().st_size
+    return sizes
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    """Wait for another process."""
+    for _ in range(2000):
+        if met():
+            return
+        time.sleep(0.01)
+    pytest.fail("it does not happen")
+
+
+@contextmanager
+def outputs_in(directory: Path, limits: OutputLimits = LIMITS) -> Iterator[Outputs]:
+    """Outputs with a drain, which has ended afterwards."""
+    outputs = Outputs(directory, limits, drained=True)
+    try:
+        yield outputs
+    finally:
+        outputs.close()
+        wait_for(lambda: not drains(directory))
+
+
+def drains(directory: Path) -> list[int]:
+    """Return the drains of a directory."""
+    found = subprocess.run(["pgrep", "-f", f"drain.py {directory}$"], stdout=subprocess.PIPE, check=False)
+    return [int(pid) for pid in found.stdout.split()]
 
 
 def test_the_end_of_an_output_that_is_too_long_is_kept_and_its_container_goes_on(tmp_path: Path) -> None:
-    outputs = Outputs(tmp_path / "logs", LIMITS)
-    with outputs.open("a.log") as out:
+    with outputs_in(tmp_path) as outputs, outputs.open("a.log") as out:
         out.write(b"x" * 300 * KIB + b"end")
-        outputs.look(["a.log"])
+        asyncio.run(outputs.written("a.log"))
         out.write(b"more")
-    assert (tmp_path / "logs/a.log").read_bytes() == b"more"
-    assert (tmp_path / "logs/a.log.1").read_bytes().endswith(b"xend")
-    assert size(tmp_path / "logs") <= LIMITS.each
+        asyncio.run(outputs.written("a.log"))
+        assert outputs.read("a.log", -20).endswith(b"xendmore")
+        assert outputs.read("a.log.1", -4) == b"xxxx"
+        assert size(tmp_path) <= LIMITS.each
+
+
+def test_output_is_never_longer_than_its_bound(tmp_path: Path) -> None:
+    with outputs_in(tmp_path) as outputs:
+        with outputs.open("a.log") as out:
+            loud = subprocess.Popen(["yes"], stdout=out)
+        largest, start = 0, time.monotonic()
+        try:
+            while time.monotonic() < start + 1:
+                largest = max(largest, size(tmp_path))
+        finally:
+            loud.kill()
+            loud.wait()
+        assert LIMITS.each // 2 < largest <= LIMITS.each
 
 
 def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
-    outputs = Outputs(tmp_path, LIMITS)
-    with outputs.open("a.log") as out:
-        out.write(b"x" * 100 * KIB)
-    outputs.look([])
-    assert [path.name for path in tmp_path.iterdir()] == ["a.log"]
+    with outputs_in(tmp_path) as outputs:
+        with outputs.open("a.log") as out:
+            out.write(b"x" * 100 * KIB)
+        wait_for(lambda: not list(tmp_path.glob(f"*{PIPE}")))
+        assert outputs.names() == ["a.log"]
+        assert outputs.size("a.log") == 100 * KIB
+        assert outputs.size("a.log.1") == 0
 
 
 def test_many_containers_share_what_all_together_may_keep(tmp_path: Path) -> None:
-    outputs, names = Outputs(tmp_path, OutputLimits(1 << 20, 2 << 20)), [f"{number}.log" for number in range(16)]
-    for name in names:
-        with outputs.open(name) as out:
-            out.write(b"x" * 500 * KIB)
-    outputs.look(names)
-    assert size(tmp_path) <= 2 << 20
+    names = [f"{number}.log" for number in range(16)]
+    with outputs_in(tmp_path, OutputLimits(1 << 20, 2 << 20)) as outputs:
+        for name in names:
+            with outputs.open(name) as out:
+                out.write(b"x" * 500 * KIB)
+                asyncio.run(outputs.written(name))
+        outputs.look(names)
+        wait_for(lambda: size(tmp_path) <= 2 << 20)
+
+
+def test_a_container_goes_on_without_a_daemon_and_the_next_one_reads_it(tmp_path: Path) -> None:
+    first = Outputs(tmp_path, LIMITS, drained=True)
+    with first.open("a.log") as out:
+        out.write(b"one ")
+        first.close()
+        out.write(b"two ")
+        with outputs_in(tmp_path) as second:
+            assert len(drains(tmp_path)) == 1
+            out.write(b"three")
+            asyncio.run(second.written("a.log"))
+            assert second.read("a.log") == b"one two three"
+            out.close()
+
+
+def test_a_drain_that_was_killed_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    with outputs_in(tmp_path) as outputs, outputs.open("a.log") as out:
+        out.write(b"one ")
+        asyncio.run(outputs.written("a.log"))
+        os.kill(drains(tmp_path)[0], signal.SIGKILL)
+        out.write(b"two")
+        wait_for(lambda: bool(outputs.look(["a.log"])) or outputs.read("a.log") == b"one two")
+
+
+def test_a_drain_ends_when_no_container_and_no_daemon_is_left(tmp_path: Path) -> None:
+    with outputs_in(tmp_path) as outputs:
+        outputs.open("a.log").close()
+        wait_for(lambda: {path.name for path in tmp_path.iterdir()} == {"a.log", CONTROL})
+
+
+def test_an_output_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
+    with outputs_in(tmp_path) as outputs, outputs.open("a.log") as out:
+        out.write(b"x")
+        asyncio.run(outputs.written("a.log"))
+        outputs.remove("a.log")
+        out.write(b"x" * 600 * KIB)
+        assert outputs.names() == []
 
 
 def test_outputs_of_the_last_hundred_containers_that_ended_are_kept(tmp_path: Path) -> None:
@@ -53,23 +146,17 @@ def test_outputs_of_the_last_hundred_containers_that_ended_are_kept(tmp_path: Pa
     for number in range(103):
         outputs.open(f"{number}.log").close()
         os.utime(tmp_path / f"{number}.log", (number, number))
-    assert outputs.look(["0.log"]).ended == ("2.log", "1.log")
+    assert outputs.look(["0.log"]) == ("2.log", "1.log")
     outputs.remove("2.log")
     assert not (tmp_path / "2.log").exists()
 
 
-def test_a_container_that_writes_fast_is_looked_at_more_often(tmp_path: Path) -> None:
-    outputs = Outputs(tmp_path)
-    with outputs.open("a.log") as out:
-        quiet = outputs.look(["a.log"]).pause
-        out.write(b"x" * (3 << 20))
-        assert outputs.look(["a.log"]).pause < quiet
-
-
 def test_an_output_is_for_our_user_alone(tmp_path: Path) -> None:
-    Outputs(tmp_path / "logs").open("a.log").close()
-    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "logs/a.log").stat().st_mode & 0o777 == 0o600
+    with outputs_in(tmp_path / "logs") as outputs, outputs.open("a.log") as out:
+        assert os.fstat(out.fileno()).st_mode & 0o777 == 0o600
+        assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "logs/a.log").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "logs" / CONTROL).stat().st_mode & 0o777 == 0o600
 
 
 def test_links_are_neither_written_to_nor_cut(tmp_path: Path) -> None:
@@ -78,12 +165,14 @@ def test_links_are_neither_written_to_nor_cut(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/a.log").symlink_to(other)
     (tmp_path / "logs/b.log.1").symlink_to(other)
-    outputs = Outputs(tmp_path / "logs", LIMITS)
-    with pytest.raises(OSError, match="symbolic link"):
-        outputs.open("a.log")
-    with outputs.open("b.log") as out:
-        out.write(b"y" * 300 * KIB)
-    outputs.look(["a.log", "b.log"])
+    (tmp_path / "logs/c.log.1.pipe").symlink_to(other)
+    with outputs_in(tmp_path / "logs") as outputs:
+        with pytest.raises(OSError, match="symbolic link"):
+            outputs.open("a.log")
+        with outputs.open("b.log") as out:
+            out.write(b"y" * 300 * KIB)
+            asyncio.run(outputs.written("b.log"))
+        outputs.look(["a.log", "b.log"])
     assert other.read_bytes() == b"x" * 300 * KIB
 
 

@@ -54,8 +54,6 @@ class Workbook:
         """What containers have printed."""
         self.unsaved = ""
         """Why the disk does not have the workloads as they are; empty if it has."""
-        self.started = asyncio.Event()
-        """Set whenever a workload is added."""
         self._changed = False
         self._saving: asyncio.Future[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -78,7 +76,6 @@ class Workbook:
         workload.changed = self._roster.know
         workload.persist = self.persist
         workload.tell_all()
-        self.started.set()
 
     async def resize(
         self, name: str, namespace: str, container: str | None, count: int, by: Resize
@@ -106,10 +103,8 @@ class Workbook:
         self._roster.forget_pod(workload.pod.uid)
 
     def outputs(self) -> set[str]:
-        """Return the names of the files that containers may write to now; `run` and `adopt` have none."""
-        without = (WorkloadKind.RUN, WorkloadKind.ADOPTED)
-        printing = (workload for workload in self.workloads.values() if workload.kind not in without)
-        return {name for workload in printing for name in workload.outputs()}
+        """Return the names of the files that containers may write to now."""
+        return {name for workload in self.workloads.values() for name in workload.outputs()}
 
     def find(self, name: str, namespace: str) -> Workload:
         """Return the workload of that name, or raise."""

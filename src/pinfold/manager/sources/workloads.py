@@ -191,10 +191,11 @@ class Workload:
                 begun.set()
         self.now(container.name, Phase.RUNNING, pid)
         ended = await future
-        return Ended(PodName.of(self.pod), container.name, ended, self._last_lines(container) if ended else "")
+        return Ended(PodName.of(self.pod), container.name, ended, await self._last_lines(container) if ended else "")
 
-    def _last_lines(self, container: Container) -> str:
+    async def _last_lines(self, container: Container) -> str:
         """Return the last lines that a container has printed."""
+        await self._outputs.written(output_name(self.pod, container))
         text = self._outputs.read(output_name(self.pod, container), -_TAIL).decode(errors="replace")
         lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if line.strip()]
         return " | ".join(lines[-_LINES:])
