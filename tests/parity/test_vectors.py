@@ -32,11 +32,13 @@ def test_every_case_equals_the_reference_or_is_sound_where_it_is_not(which: str,
 
 
 @pytest.mark.parametrize("family", ["static", "podlevel", "admit"])
-def test_dynamic_equals_the_reference_while_nothing_dynamic_happens(family: str) -> None:
-    machines = Machines(json.loads((TRIMMED / "topologies.json").read_text()))
+@every_set
+def test_dynamic_equals_the_reference_while_nothing_dynamic_happens(which: str, family: str) -> None:
+    directory = SETS[which]
+    machines = Machines(json.loads((directory / "topologies.json").read_text()))
     cases = (
         {**case, "policy": "dynamic"} if case.get("policy", "static") == "static" else case
-        for case in read_cases(files_in(TRIMMED)[family])
+        for case in read_cases(files_in(directory)[family])
     )
     tallies = replay_family(family, cases, machines)
     assert all(tally.passed for tally in tallies)
