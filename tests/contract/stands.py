@@ -24,7 +24,7 @@ from pinfold.kubernetes.wholepods import WholePods
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
-from pinfold.manager.sources.cri import CRISource
+from pinfold.manager.sources.cri import POLLING, CRISource
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.nri import NRISource
 from pinfold.manager.sources.resumption import Resumption
@@ -245,6 +245,7 @@ class PodStand:
         self.driver = Simulated(machine.online)
         self.runtime = ScriptedRuntime(self.driver, settings=settings)
         self.known: dict[str, Pod] = {}
+        self.polling = POLLING
         self.synchronize = True
         """Whether the runtime reports what runs when a plugin connects; containerd 1.7 does not if it launches it."""
         self._nri = nri
@@ -281,7 +282,7 @@ class PodStand:
     async def _connect_cri(self) -> None:
         path = str(self.directory / "cri.sock")
         await self.runtime.cri.listen(path)
-        source = CRISource(self.daemon.node, CRIClient(path), self.daemon.bus)
+        source = CRISource(self.daemon.node, CRIClient(path), self.daemon.bus, self.polling)
         self._task = asyncio.create_task(source.follow())
         await until(lambda: self.daemon.node.roster.is_complete, "everything was told")
 

@@ -9,6 +9,7 @@ import pytest
 from pinfold.core.config import Config
 from pinfold.core.policies.resizing import NotResized
 from pinfold.errors import PinfoldError
+from pinfold.manager.sources.cri import Polling
 from pinfold.runtimes.simulated.record import Spec
 from tests.contract.stands import EIGHT, FIRST, HostStand, PodStand, until
 from tests.contract.test_lifecycle import check, owner, play, sharer
@@ -56,7 +57,7 @@ async def has(stand: Stand, pod: Pod, cpus: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_container_grows_and_shrinks_in_place_and_the_others_make_room(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str,
 ) -> None:
     async def scenario(stand: Stand) -> None:
         one, other = owner("one", 2), sharer("other")
@@ -71,8 +72,10 @@ def test_a_container_grows_and_shrinks_in_place_and_the_others_make_room(
         assert [entry.fields["cpus"] for entry in stand.daemon.told("resized")] == ["1-4", "1-2", "1", "1-3"]
         assert str(stand.daemon.state.baselines[one.uid]["app"]) == "1"
 
-    monkeypatch.setattr("pinfold.manager.sources.cri._ASK_OWNERS", 0.5)
-    play(stand_of(kind, DYNAMIC), scenario)
+    stand = stand_of(kind, DYNAMIC)
+    if isinstance(stand, PodStand):
+        stand.polling = Polling(beside_events=0.05, owners=0.02)
+    play(stand, scenario)
 
 
 @pytest.mark.parametrize("kind", ["simulated", "nri"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import AdmissionError, PinfoldError, RuntimeUnavailable
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.cri.client import CRIClient
 
-_POLL: Final = 0.2
-_POLL_BESIDE_EVENTS: Final = 5.0
 _AUDIT: Final = 5.0
-_ASK_OWNERS: Final = 5.0
 _SOON: Final = 0.5
 _SOON_LOOKS: Final = 3
 _FIRST_DELAY: Final = 0.1
@@ -43,17 +40,36 @@ _AT_ONCE: Final = 16
 _NO_QUOTA: Final = -1
 
 
+class Polling(NamedTuple):
+    """How often a runtime is asked, in seconds."""
+
+    alone: float = 0.2
+    """For everything that runs, if the runtime sends no events."""
+    beside_events: float = 5.0
+    owners: float = 4.5
+    """For the amounts of CPU of containers with exclusive CPUs: no event reports new ones.
+
+    Below *beside_events*, so that each of these polls asks for them.
+    """
+
+
+POLLING: Final = Polling()
+
+
 class CRISource:
     """Keeps a node in step with its runtime."""
 
-    def __init__(self, node: Node, client: CRIClient, bus: Bus, *, is_told_all: bool = True) -> None:
+    def __init__(
+        self, node: Node, client: CRIClient, bus: Bus, polling: Polling = POLLING, *, is_told_all: bool = True
+    ) -> None:
         """Report to *node*; *is_told_all*: beside NRI, whether NRI reports everything that runs when it connects."""
         self._node = node
         self._client = client
         self._bus = bus
         self._is_told_all = is_told_all
         self._something = asyncio.Event()
-        self._every = _POLL
+        self._polling = polling
+        self._every = polling.alone
         self._first = True
         self._missing: set[str] = set()
         """What the last poll did not list; NRI may report pods and containers before CRI lists them."""
@@ -110,14 +126,14 @@ class CRISource:
         try:
             async with self._client.events() as events:
                 async for _ in events:
-                    self._every = _POLL_BESIDE_EVENTS
+                    self._every = self._polling.beside_events
                     self._something.set()
         except Unimplemented:
-            self._every = _POLL
+            self._every = self._polling.alone
             return
         except PinfoldError:
             pass
-        self._every = _POLL
+        self._every = self._polling.alone
         self._something.set()
 
     async def _look_again_and_again(self) -> None:
@@ -167,7 +183,7 @@ class CRISource:
         # No event tells of new amounts of CPU, so the owners of CPUs are asked now and then.
         ref = self._node.roster.ref(container.id)
         is_owner = ref is not None and self._node.manager.state.cpus(*ref) is not None
-        return is_owner and time.monotonic() - self._asked.get(container.id, 0.0) >= _ASK_OWNERS
+        return is_owner and time.monotonic() - self._asked.get(container.id, 0.0) >= self._polling.owners
 
     async def _ask(self, container: RuntimeContainer) -> RuntimeContainer | None:
         """Return the full status of a container; None if the runtime does not answer: it is asked again."""
