@@ -20,6 +20,7 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape, preset
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
+from pinfold.core.policies.repacking import Consent
 from pinfold.core.repack import Movable, Packer
 from pinfold.core.state import State
 
@@ -87,7 +88,7 @@ class Node:
         if repacking is None:
             return
         start = time.perf_counter()
-        plan = repacking.plan(self.state, dict.fromkeys((ref for ref, _ in self.state.flat()), False), _MOVES)
+        plan = repacking.plan(self.state, dict.fromkeys((ref for ref, _ in self.state.flat()), Consent()), _MOVES)
         self.plans.append(time.perf_counter() - start)
         for move in plan.moves:
             self.state = repacking.moved(self.state, move)

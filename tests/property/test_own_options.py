@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,8 @@ from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, REFERENCE, Options, Values, parse_options
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
+from pinfold.core.policies.repacking import Consent, pinned_by
+from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.recover import carry_over
 from pinfold.core.state import State
@@ -27,6 +30,7 @@ from pinfold.core.topologymanager.cpu import CPUHints
 from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError, ConfigError
+from tests.property.promises import broken_promises, can_be_given, fewest_caches
 from tests.property.strategies import (
     irregular_topologies,
     offline_topologies,
@@ -75,30 +79,6 @@ def asking(draw: st.DrawFn, pod: Pod) -> Pod:
     """The pod with annotations that ask for some options."""
     chosen = draw(st.sets(st.sampled_from(ASKABLE), max_size=2))
     return replace(pod, annotations={f"pinfold.dev/{name}": "true" for name in chosen})
-
-
-def fewest_caches(topology: Topology, room: CPUSet, count: int) -> int:
-    """Return how many uncore caches hold *count* CPUs of *room*, by trying."""
-    parts = [cache.cpus & room for cache in topology.uncore_caches]
-    sizes = range(1, len(parts) + 1)
-    fit = (k for k in sizes if any(sum(map(len, chosen)) >= count for chosen in combinations(parts, k)))
-    return next(fit, len(parts))
-
-
-def can_be_given(policy: StaticPolicy, options: Options, free: CPUSet) -> CPUSet:
-    """Return which of the *free* CPUs a pod with these options may get, from the words of the options alone."""
-    topology, isolated = policy.machine.topology, policy.machine.topology.isolated
-    free -= policy.reserved
-    if options.require_isolated_cpus:
-        free &= isolated
-    elif not options.prefer_isolated_cpus and policy.options.offers("prefer-isolated-cpus", "require-isolated-cpus"):
-        free -= isolated
-    whole = [core.cpus for core in topology.cores if core.cpus <= free]
-    if options.isolate_smt_siblings:
-        return CPUSet.from_cpus(min(core) for core in whole)
-    if options.full_pcpus_only:
-        return CPUSet.from_cpus(cpu for core in whole for cpu in core)
-    return free
 
 
 class Node:
@@ -353,7 +333,7 @@ def test_every_combination_with_the_references_options_is_correct_or_refused_wit
             problems = parse_options(given, OPEN)[1]
             assert all(problem.advice for problem in problems)
             if not problems:
-                _check_a_few_pods(Config("static", given, Reservation.of(CPUSet.of(0, 12)), gates=OPEN), topology)
+                _check_a_few_pods(Config("dynamic", given, Reservation.of(CPUSet.of(0, 12)), gates=OPEN), topology)
 
 
 def _check_a_few_pods(config: Config, topology: Topology) -> None:
@@ -363,3 +343,24 @@ def _check_a_few_pods(config: Config, topology: Topology) -> None:
     for number, count in enumerate((1, 4, 2, 3, 6, 2)):
         node.admit(pod_of(pinned(count), uid=f"p{number}"), number % 3 or None)
     assert node.state.assignments
+    _check_sizes_and_moves(node)
+
+
+def _check_sizes_and_moves(node: Node) -> None:
+    """Check that running containers grow, shrink and move, or not with a reason, and what holds then."""
+    policy = node.policy
+    admitter = Admitter(policy, TopologyManager.for_machine("none", {}, node.topology))
+    assert policy.repacking is not None
+    for number, (ref, _) in enumerate(list(node.state.flat())):
+        for count in (number % 4 + 2, 2, number % 3 + 1):
+            with suppress(NotResized):  # with a reason, and nothing has changed
+                node.state = admitter.resize(node.state, ref, count).state
+            node.check()
+            assert broken_promises(policy, node.state, ref, node.options[ref]) == []
+    node.release(next(node.state.flat())[0])
+    plan = policy.repacking.plan(node.state, dict.fromkeys(node.options, Consent(memory_follows=True)), 4)
+    assert not plan.moves or not pinned_by(policy.options)
+    for move in plan.moves:
+        node.state = policy.repacking.moved(node.state, move)
+        node.check()
+        assert broken_promises(policy, node.state, move.container, node.options[move.container]) == []

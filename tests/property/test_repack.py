@@ -15,8 +15,10 @@ from pinfold.core.cost import Cost
 from pinfold.core.machine.cpuset import CPUSet, cpus_of
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.policies.baselines import baseline
 from pinfold.core.policies.options import Options
-from pinfold.core.policies.resizing import NotResized, baseline
+from pinfold.core.policies.repacking import Consent
+from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.repack import Movable, Packer, RepackPlan
 from pinfold.core.state import State
@@ -84,13 +86,13 @@ def test_a_plan_never_overlaps_never_raises_the_cost_and_keeps_its_budget(
 ) -> None:
     topology, movable, free = node
     whole_cores = kind == "whole cores"
-    packer = Packer(topology, whole_cores=whole_cores)
+    packer = Packer(topology)
     if whole_cores:
-        movable = [one for one in movable if topology.siblings(one.cpus) == one.cpus]
+        movable = [one._replace(whole_cores=True) for one in movable if topology.siblings(one.cpus) == one.cpus]
     plan = packer.plan(free, movable, budget)
     assert len(plan.moves) <= budget
     check(packer, plan, movable, free)
-    assert plan == Packer(topology, whole_cores=whole_cores).plan(free, movable, budget)
+    assert plan == Packer(topology).plan(free, movable, budget)
     if whole_cores:
         assert all(topology.siblings(move.after) == move.after for move in plan.moves)
 
@@ -173,7 +175,9 @@ def test_every_state_on_the_way_is_sound_and_baselines_keep_their_size(data: st.
             state = admitter.resize(state, container, data.draw(st.integers(1, 6))).state
     for container in data.draw(st.lists(st.sampled_from([own for own, _ in state.flat()]), max_size=2)):
         state = policy.release(state, container).state
-    may_move = {container: data.draw(st.booleans()) for container, _ in state.flat() if data.draw(st.booleans())}
+    may_move = {
+        container: Consent(data.draw(st.booleans())) for container, _ in state.flat() if data.draw(st.booleans())
+    }
     plan = policy.repacking.plan(state, may_move, budget=4)
     for move in plan.moves:
         before, state = state, policy.repacking.moved(state, move)
@@ -192,8 +196,8 @@ def test_a_container_stays_on_its_numa_nodes_unless_its_memory_follows() -> None
     own = {PodUID("p0"): {"app": CPUSet.of(3)}, PodUID("p1"): {"app": CPUSet.of(1, 2, 4)}}
     state = State(CPUSet.of(0, 7), {**own, PodUID("others"): {"app": CPUSet.of(5, 6)}})
     assert policy.repacking is not None
-    assert not policy.repacking.plan(state, {ref(0): False, ref(1): False}, budget=2).moves
-    plan = policy.repacking.plan(state, {ref(0): True, ref(1): False}, budget=2)
+    assert not policy.repacking.plan(state, {ref(0): Consent(), ref(1): Consent()}, budget=2).moves
+    plan = policy.repacking.plan(state, {ref(0): Consent(memory_follows=True), ref(1): Consent()}, budget=2)
     assert [str(move.after) for move in plan.moves] == ["7", "1-3"]
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.policies.base import Decision
-from pinfold.core.policies.resizing import NotResizable, NotResized
+from pinfold.core.policies.resizing import NotResized
+from pinfold.core.policies.running import NotResizable
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
@@ -55,6 +57,18 @@ class Admission(NamedTuple):
     """The refused container; None if the pod was refused as a whole."""
     others: OtherHints = NO_OTHERS
     """The hints of the pod's other resources afterwards."""
+
+
+class Asked(NamedTuple):
+    """What else the pod of a container asks for when the container is resized."""
+
+    others: OtherHints = NO_OTHERS
+    """The hints of other resources (devices, memory)."""
+    annotations: Mapping[str, str] = MappingProxyType({})
+    """They ask for options."""
+
+
+NOTHING_ASKED: Final = Asked()
 
 
 class Admitter(NamedTuple):
@@ -100,16 +114,16 @@ class Admitter(NamedTuple):
         container: ContainerRef,
         count: int,
         *,
-        others: OtherHints = NO_OTHERS,
+        asked: Asked = NOTHING_ASKED,
         recorder: Recorder | None = None,
     ) -> Decision:
         """Give a container that has exclusive CPUs *count* of them, or raise NotResized with the nearest size."""
-        if self.manager.policy is TopologyPolicy.NONE and others and others.is_asked:
-            return self._aligning().resize(state, container, count, others=others, recorder=recorder)
+        if self.manager.policy is TopologyPolicy.NONE and asked.others and asked.others.is_asked:
+            return self._aligning().resize(state, container, count, asked=asked, recorder=recorder)
         try:
-            return self._resize(state, container, count, others, recorder)
+            return self._resize(state, container, count, asked, recorder)
         except AdmissionError as refusal:
-            nearest = self._nearest_size(state, container, count, others)
+            nearest = self._nearest_size(state, container, count, asked)
             raise NotResized(count, refusal, nearest) from refusal
 
     def _resize(
@@ -117,31 +131,31 @@ class Admitter(NamedTuple):
         state: State,
         container: ContainerRef,
         count: int,
-        others: OtherHints,
+        asked: Asked,
         recorder: Recorder | None = None,
     ) -> Decision:
-        resizing = self.policy.resizing
-        if resizing is None:
+        if self.policy.resizing is None:
             raise NotResizable(f"policy {self.policy.name} gives no container exclusive CPUs")
+        resizing = self.policy.resizing.for_pod(asked.annotations)
         if self.manager.policy is TopologyPolicy.NONE:
             return resizing.resize(state, container, count, None, recorder)
         whole = self.scope is Scope.POD
-        hints = resizing.hints(state, container, count, whole_pod=whole)
-        asked = self._ask(hints, others, WHOLE if whole else container.name)
+        cpus = resizing.hints(state, container, count, whole_pod=whole)
+        question = self._ask(cpus, asked.others, WHOLE if whole else container.name)
         if recorder is not None:
-            self._record_merge(asked.providers, recorder)
-        if not asked.admit:
-            raise TopologyAffinityError(asked.hint)
-        return resizing.resize(state, container, count, asked.hint.affinity, recorder)
+            self._record_merge(question.providers, recorder)
+        if not question.admit:
+            raise TopologyAffinityError(question.hint)
+        return resizing.resize(state, container, count, question.hint.affinity, recorder)
 
-    def _nearest_size(self, state: State, container: ContainerRef, count: int, others: OtherHints) -> int | None:
+    def _nearest_size(self, state: State, container: ContainerRef, count: int, asked: Asked) -> int | None:
         """Return the size next to *count* that the container can have; None if it can have none."""
         held = state.cpus(*container)
         if held is None:
             return None
         for size in _sizes(min(max(count, 0), len(self.policy.allocatable) + 1), len(held)):
             try:
-                self._resize(state, container, size, others)
+                self._resize(state, container, size, asked)
             except AdmissionError:
                 continue
             return size

@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from pinfold.core.admission import NOTHING_ASKED, Asked
 from pinfold.core.mending import Mended, give_back, mend
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import StateError
@@ -72,7 +73,7 @@ def recover(
     state, gone = admitter.policy.keep(found)
     if admitter.policy.repacking is None:
         return _admit_again(admitter, Recovered(state, gone, {}), pods, others)
-    state, back = give_back(state, admitter.policy.reserved)
+    state, back = give_back(admitter.policy, state, pods)
     mended = _mend(admitter, Recovered(state, {}, {}, back), found, gone, pods, others)
     return _admit_again(admitter, mended, pods, others)
 
@@ -94,10 +95,10 @@ def _mend(  # noqa: PLR0913, PLR0917 - all that a new admission depends on
     changed, degraded = dict(start.changed), {}
     for ref, cpus in gone.items():
         pod = pods.get(ref.pod)
-        hints = NO_OTHERS if pod is None else others(pod)
-        mended = mend(admitter, state, found, ref, hints)
+        asked = NOTHING_ASKED if pod is None else Asked(others(pod), pod.annotations)
+        mended = mend(admitter, state, found, ref, asked)
         if mended is not None and mended.refusal is not None and pod is not None:
-            anew = admitter.admit(state, pod, due=[ref.name], others=hints)
+            anew = admitter.admit(state, pod, due=[ref.name], others=asked.others)
             mended = Mended(anew.state) if anew.refusal is None else mended
         if mended is None:
             lost[ref] = cpus

@@ -12,7 +12,7 @@ from itertools import accumulate, combinations, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.cost import Cost, Meter
-from pinfold.core.machine.cpuset import CPUSet, cpus_of
+from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +36,10 @@ class Movable(NamedTuple):
     container: ContainerRef
     cpus: CPUSet
     area: CPUSet
+    whole_cores: bool = False
+    """Whether it has whole cores only (full-pcpus-only)."""
+    most_caches: int | None = None
+    """The most uncore caches that it may be in (require-align-cpus-by-uncorecache)."""
 
 
 class Move(NamedTuple):
@@ -46,6 +50,8 @@ class Move(NamedTuple):
     after: CPUSet
     cost: Cost
     lowered: Cost
+    idle: CPUSet = EMPTY
+    """Siblings of the CPUs *after* that stay idle (isolate-smt-siblings)."""
 
     @property
     def why(self) -> str:
@@ -76,11 +82,11 @@ class RepackPlan(NamedTuple):
 
 
 class Packer:
-    """Plans moves on one machine; *whole_cores*: containers have whole cores only (full-pcpus-only)."""
+    """Plans moves on one machine."""
 
-    def __init__(self, topology: Topology, *, whole_cores: bool = False) -> None:
+    def __init__(self, topology: Topology) -> None:
         self.meter: Final = Meter(topology)
-        self._chooser: Final = Chooser(topology, self.meter, whole_cores=whole_cores)
+        self._chooser: Final = Chooser(topology, self.meter)
 
     def plan(self, free: CPUSet, movable: Sequence[Movable], budget: int) -> RepackPlan:
         """Return at most *budget* moves, of which each container has at most one."""
@@ -146,13 +152,12 @@ class Packer:
 class Chooser:
     """Finds the cheapest CPUs for one container, out of those that it could have."""
 
-    def __init__(self, topology: Topology, meter: Meter, *, whole_cores: bool) -> None:
+    def __init__(self, topology: Topology, meter: Meter) -> None:
         self._cost: Final = meter.cost
         self._cores_of: Final = meter.cores_of
         self._nodes: Final = tuple(node.mask for node in topology.numa_nodes)
         self._caches: Final = tuple(cache.mask for cache in topology.uncore_caches)
         self._threads: Final = topology.threads_per_core
-        self._whole_cores: Final = whole_cores
         self._ideals: dict[tuple[int, int], Cost] = {}
         self._whole: dict[int, int] = {}
 
@@ -173,7 +178,7 @@ class Chooser:
     def ways(self, pool: int, one: Movable, most: int = _MOST_WAYS) -> Iterator[int]:
         """Yield sets of CPUs for a container: all of them if they are few, else the *most* promising ones."""
         count = len(one.cpus)
-        if self._whole_cores:
+        if one.whole_cores:
             pool = self._whole_in(pool)
         if pool.bit_count() < count:
             return
@@ -183,7 +188,14 @@ class Chooser:
             areas = islice(self._areas(pool, count), _MOST_AREAS)
             ranked = sorted(areas, key=lambda area: self._promise(area, pool, one))
             ways = (self._pick(area, count, one.cpus.mask) for area in ranked[:most])
-        yield from (cpus for cpus in ways if not self._whole_cores or not self._cost(cpus).split_cores)
+        if one.whole_cores or one.most_caches is not None:
+            most_caches = len(self._caches) if one.most_caches is None else one.most_caches
+            ways = (cpus for cpus in ways if self._keeps(cpus, most_caches, whole_cores=one.whole_cores))
+        yield from ways
+
+    def _keeps(self, cpus: int, most_caches: int, *, whole_cores: bool) -> bool:
+        cost = self._cost(cpus)
+        return cost.uncore_caches <= most_caches and not (whole_cores and cost.split_cores)
 
     def in_the_way(self, pool: int, one: Movable, others: Sequence[Movable]) -> Iterator[Movable]:
         """Yield the containers whose CPUs could let *one* have fewer caches than *pool* does, or all if it is small."""

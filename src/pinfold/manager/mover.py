@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pinfold.core.policies.resizing import NotResizable, NotResized, fixed_by
-from pinfold.core.policies.static import DYNAMIC
-from pinfold.core.topologymanager.others import NO_OTHERS
+from pinfold.core.admission import NOTHING_ASKED, Asked
+from pinfold.core.policies.repacking import Consent, pinned_by
+from pinfold.core.policies.resizing import NotResized
+from pinfold.core.policies.running import NotResizable
 from pinfold.errors import PinfoldError
 from pinfold.manager.telling.changes import Changes
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pinfold.core.policies.repacking import Repacking
     from pinfold.core.repack import Move, RepackPlan
     from pinfold.core.state import State
-    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.manager.manager import Manager
     from pinfold.runtimes.roster import Known, Roster
@@ -67,13 +67,13 @@ class Mover:
         before, after = await manager.decide(lambda state: self._decide(state, ref, count))
         cpus = after.assignments[ref.pod][ref.name]
         if after != before:
-            self._changes.resized(ref, before, cpus, manager.rules, self._others(ref))
+            self._changes.resized(ref, before, cpus, manager.rules, self._asked(ref))
         return cpus
 
     def _decide(self, state: State, ref: ContainerRef, count: int) -> State:
         manager = self._manager
         try:
-            return manager.rules.admitter.resize(state, ref, count, others=self._others(ref)).state
+            return manager.rules.admitter.resize(state, ref, count, asked=self._asked(ref)).state
         except NotResized as refusal:
             self._changes.resize_refused(ref, count, refusal)
             raise
@@ -83,12 +83,12 @@ class Mover:
         after = self._decide(self._manager.state, ref, count)
         return after.assignments[ref.pod][ref.name]
 
-    def plan(self, containers: Mapping[ContainerRef, bool], budget: int) -> RepackPlan:
-        """Return the moves that a repack would make; the value says whether a container's memory follows it."""
+    def plan(self, containers: Mapping[ContainerRef, Consent], budget: int) -> RepackPlan:
+        """Return the moves that a repack of these containers would make."""
         return self._repacking.plan(self._manager.state, containers, budget)
 
-    def may_move(self) -> dict[ContainerRef, bool]:
-        """Return the containers that may move, and whether the memory of each follows it.
+    def may_move(self) -> dict[ContainerRef, Consent]:
+        """Return the containers that may move, and what their pods say about it.
 
         Memory follows on request only (`pinfold.dev/local-memory`), and not away from a device.
         """
@@ -96,7 +96,8 @@ class Mover:
         for ref, _ in self._manager.state.flat():
             known = self._known(ref)
             if known is not None and known.movable:
-                found[ref] = known.local_memory and not self._others(ref)
+                asked = self._asked(ref)
+                found[ref] = Consent(known.local_memory and not asked.others, asked.annotations)
         return found
 
     async def move(self, move: Move) -> bool:
@@ -109,22 +110,23 @@ class Mover:
         return True
 
     def _moved(self, state: State, move: Move) -> State:
-        free = state.shared - self._manager.rules.admitter.policy.reserved
-        possible = state.cpus(*move.container) == move.before and move.after - move.before <= free
-        return self._repacking.moved(state, move) if possible else state
+        repacking = self._repacking
+        return repacking.moved(state, move) if repacking.is_possible(state, move) else state
 
     @property
     def _repacking(self) -> Repacking:
         policy = self._manager.rules.admitter.policy
         if policy.repacking is None:
-            fixed = fixed_by(policy.pools.options) if policy.name == DYNAMIC else ""
-            why = f" while the option {fixed} is in force" if fixed else "; only dynamic does"
-            raise NotResizable(f"policy {policy.name} moves no running container{why}")
+            raise NotResizable(f"policy {policy.name} moves no running container; only dynamic does")
+        if spreading := pinned_by(policy.pools.options):
+            raise NotResizable(f"no container moves: the option {spreading} spreads CPUs, which a repack would undo")
         return policy.repacking
 
     def _known(self, ref: ContainerRef) -> Known | None:
         return next((self._roster.of(pod_id) for pod_id in self._roster.find_pods(ref.pod)), None)
 
-    def _others(self, ref: ContainerRef) -> OtherHints:
+    def _asked(self, ref: ContainerRef) -> Asked:
         known = self._known(ref)
-        return NO_OTHERS if known is None or known.pod is None else self._roster.others(known.pod)
+        if known is None or known.pod is None:
+            return NOTHING_ASKED
+        return Asked(self._roster.others(known.pod), known.pod.annotations)

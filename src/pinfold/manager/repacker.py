@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.daemon import NoticeFailed
 from pinfold.core.events.decisions import Announced
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.policies.repacking import pinned_by
 from pinfold.errors import PinfoldError
 from pinfold.node.notices import Place
 
@@ -109,7 +110,9 @@ class Repacker:
                 async with asyncio.timeout(self._pause()):
                     await self._woken.wait()
             self._woken.clear()
-            if self._node.manager.rules.admitter.policy.repacking is not None and not self._node.read_only:
+            policy = self._node.manager.rules.admitter.policy
+            moves = policy.repacking is not None and not pinned_by(policy.pools.options)
+            if moves and not self._node.read_only:
                 await self.repack()
 
     def plan(self) -> RepackPlan:
@@ -118,7 +121,7 @@ class Repacker:
         held = {ref for ref, _ in self._node.manager.state.flat()}
         self._moved = {ref: at for ref, at in self._moved.items() if ref in held}
         mover = self._node.mover
-        rested = {ref: follows for ref, follows in mover.may_move().items() if self._has_rested(ref, now)}
+        rested = {ref: consent for ref, consent in mover.may_move().items() if self._has_rested(ref, now)}
         return mover.plan(rested, self._left(now))
 
     async def repack(self) -> list[Move]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.policies.resizing import fixed_by
+from pinfold.core.policies.repacking import Consent, pinned_by
 from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import ConfigError
 
@@ -23,15 +23,20 @@ def repacked(plan: Plan) -> RepackPlan:
     if not plan.admitter.policy.allocatable:
         raise ConfigError(f"policy {plan.config.policy} gives no container exclusive CPUs, so none can move")
     policy = replace(plan.config, policy=DYNAMIC, fidelity=Fidelity.PINFOLD).build(plan.topology).policy
-    if policy.repacking is None:
-        raise ConfigError(f"no container can move: the option {fixed_by(policy.pools.options)} is in force")
+    spreading = pinned_by(policy.pools.options)
+    if policy.repacking is None or spreading:
+        raise ConfigError(f"no container can move: the option {spreading} spreads CPUs, which a repack would undo")
     pods = {outcome.pod.uid: outcome.pod for outcome in plan.outcomes}
     may_move = {
-        ref: ref.pod in pods and _says(pods[ref.pod], "local-memory", "true")
+        ref: _consent(pods[ref.pod]) if ref.pod in pods else Consent()
         for ref, _ in plan.after.flat()
         if ref.pod not in pods or not _says(pods[ref.pod], "movable", "false")
     }
     return policy.repacking.plan(plan.after, may_move, len(may_move))
+
+
+def _consent(pod: Pod) -> Consent:
+    return Consent(_says(pod, "local-memory", "true"), pod.annotations)
 
 
 def _says(pod: Pod, name: str, value: str) -> bool:

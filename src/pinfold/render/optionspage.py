@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, parse_options
+from pinfold.core.policies.repacking import pinned_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +22,7 @@ _INTRODUCTION: Final = """\
 # Options of the static policy
 
 `--policy-options NAME=VALUE,...` sets them, or `cpuManagerPolicyOptions` in the configuration file.
-All are off by default. They work alike with the policies `static` and `dynamic`, with one limit: under an option of
-pinfold's own, except `min-shared-cpus`, the CPUs of a running container do not change. It is not resized or moved.
+All are off by default. They work alike with the policies `static` and `dynamic`.
 
 The first six are the kubelet's, with its names, its conflicts and its error messages.
 The others are pinfold's own: a kubelet refuses to start with them, and so does a plan with `--fidelity kubelet`.
@@ -32,7 +32,31 @@ Where the node does not offer the option, the annotation is ignored, and `pinfol
 _MATRIX: Final = """\
 ## Which options go together
 
-`yes`: both promises hold. A number: pinfold refuses to start, for the reason below the table."""
+`yes`: both promises hold, also when running containers are resized and moved. A number: pinfold refuses to start, for
+the reason below the table."""
+_RUNNING: Final = """\
+## When running containers change
+
+The options in force hold for the new size of a container, and after a move. What cannot hold is refused, and the
+container keeps its CPUs. Under `isolate-smt-siblings` and `require-isolated-cpus` a container that has its CPUs from
+before the option was turned on is not resized or moved until it is restarted."""
+_WHEN_RUNNING: Final = {
+    "full-pcpus-only": ("by whole cores", "to whole cores"),
+    "distribute-cpus-across-numa": ("the largest part shrinks first", ""),
+    "align-by-socket": ("near the sockets of its affinity", ""),
+    "distribute-cpus-across-cores": ("onto cores of which it has no CPU", ""),
+    "isolate-smt-siblings": ("by whole cores, siblings idle", "to whole cores of the same size, siblings idle"),
+    "require-align-cpus-by-uncorecache": (
+        "refused with `UncoreAlignmentError` if the new size is not in the fewest caches",
+        "never to more caches than the fewest",
+    ),
+    "min-shared-cpus": ("grows until so many shared CPUs are left", "does not change the number of shared CPUs"),
+    "prefer-isolated-cpus": (
+        "onto CPUs of the kind that it has first; gives back others before isolated ones",
+        "isolated to isolated CPUs, others to others; a mixture stays",
+    ),
+    "require-isolated-cpus": ("onto isolated CPUs alone", "to isolated CPUs alone"),
+}
 _OPEN: Final = {gate.name: True for gate in OPTION_GATES.values()}
 
 
@@ -40,7 +64,7 @@ def document() -> str:
     """Return the reference of all options."""
     heads = ["| option | maturity | feature gate | values |", "|---|---|---|---|"]
     rows = [_row(option) for option in OPTIONS.values()]
-    return "\n".join([_INTRODUCTION, "", *heads, *rows, "", _MATRIX, "", *_matrix(), ""])
+    return "\n".join([_INTRODUCTION, "", *heads, *rows, "", _MATRIX, "", *_matrix(), "", _RUNNING, "", *_running(), ""])
 
 
 def refusals() -> dict[tuple[str, str], str]:
@@ -70,6 +94,17 @@ def _matrix() -> Iterator[str]:
         yield f"| `{one}` | " + " | ".join(cells) + " |"
     yield ""
     yield from (f"{number}. {why}." for why, number in numbers.items())
+
+
+def _running() -> Iterator[str]:
+    """Yield a table of what each option means for running containers."""
+    yield "| option | a resize | a repack (policy `dynamic`) |"
+    yield "|---|---|---|"
+    for name in OPTIONS:
+        spreads = pinned_by(parse_options({name: "1"}, _OPEN)[0])
+        default = "moves nothing: it would undo what the option spreads" if spreads else "moves"
+        size, move = _WHEN_RUNNING.get(name, ("", ""))
+        yield f"| `{name}` | {size or 'grows and shrinks'} | {move or default} |"
 
 
 if __name__ == "__main__":

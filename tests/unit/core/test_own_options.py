@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pinfold.core.admission import Asked
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
@@ -20,6 +21,7 @@ from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OWN
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import MinSharedCPUsError
+from pinfold.core.policies.repacking import Consent
 from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.recover import carry_over
@@ -296,24 +298,93 @@ class TestIsolatedCPUs:
 
 
 class TestDynamic:
-    """The CPUs of a running container do not change under an option that says where they are."""
+    """Running containers grow, shrink and move, and the options hold."""
 
-    FIXED: Final = [name for name in OWN if name != "min-shared-cpus"]
+    def node(self, topology: Topology, reserved: str, **options: str) -> Node:
+        return Node(topology, replace(config(reserved, **options), policy="dynamic"))
 
-    @pytest.mark.parametrize("name", FIXED)
-    def test_a_plan_for_a_repack_names_the_option_that_forbids_it(self, name: str) -> None:
-        settings = config("0,16", **{name.replace("-", "_"): "true"})
-        plan = make_plan([], replace(SIXTEEN_CORES, isolated=CPUSet.parse("1-8")), settings)
-        with pytest.raises(ConfigError, match=f"no container can move: the option {name} is in force"):
+    def resize(self, node: Node, count: int, uid: str = "p1", **asked: str) -> str:
+        """Resize the container of a pod, or raise; return its CPUs."""
+        ref, annotations = ContainerRef(PodUID(uid), "app"), asking(pod_of(pinned(1)), **asked).annotations
+        node.state = node.admitter.resize(node.state, ref, count, asked=Asked(annotations=annotations)).state
+        idle = node.policy.pools.idle(node.state)
+        assert node.state.check(node.topology.online, idle=idle) == []
+        return str(node.state.cpus(*ref))
+
+    def repack(self, node: Node, **asked: str) -> dict[str, str]:
+        """Make the moves of a repack, and return where each pod has gone."""
+        repacking, annotations = node.policy.repacking, asking(pod_of(pinned(1)), **asked).annotations
+        assert repacking is not None
+        plan = repacking.plan(node.state, {ref: Consent(annotations=annotations) for ref, _ in node.state.flat()}, 4)
+        for move in plan.moves:
+            assert repacking.is_possible(node.state, move)
+            node.state = repacking.moved(node.state, move)
+            idle = node.policy.pools.idle(node.state)
+            assert node.state.check(node.topology.online, idle=idle) == []
+        return {move.container.pod: str(move.after) for move in plan.moves}
+
+    def test_with_idle_siblings_a_container_grows_by_whole_cores_and_gives_them_back(self) -> None:
+        node = self.node(SIXTEEN_CORES, "0,16", isolate_smt_siblings="true")
+        assert node.admit(2) == "1-2"
+        assert self.resize(node, 4) == "1-4"
+        assert str(node.policy.pools.idle(node.state)) == "17-20"
+        assert self.resize(node, 1) == "1"
+        assert str(node.policy.pools.idle(node.state)) == "17"
+        with pytest.raises(NotResized, match=r"16 CPUs need 16 whole cores, 14 are.*it can have is 15"):
+            self.resize(node, 17)
+
+    def test_idle_siblings_move_with_their_container(self) -> None:
+        node = self.node(from_shape("l3:2,cores:4,threads:2"), "0,8", isolate_smt_siblings="per-pod")
+        node.admit(2, "first")
+        assert node.admit(3, "wide", isolate_smt_siblings="true") == "2-4"
+        node.state = node.policy.release(node.state, ContainerRef(PodUID("first"), "app")).state
+        assert self.repack(node, isolate_smt_siblings="true") == {"wide": "1-3"}
+        assert str(node.policy.pools.idle(node.state)) == "9-11"
+
+    def test_strict_alignment_holds_for_every_size(self) -> None:
+        node = self.node(THREE_CACHES, "0", require_align_cpus_by_uncorecache="true")
+        assert node.admit(3, "other") == "1-3"
+        assert node.admit(3) == "4-6"
+        assert self.resize(node, 4) == "4-7"
+        assert self.resize(node, 6) == "4-9"
+        assert self.resize(node, 3) == "4-6"
+        node.state = node.policy.release(node.state, ContainerRef(PodUID("other"), "app")).state
+        node.admit(1, "third")
+        with pytest.raises(NotResized, match="4 CPUs must be within 1 uncore cache, which they cannot with") as refused:
+            self.resize(node, 4)
+        assert (refused.value.reason, refused.value.nearest) == ("UncoreAlignmentError", 3)
+        assert self.resize(node, 5) == "1-2,4-6", "5 CPUs may use 2 caches"
+
+    def test_require_isolated_cpus_grows_onto_isolated_cpus_alone(self) -> None:
+        topology = replace(from_shape("cores:8"), isolated=CPUSet.parse("3-6"))
+        node = self.node(topology, "0", require_isolated_cpus="true")
+        assert node.admit(2) == "3-4"
+        assert self.resize(node, 4) == "3-6"
+        with pytest.raises(NotResized, match="require-isolated-cpus: 1 CPUs wanted, 0 isolated ones free"):
+            self.resize(node, 5)
+
+    def test_a_preference_for_isolated_cpus_gives_back_the_others_first(self) -> None:
+        topology = replace(from_shape("cores:8"), isolated=CPUSet.parse("5-6"))
+        node = self.node(topology, "0", prefer_isolated_cpus="true")
+        assert node.admit(1) == "5"
+        assert self.resize(node, 4) == "1-2,5-6"
+        node.state = node.state._replace(baselines={})
+        assert self.resize(node, 2) == "5-6"
+
+    def test_cpus_from_before_the_option_are_neither_resized_nor_moved(self) -> None:
+        node = self.node(from_shape("l3:2,cores:4,threads:2"), "0,8")
+        node.admit(3)
+        later = self.node(node.topology, "0,8", isolate_smt_siblings="true")
+        later.state = node.state
+        with pytest.raises(NotResized, match="without the option isolate-smt-siblings; restart the container"):
+            self.resize(later, 4)
+        assert self.repack(later) == {}
+
+    @pytest.mark.parametrize("name", ["distribute-cpus-across-numa", "distribute-cpus-across-cores"])
+    def test_a_plan_for_a_repack_names_the_option_that_spreads_cpus(self, name: str) -> None:
+        plan = make_plan([], TWO_SOCKETS, config("0,8", **{name.replace("-", "_"): "true"}))
+        with pytest.raises(ConfigError, match=f"no container can move: the option {name} spreads CPUs"):
             repacked(plan)
-
-    @pytest.mark.parametrize("name", FIXED)
-    def test_a_container_is_not_resized(self, name: str) -> None:
-        settings = replace(config("0,16", **{name.replace("-", "_"): "true"}), policy="dynamic")
-        node = Node(replace(SIXTEEN_CORES, isolated=CPUSet.parse("1-8,17-24")), settings)
-        node.admit(2)
-        with pytest.raises(NotResized, match=f"the option {name} is in force"):
-            node.admitter.resize(node.state, ContainerRef(PodUID("p1"), "app"), 3)
 
     def test_growth_leaves_the_shared_cpus_of_min_shared_cpus(self) -> None:
         settings = replace(config("0,16", min_shared_cpus="24"), policy="dynamic")

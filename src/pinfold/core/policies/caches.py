@@ -28,6 +28,19 @@ class UncoreAlignmentError(AdmissionError):
         self.nearest = nearest
 
 
+class KeptOutsideError(AdmissionError):
+    """With the CPUs that a running container keeps, its new size is spread over more uncore caches than it needs."""
+
+    reason = UncoreAlignmentError.reason
+
+    def __init__(self, wanted: int, fewest: int, kept: int) -> None:
+        caches = "1 uncore cache" if fewest == 1 else f"{fewest} uncore caches"
+        super().__init__(f"{wanted} CPUs must be within {caches}, which they cannot with the {kept} CPUs that it keeps")
+        self.wanted = wanted
+        self.fewest = fewest
+        self.kept = kept
+
+
 class Caches:
     """The uncore caches of a machine, of which *room* can be exclusive on an empty node."""
 
@@ -57,7 +70,10 @@ class Caches:
 
     def aligned(self, cpus: int) -> bool:
         """Whether *cpus* are within the fewest caches for their number."""
-        return sum(bool(mask & cpus) for mask in self._masks) <= self.fewest(cpus.bit_count())
+        return self._touched(cpus) <= self.fewest(cpus.bit_count())
+
+    def _touched(self, cpus: int) -> int:
+        return sum(bool(mask & cpus) for mask in self._masks)
 
     def within(self, free: int, count: int) -> int:
         """Return the *free* CPUs of the fewest caches that hold *count*, in one NUMA node or socket if possible.
@@ -67,12 +83,28 @@ class Caches:
         rows = (self._machine.numa_nodes, self._machine.sockets)
         places = chain.from_iterable(row.fullest_first(free) for row in rows)
         rooms = [free & place.mask for place in places]
-        return next((found for room in (*rooms, free) if (found := self._pack(room, count))), 0)
+        return next((found for room in (*rooms, free) if (found := self._pack(room, count, self.fewest(count)))), 0)
 
-    def _pack(self, free: int, count: int) -> int:
+    def beside(self, free: int, held: int, count: int) -> int:
+        """Return the *free* CPUs on which *held* ones can grow to *count* in the fewest caches; 0 if there are none."""
+        own = self.span(held)
+        others = self.fewest(count) - self._touched(held)
+        missing = count - (held | free & own).bit_count()
+        if missing <= 0 <= others:
+            return free & own
+        packed = (self._pack(free & ~own, missing, caches) for caches in range(1, others + 1))
+        return next((free & own | found for found in packed if found), 0)
+
+    def largest(self, held: int, kept: int, count: int) -> int:
+        """Return those *held* CPUs, with all *kept* ones, in the fewest caches for *count*; 0 if too few."""
+        parts = [mask & held for mask in self._masks if mask & held]
+        parts.sort(key=lambda part: (not part & kept, -part.bit_count()))
+        found = sum(parts[: self.fewest(count)])
+        return found if found.bit_count() >= count and not kept & ~found else 0
+
+    def _pack(self, free: int, count: int, fewest: int) -> int:
         """Return the free CPUs of the largest caches, and of the smallest that then holds the rest."""
         parts = sorted((mask & free for mask in self._masks), key=int.bit_count, reverse=True)
-        fewest = self.fewest(count)
         taken = sum(parts[: fewest - 1])
         rest = [part for part in parts[fewest - 1 :] if part.bit_count() >= count - taken.bit_count()]
         return taken | min(rest, key=int.bit_count) if rest else 0

@@ -14,13 +14,15 @@ from pinfold.core.allocators.packed import take_packed
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.pods.pod import ANNOTATION_PREFIX, exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision, Kept
+from pinfold.core.policies.baselines import without_baseline
 from pinfold.core.policies.keeping import keep_what_fits
 from pinfold.core.policies.options import DEFAULT, OWN
 from pinfold.core.policies.placing import Placing
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.policies.pools import EmptySharedPoolError, Pools
 from pinfold.core.policies.repacking import Repacking
-from pinfold.core.policies.resizing import Resizing, fixed_by, without_baseline
+from pinfold.core.policies.resizing import Resizing
+from pinfold.core.policies.running import Running
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
 from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned
@@ -114,12 +116,12 @@ class StaticPolicy:
     @property
     def resizing(self) -> Resizing:
         """The rules for a container that grows or shrinks while it runs."""
-        return Resizing(self, below_baseline=self.name == DYNAMIC)
+        return Resizing(self, Running(self.placing({})), below_baseline=self.name == DYNAMIC)
 
     @property
     def repacking(self) -> Repacking | None:
-        """The rules for containers that move while they run; None if the policy is static, or an option forbids it."""
-        return Repacking(self) if self.name == DYNAMIC and not fixed_by(self.options) else None
+        """The rules for containers that move while they run; None if the policy is static."""
+        return Repacking(self) if self.name == DYNAMIC else None
 
     @property
     def defects(self) -> tuple[tuple[Defect, str], ...]:
@@ -149,9 +151,11 @@ class StaticPolicy:
                 recorder.step(
                     f"ignored the annotation {ANNOTATION_PREFIX}{name}", 0, "the node does not offer the option"
                 )
-        if not self._has_own:
-            return None
-        options = self.options.for_pod(pod.annotations)
+        return self.placing(pod.annotations) if self._has_own else None
+
+    def placing(self, annotations: Mapping[str, str]) -> Placing:
+        """Return what places containers of pods with these annotations."""
+        options = self.options.for_pod(annotations)
         found = self._placings.get(options)
         if found is None:
             topology = self.machine.topology

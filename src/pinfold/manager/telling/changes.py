@@ -9,13 +9,13 @@ from pinfold.core.explanation import alignment_counts
 from pinfold.core.trace import Recorder
 
 if TYPE_CHECKING:
+    from pinfold.core.admission import Asked
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.base import Policy
     from pinfold.core.repack import Move
     from pinfold.core.state import State
-    from pinfold.core.topologymanager.others import OtherHints
     from pinfold.errors import AdmissionError
     from pinfold.manager.manager import Rules
     from pinfold.manager.telling.telling import Telling
@@ -29,7 +29,7 @@ class Changes:
         self._refused: dict[ContainerRef, str] = {}
         """The last refusal of a resize of each container, in words."""
 
-    def resized(self, ref: ContainerRef, before: State, cpus: CPUSet, rules: Rules, others: OtherHints) -> None:
+    def resized(self, ref: ContainerRef, before: State, cpus: CPUSet, rules: Rules, asked: Asked) -> None:
         """Report a container that has more or fewer CPUs than *before*, under these rules."""
         self._refused.pop(ref, None)
         admitter, name, held = rules.admitter, self._telling.name(ref.pod), before.cpus(*ref) or cpus
@@ -37,7 +37,7 @@ class Changes:
 
         def event() -> Resized:
             recorder = Recorder()
-            admitter.resize(before, ref, len(cpus), others=others, recorder=recorder)
+            admitter.resize(before, ref, len(cpus), asked=asked, recorder=recorder)
             steps = recorder.trace().data()["steps"]
             return Resized(name, ref.name, held, cpus, steps, alignment_counts(ruler.measure(cpus)))
 

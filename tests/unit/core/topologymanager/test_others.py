@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.core.admission import Admitter, Scope
+from pinfold.core.admission import Admitter, Asked, Scope
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
@@ -105,7 +105,7 @@ def test_a_resize_stays_at_the_device() -> None:
     config = Config("dynamic", reserved=Reservation.of(CPUSet.of(0, 8)), topology_policy="restricted")
     admitter, pod = config.build(MACHINE), pod_of(pinned(2))
     state = admitter.admit(admitter.policy.start(State.new()), pod, others=NIC).state
-    grown = admitter.resize(state, pod.ref(pod.containers[0]), 4, others=NIC)
+    grown = admitter.resize(state, pod.ref(pod.containers[0]), 4, asked=Asked(NIC))
     assert str(grown.cpus) == "4-5,12-13"
 
 
