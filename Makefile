@@ -16,7 +16,7 @@ STEPS ?= 50000
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage check bench e2e e2e-long torture parity parity-daemon proto format dist clean
+.PHONY: help run test coverage check bench e2e e2e-long torture parity parity-daemon proto format dist man deb sbom release-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,18 @@ torture: $(STAMP) ## kill daemons under churn, lead a Manager through a long lif
 dist: $(STAMP) ## build the wheel and the sdist into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null && ls -1 dist
 
+man: $(STAMP) ## write the manual pages into build/man
+	@$(BIN)/python tools/manpages build/man
+
+deb: $(STAMP) ## build the Debian package into dist/
+	@deploy/debian/build dist
+
+sbom: $(STAMP) ## print the bill of materials, CycloneDX JSON
+	@$(BIN)/python tools/sbom
+
+release-check: $(STAMP) ## check that a release can be made: version, changelog, two builds alike, wheel, bill of materials
+	@tools/release-check
+
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
