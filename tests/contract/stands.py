@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pinfold.core.entries import Entry
+    from pinfold.core.events import Event
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State
     from pinfold.kubernetes.base import PodSource
-    from pinfold.manager.cluster import Refuse
+    from pinfold.manager.cluster import HintSource, Refuse
     from pinfold.runtimes.base import Applier, Launcher
 
 WITHIN = 10.0
@@ -252,6 +253,8 @@ class PodStand:
         self._whole = whole
         self._sources = sources
         self.on_refusal: Refuse | None = None
+        self.hints: Callable[[Callable[[Event], object]], HintSource] | None = None
+        """Makes the source of devices and memory for each daemon."""
         self._sandboxes: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.daemon: Daemon
@@ -270,6 +273,8 @@ class PodStand:
             on_refusal=self.on_refusal,
         )
         self.daemon.node.sight = places
+        if self.hints is not None:
+            self.daemon.node.cluster.hints = self.hints(self.daemon.bus.tell)
         await (self._connect_nri() if self._nri else self._connect_cri())
 
     async def _connect_nri(self) -> None:

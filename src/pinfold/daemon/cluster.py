@@ -10,8 +10,11 @@ from pinfold.errors import ConfigError, Problem
 from pinfold.formats.kubelet.nodetopology import node_topology
 from pinfold.kubernetes.discovery import AUTO, pod_sources
 from pinfold.kubernetes.nodetopology import NodeTopology
+from pinfold.kubernetes.podresources import SOCKET, pod_resources
 from pinfold.kubernetes.refusals import Refusals
 from pinfold.kubernetes.wholepods import WholePods
+from pinfold.manager.nearby import NodeHints
+from pinfold.node.devices import Devices
 from pinfold.settings.table import OnRefusal
 
 if TYPE_CHECKING:
@@ -28,6 +31,16 @@ def whole_pods(basis: Basis, account: ServiceAccount) -> WholePods:
     if not sources and basis.admitter.scope is Scope.POD:
         basis.bus.tell(Weaker("scope pod: without a source of whole pods, pinfold decides one container at a time"))
     return WholePods(sources, basis.bus.tell, named=settings.pods_from != AUTO)
+
+
+def node_hints(basis: Basis) -> NodeHints:
+    """Return what knows the devices and memory of pods."""
+    settings = basis.chosen.kubernetes
+    if settings.hints_from == str(basis.chosen.views.pod_resources):
+        said = f"--hints-from {settings.hints_from} is the socket on which pinfold itself serves"
+        raise ConfigError(Problem(said, f"the kubelet's is {settings.kubelet_dir / SOCKET}"))
+    kubelet = pod_resources(settings.hints_from, settings.kubelet_dir, basis.bus.tell)
+    return NodeHints(kubelet, Devices(basis.chosen.sysroot), basis.bus.tell)
 
 
 def on_refusal(basis: Basis, account: ServiceAccount) -> Refuse | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned
-from pinfold.daemon.cluster import on_refusal, publisher, whole_pods
+from pinfold.daemon.cluster import node_hints, on_refusal, publisher, whole_pods
 from pinfold.daemon.parts import (
     Basis,
     Parts,
@@ -72,6 +72,8 @@ async def kube_parts(basis: Basis) -> Parts:
         claim(basis)
         await manager.start()
     cluster = None if read_only else Cluster(roster, whole, on_refusal(basis, account))
+    if cluster is not None:
+        cluster.hints = node_hints(basis)
     node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
     node.sight = places
     _compare_reserved(basis)

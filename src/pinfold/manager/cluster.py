@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,9 +10,10 @@ from pinfold.core.pods.pod import QoS
 from pinfold.formats.pods.runtime import is_static, place_of, told_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pinfold.core.pods.pod import Pod
+    from pinfold.core.topologymanager.others import Held
     from pinfold.errors import AdmissionError
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
     from pinfold.manager.manager import Refusal
@@ -33,6 +35,14 @@ class WholePods(Protocol):
         ...
 
 
+class HintSource(Protocol):
+    """What knows which devices and memory containers have."""
+
+    async def find(self, pods: Sequence[RuntimePod]) -> Mapping[str, Held]:
+        """Return what the containers of *pods* have, by UID; it raises nothing, and knows what cannot be asked not."""
+        ...
+
+
 class Cluster:
     """Asks for whole pods and reports refused ones; by default it does neither."""
 
@@ -40,21 +50,33 @@ class Cluster:
         self._roster = roster
         self._whole = whole
         self._on_refusal = on_refusal
+        self.hints: HintSource | None = None
+        """Asked for the pods' other resources, where they are known."""
 
     async def learn(self, pods: Iterable[RuntimePod], containers: Collection[RuntimeContainer] = ()) -> None:
         """Ask for whole pods, before a container of theirs arrives; only for pods that can have exclusive CPUs.
 
         A runtime that does not report the cgroups of its *pods* does report those of their *containers*.
         """
-        if self._whole is None:
+        if self._whole is None and self.hints is None:
             return
-        unknown = []
+        owners = []
         for pod in pods:
             place = place_of(pod, [container for container in containers if container.pod == pod.id])
-            if place is not None and place.qos is QoS.GUARANTEED and self._whole.find(pod) is None:
-                unknown.append(pod)
-        if unknown:
+            if place is not None and place.qos is QoS.GUARANTEED:
+                owners.append(pod)
+        await asyncio.gather(self._learn_whole(owners), self._learn_hints(owners))
+
+    async def _learn_whole(self, pods: Sequence[RuntimePod]) -> None:
+        unknown = [pod for pod in pods if self._whole is not None and self._whole.find(pod) is None]
+        if self._whole is not None and unknown:
             await self._whole.ask(unknown, {told_uid(pod) for pod in (*self._roster.pods.values(), *unknown)})
+
+    async def _learn_hints(self, pods: Sequence[RuntimePod]) -> None:
+        """Keep the pods' other resources on the Roster; a pod that could not be asked for is tried again."""
+        unknown = [pod for pod in pods if told_uid(pod) not in self._roster.held]
+        if self.hints is not None and unknown:
+            self._roster.held |= await self.hints.find(unknown)
 
     async def refuse(self, container: RuntimeContainer, refusal: Refusal) -> None:
         """Report that a container's pod is refused.

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.events.daemon import Warned
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.topologymanager.others import NO_OTHERS, Held, Holding
+from pinfold.core.topologymanager.others import NO_OTHERS, WHOLE, Held, Holding
+from pinfold.errors import PinfoldError
 from pinfold.formats.pods.annotations import PREFIX, parse_annotations
+from pinfold.formats.pods.runtime import told_uid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pinfold.core.events import Event
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod
     from pinfold.core.topologymanager.others import OtherHints
+    from pinfold.formats.pods.runtime import RuntimePod
+    from pinfold.manager.cluster import HintSource
     from pinfold.node.devices import Devices
 
 NEAR: Final = f"{PREFIX}near"
@@ -19,14 +27,40 @@ LOCAL_MEMORY: Final = f"{PREFIX}local-memory"
 _READ: Final = (NEAR, LOCAL_MEMORY)
 
 
-def near_devices(devices: Devices, pod: Pod) -> Held:
+def near_devices(devices: Devices, pod: Pod | RuntimePod) -> Held:
     """Return the devices that a pod asks to be near, as hints of each of its containers; or raise what is wrong."""
     asked = {key: pod.annotations[key] for key in _READ if key in pod.annotations}
     if not asked:
         return NO_OTHERS
     names = dict.fromkeys(parse_annotations(asked, source=f"pod {pod.name}").near)
     holdings = tuple(Holding(name, (devices.find(name).nodes,)) for name in names)
-    return Held({container.name: holdings for container in pod.all_containers}, is_asked=True) if names else NO_OTHERS
+    return Held({WHOLE: holdings}, is_asked=True) if names else NO_OTHERS
+
+
+class NodeHints:
+    """The other resources of pods on a Kubernetes node: as the kubelet reports them, and as annotations name them."""
+
+    def __init__(self, kubelet: HintSource | None, devices: Devices, tell: Callable[[Event], object]) -> None:
+        self._kubelet = kubelet
+        self._devices = devices
+        self._tell = tell
+
+    async def find(self, pods: Sequence[RuntimePod]) -> Mapping[str, Held]:
+        """Return what the containers of *pods* have or ask to be near, by UID."""
+        found = {} if self._kubelet is None else dict(await self._kubelet.find(pods))
+        for pod in pods:
+            near = self._near(pod)
+            if near:
+                found[told_uid(pod)] = found.get(told_uid(pod), NO_OTHERS).with_all(near)
+        return found
+
+    def _near(self, pod: RuntimePod) -> Held:
+        """Return the devices that a pod asks to be near; a wrong annotation is reported, and no hint."""
+        try:
+            return near_devices(self._devices, pod)
+        except PinfoldError as error:
+            self._tell(Warned(f"pod {pod.namespace}/{pod.name}: {NEAR}: {error}"))
+            return NO_OTHERS
 
 
 def far_from(others: OtherHints, container: str, cpus: CPUSet, topology: Topology) -> list[str]:

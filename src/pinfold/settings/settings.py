@@ -75,6 +75,7 @@ class Kubernetes:
     nri_index: str
     cri_socket: str | None
     pods_from: str
+    hints_from: str
     service_account: Path
     on_refusal: OnRefusal
     publish_topology: bool
@@ -257,6 +258,7 @@ def _read_kubernetes(reader: _Reader) -> Kubernetes:
         nri_index=reader.take("nri_index", str, "10"),
         cri_socket=reader.take("cri_socket", str, None),
         pods_from=reader.take("pods_from", str, "auto"),
+        hints_from=reader.take("hints_from", str, "auto"),
         service_account=reader.take("service_account", Path, _SERVICE_ACCOUNT),
         on_refusal=reader.choose("on_refusal", OnRefusal.RETRY),
         publish_topology=reader.take("publish_topology", parse_bool, otherwise=False),

@@ -374,6 +374,14 @@ CONTAINERS: Final = (
         form="SOURCE",
     ),
     Setting(
+        "hints_from",
+        "source of the NUMA nodes of devices, memory and hugepages, with which the Topology Manager aligns CPUs: auto "
+        "asks the kubelet's PodResources API if its socket is there, none asks no source; or the path of that socket",
+        "auto",
+        "--hints-from",
+        form="SOURCE",
+    ),
+    Setting(
         "service_account",
         "directory with the token and the ca.crt for the API server and the kubelet",
         "/var/run/secrets/kubernetes.io/serviceaccount",

@@ -161,6 +161,14 @@ class PodsNotRead:
 
 
 @dataclass(frozen=True, slots=True)
+class HintsNotRead:
+    """The kubelet (`--hints-from`) does not tell the devices and memory of pods; they are no hints for CPUs."""
+
+    what: ClassVar = "hints-not-read"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodInParts:
     """No source knows the whole pod: pinfold decides its containers one by one, none as an init container."""
 
@@ -275,6 +283,7 @@ DaemonEvent = (
     | RuntimeHangs
     | NRIFailed
     | PodsNotRead
+    | HintsNotRead
     | PodInParts
     | PodFailed
     | PodNotFailed

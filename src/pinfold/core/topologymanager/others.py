@@ -57,7 +57,7 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The resources that the containers of a pod have, by container.
+    """The resources that the containers of a pod have, by container; WHOLE stands for each of them.
 
     >>> nic = Held({"app": (Holding("nic", (0b10,)),)})
     >>> print(*nic.of("app", 0b11)["nic"], sep=" ; ")
@@ -75,6 +75,12 @@ class Held:
             found[resource] = Holding(resource, before + units, together)
         return {name: _hints(holding, everything) for name, holding in found.items()}
 
+    def with_all(self, other: Held) -> Held:
+        """Return what both have."""
+        names = dict.fromkeys((*self.by_container, *other.by_container))
+        both = {name: self.by_container.get(name, ()) + other.by_container.get(name, ()) for name in names}
+        return Held(both, self.is_asked or other.is_asked)
+
     def taken(self, container: str, affinity: int | None) -> Held:  # noqa: ARG002 - they are where they are
         """Return the same: these resources are where they are."""
         return self
@@ -85,6 +91,7 @@ class Held:
     def _holdings(self, container: str) -> Iterator[Holding]:
         if container != WHOLE:
             yield from self.by_container.get(container, ())
+            yield from self.by_container.get(WHOLE, ())
             return
         for holdings in self.by_container.values():
             yield from holdings
