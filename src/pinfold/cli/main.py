@@ -65,6 +65,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "events": Verb("pinfold.cli.events", "show what happened"),
     "history": Verb("pinfold.cli.history", "which container had which CPUs when, and what happened; kept for weeks"),
     "explain": Verb("pinfold.cli.explain", "why a container has these CPUs, or was refused, and what would help"),
+    "shield": Verb("pinfold.cli.shield", "keep the rest of the host off exclusive CPUs, or see what would move"),
     "hand-back": Verb(
         "pinfold.cli.handback", "write the State for a kubelet that is to go on with it, and end the daemon"
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
 
@@ -29,6 +29,9 @@ class PlaceKind(StrEnum):
     IRQ = "IRQ"
     NEW_IRQS = "new IRQs"
     WORKQUEUES = "workqueues"
+
+
+_THREADS: Final = (PlaceKind.PROCESS, PlaceKind.KERNEL_THREAD)
 
 
 class Place(NamedTuple):
@@ -138,6 +141,27 @@ def _shift(place: Place, now: CPUSet, origin: Origin | None, room: Room) -> Shif
     if not clashes and not is_ours:
         return None
     return Shift(place, now, then, again=clashes and origin is not None and not is_ours)
+
+
+def heirs(found: Mapping[Place, CPUSet], origins: Mapping[str, Origin], since: int | None) -> dict[str, Origin]:
+    """Return the Origins of threads that were started after *since* by others that had been moved, and inherit that.
+
+    *since* is in clock ticks since boot, as is the start of a thread; None if it is not known.
+    """
+    given = {origin.given: origin.before for key, origin in origins.items() if key.startswith(_THREADS)}
+    if since is None or not given:
+        return {}
+    return {
+        place.key: Origin(given[cpus], cpus, cpus)
+        for place, cpus in found.items()
+        if cpus in given and place.key not in origins and _start(place) >= since
+    }
+
+
+def _start(place: Place) -> int:
+    """Return when a thread was started; -1 for other Places."""
+    start = place.id.partition(":")[2]
+    return int(start) if place.kind in _THREADS and start.isdecimal() else -1
 
 
 def counted(places: Iterable[Place]) -> str:

@@ -24,6 +24,7 @@ from pinfold.daemon.reload import Reloader, rules
 from pinfold.daemon.views import Opened, keep_record, links, open_views
 from pinfold.errors import PinfoldError
 from pinfold.manager.loop import Loop
+from pinfold.manager.shielding import ShieldSwitch
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
@@ -66,8 +67,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         opened = await open_views(basis, views, record, report)
         leaving = Leaving(loop, parts, bus, chosen.state_dir)
         trusted = frozenset({0, os.geteuid()})
-        control = Control(parts.supervisor, views, parts.repacker, leaving.leave, trusted)
-        server = HTTPServer(control.handle, Users(trusted, group), report=report)
+        server = HTTPServer(_control(parts, views, leaving, trusted).handle, Users(trusted, group), report=report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()
@@ -93,6 +93,13 @@ async def _feed_watchdog() -> None:
     while pause := watchdog_pause(os.environ, os.getpid()):
         notify("WATCHDOG=1", os.environ)
         await asyncio.sleep(pause)
+
+
+def _control(parts: Parts, views: Views, leaving: Leaving, trusted: frozenset[int]) -> Control:
+    control = Control(parts.supervisor, views, parts.repacker, leaving.leave, trusted)
+    manager = parts.node.manager
+    control.shield = ShieldSwitch(manager) if manager.shielding.is_possible else None
+    return control
 
 
 def _heed_reloads() -> asyncio.Event:

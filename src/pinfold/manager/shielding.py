@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.shield import ShieldPlan, Shift
     from pinfold.core.state import State
-    from pinfold.manager.manager import Rules
+    from pinfold.manager.manager import Manager, Rules
     from pinfold.manager.telling.telling import Telling
     from pinfold.node.shield.shield import Shield, ShieldReport
 
@@ -122,3 +122,40 @@ class Shielding:
 def _drift(undone: list[Shift], room: Room) -> Drift:
     why = f"{counted(shift.place for shift in undone)} may use CPUs {room.kept} again: another program has changed that"
     return Drift(None, room.rest, undone[0].now, Cause.SHIELD, why)
+
+
+class ShieldSwitch:
+    """The shield of a Manager, for users: its state, what would move, on and off."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    @property
+    def on(self) -> bool:
+        """Whether the host is kept off the CPUs of containers."""
+        return self._manager.shielding.on
+
+    @property
+    def room(self) -> Room:
+        """The CPUs that containers have now."""
+        return room_of(self._manager.state, self._manager.rules)
+
+    @property
+    def kept(self) -> CPUSet:
+        """The CPUs that the host is kept off now."""
+        return self._manager.shielding.kept
+
+    def refused(self) -> list[str]:
+        """Return what could not be moved, and why."""
+        return self._manager.shielding.refused()
+
+    async def plan(self, kept: CPUSet) -> ShieldPlan:
+        """Return what would be moved if these CPUs were kept, reserved ones excepted."""
+        room = self.room._replace(kept=kept - self._manager.rules.admitter.policy.reserved)
+        async with self._manager.turn:
+            return await self._manager.shielding.plan(room)
+
+    async def turn(self, *, on: bool) -> None:
+        """Keep the host off the CPUs of containers from now on, or give it all CPUs back."""
+        self._manager.shielding.on = on
+        await self._manager.reshield()

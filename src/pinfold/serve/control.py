@@ -24,6 +24,7 @@ from pinfold.node.procfs import PROC
 from pinfold.serve.http.messages import HTTPError, Request, Response
 from pinfold.serve.logs import answer_logs
 from pinfold.serve.rights import check_member
+from pinfold.serve.shield import answer_shield
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pinfold.core.repack import Move
     from pinfold.formats.pods.manifest import PodDocuments
     from pinfold.manager.repacker import Repacker
+    from pinfold.manager.shielding import ShieldSwitch
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.serve.api import Views
 
@@ -69,10 +71,12 @@ class Control:
         self._is_leaving = False
         self._look = views.look
         self._there_is = supervisor
+        self.shield: ShieldSwitch | None = None
+        """Where the rest of the host can be moved."""
         self._parsing = asyncio.Lock()
         """One client's files at a time: threads that parse take turns with the loop."""
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: Request) -> Response:  # noqa: PLR0911 - one for each kind of request
         """Return the answer to a request."""
         if request.peer.uid not in self._trusted:
             check_member(request, self._there_is)
@@ -81,6 +85,8 @@ class Control:
                 return Response(200, await self._views.read(what, request.query))
             case "GET", ["v1", "logs"]:
                 return answer_logs(self._supervisor.workbook, request.query)
+            case "GET", ["v1", "shield"]:
+                return await answer_shield(self.shield)
             case "GET", ["v1", what]:
                 return self._show(what, request)
             case "POST", _ if self._is_leaving:
@@ -109,7 +115,7 @@ class Control:
                 return Response(200, self.state())
         raise _unknown(request)
 
-    async def _change(self, what: list[str], request: Request) -> Response:
+    async def _change(self, what: list[str], request: Request) -> Response:  # noqa: PLR0911 - one for each verb
         match what:
             case ["pods"]:
                 return await self._apply(request)
@@ -125,6 +131,8 @@ class Control:
                 return await self._resize(request, namespace, name)
             case ["repack"]:
                 return await self._repack(request)
+            case ["shield"]:
+                return await answer_shield(self.shield, _body(request))
         raise _unknown(request)
 
     def node(self) -> dict[str, object]:

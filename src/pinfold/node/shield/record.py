@@ -27,6 +27,8 @@ class ShieldRecord:
     def __init__(self, directory: Path, boot: str | None = None) -> None:
         self._path = directory / FILE
         self._boot = PROC.boot() if boot is None else boot
+        self.since: int | None = None
+        """When the first thread was moved, in clock ticks since boot; None if it is not known."""
 
     def load(self) -> dict[str, Origin]:
         """Return the Origins of this boot; raise if the file is damaged, and keep it aside."""
@@ -37,19 +39,23 @@ class ShieldRecord:
             data = json.loads(text)
             if data["boot"] != self._boot:
                 return {}
-            return {key: _origin(value) for key, value in data["places"].items()}
+            found = {key: _origin(value) for key, value in data["places"].items()}
+            self.since = data["since"] if type(data["since"]) is int else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ParseError) as error:
             aside = keep_aside(self._path)
             said = f"{self._path}: is damaged ({type(error).__name__}: {error}), kept as {aside}"
             raise StateError(f"{said}; what the shield had changed before stays so until the next boot") from error
+        return found
 
     def save(self, origins: Mapping[str, Origin]) -> None:
         """Make the Origins durable, or raise."""
         if not origins:
+            self.since = None
             self._path.unlink(missing_ok=True)
             return
         places = {key: [*map(str, origin)] for key, origin in origins.items()}
-        write_atomically(self._path, json.dumps({"boot": self._boot, "places": places}).encode())
+        data = {"boot": self._boot, "since": self.since, "places": places}
+        write_atomically(self._path, json.dumps(data).encode())
 
 
 def _origin(value: object) -> Origin:

@@ -5,10 +5,10 @@ Blocking: it reads /proc, waits for the disk and for systemd. A daemon calls it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.shield import PlaceKind, Room, ShieldPlan, plan_shield
+from pinfold.core.shield import PlaceKind, Room, ShieldPlan, heirs, plan_shield
 from pinfold.errors import PinfoldError
 from pinfold.node.shield.hostgroups import HostGroups
 from pinfold.node.shield.masks import Masks
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.shield import Origin, Place, Shift
     from pinfold.node.shield.threads import Scheduler
+
+
+_ROUNDS: Final = 4
+"""So often what has just been started is given back too."""
 
 
 class Refused(NamedTuple):
@@ -68,6 +72,10 @@ class Host:
             case _:
                 self._masks.write(place, cpus)
 
+    def ticks(self) -> int | None:
+        """Return how long the machine is up, in clock ticks; None if that is not known."""
+        return self._threads.ticks()
+
     def matters(self, place: Place, kept: CPUSet) -> bool:
         """Return whether a Place that refuses to move really uses a kept CPU."""
         return place.kind is not PlaceKind.IRQ or self._masks.is_bound(place, kept)
@@ -90,8 +98,10 @@ class Shield:
 
     def plan(self, room: Room) -> ShieldPlan:
         """Return what would be changed."""
+        found = self.host.read()
         known = self._load()
-        plan = plan_shield(self.host.read(), known, room)
+        known = {**known, **heirs(found, known, self._record.since)}
+        plan = plan_shield(found, known, room)
         shifts = tuple(shift for shift in plan.shifts if shift.place.key not in self._refused)
         stuck = {key: known[key] for key in known.keys() & self._refused.keys()}
         moved = {key: origin for key, origin in plan.origins.items() if key not in self._refused}
@@ -103,6 +113,8 @@ class Shield:
         Raise, with nothing changed, if what is there now cannot be written down.
         """
         plan, known = self.plan(room), self._load()
+        if not known:
+            self._record.since = self.host.ticks()
         # Until the last change is made both are needed: those that are about to change, and those to be restored.
         self._save({**known, **plan.origins})
         refused = self._move(_ordered(plan.shifts), room)
@@ -116,7 +128,17 @@ class Shield:
     def undo(self, online: CPUSet) -> ShieldReport:
         """Give every Place back what it had; it is asked again if it refused before."""
         self._refused.clear()
-        return self.apply(Room(EMPTY, online)) if self.has_changes else ShieldReport()
+        report = ShieldReport()
+        for _ in range(_ROUNDS):
+            known, since = dict(self._load()), self._record.since
+            if not known:
+                break
+            report = _both(report, self.apply(Room(EMPTY, online)))
+            late = heirs(self.host.read(), known, since)  # started meanwhile, by threads that were still to move
+            if late:
+                self._record.since = since
+                self._save({**self._load(), **late})
+        return report
 
     @property
     def refused(self) -> tuple[Refused, ...]:
@@ -145,6 +167,10 @@ class Shield:
         if origins != self._origins:
             self._record.save(origins)
         self._origins = dict(origins)
+
+
+def _both(one: ShieldReport, other: ShieldReport) -> ShieldReport:
+    return ShieldReport((*one.moved, *other.moved), other.refused)
 
 
 def _ordered(shifts: Iterable[Shift]) -> list[Shift]:

@@ -104,6 +104,13 @@ class Threads:
             if error.errno != errno.ESRCH:
                 raise AffinityError(str(place), error) from error
 
+    def ticks(self) -> int | None:
+        """Return how long the machine is up, as the start of a thread is given; None if that is not known."""
+        try:
+            return int(float((self._proc / "uptime").read_text().split()[0]) * os.sysconf("SC_CLK_TCK"))
+        except (OSError, ValueError, IndexError):
+            return None
+
     def _place(self, pid: int, thread: int) -> Place | None:
         stat = self._stat(pid, thread)
         if stat is None or stat.flags & _BOUND:

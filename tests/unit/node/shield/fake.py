@@ -49,6 +49,7 @@ class FakeHost:
             (root / f"proc/irq/{number}/eth{number}").mkdir()
         self.write("proc/irq/default_smp_affinity", "f")
         self.write("sys/devices/virtual/workqueue/cpumask", "f")
+        self.write("proc/uptime", "10.00 20.00")
         self.thread(1, "init", 0)
         self.thread(12, "kswapd0", KERNEL)
         self.thread(13, "migration/1", BOUND, "1")

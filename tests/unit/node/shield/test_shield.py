@@ -151,6 +151,34 @@ def test_another_process_with_the_number_of_an_earlier_one_keeps_its_cpus(host: 
     assert host.scheduler.cpus[12] == ONLINE
 
 
+def test_a_process_started_by_a_moved_one_gets_its_cpus_back_too(host: FakeHost) -> None:
+    shield = host.shield()
+    host.thread(20, "before", 0, "0-1")
+    shield.apply(ROOM)
+    host.thread(21, "child", 0, "0-1", start=2000)
+    shield.apply(Room(CPUSet.of(3), ONLINE))
+    assert host.scheduler.cpus[21] == CPUSet.parse("0-2")
+    host.thread(22, "late child", 0, "0-2", start=3000)
+    host.shield().undo(ONLINE)
+    assert [str(host.scheduler.cpus[number]) for number in (20, 21, 22)] == ["0-1", "0-3", "0-3"]
+
+
+def test_a_process_started_while_all_is_given_back_is_given_back_too(host: FakeHost) -> None:
+    shield = host.shield()
+    shield.apply(ROOM)
+
+    class Forking(Host):
+        def write(self, place: Place, cpus: CPUSet) -> None:
+            if place.id == "1:5":
+                host.thread(30, "child", 0, str(host.scheduler.cpus[1]), start=4000)
+            super().write(place, cpus)
+
+    shield.host = Forking(host.root, scheduler=host.scheduler)
+    shield.undo(ONLINE)
+    assert host.scheduler.cpus[30] == ONLINE
+    assert not shield.has_changes
+
+
 def test_after_a_boot_the_file_means_nothing(host: FakeHost) -> None:
     host.shield(boot="then").apply(ROOM)
     host.scheduler.cpus[12] = CPUSet.of(1)
@@ -234,9 +262,9 @@ def test_nothing_is_changed_that_cannot_be_written_down(host: FakeHost) -> None:
         "{",
         "[]",
         '{"boot": "now"}',
-        '{"boot": "now", "places": 3}',
-        '{"boot": "now", "places": {"IRQ/24": ["0"]}}',
-        '{"boot": "now", "places": {"IRQ/24": ["0", "0", "99999999"]}}',
+        '{"boot": "now", "since": 0, "places": 3}',
+        '{"boot": "now", "since": 0, "places": {"IRQ/24": ["0"]}}',
+        '{"boot": "now", "since": 0, "places": {"IRQ/24": ["0", "0", "99999999"]}}',
         "\0" * 100,
         "[" * 100_000,
     ],
@@ -257,7 +285,7 @@ def test_a_damaged_file_is_kept_aside_and_reported_once(host: FakeHost, text: st
 def test_a_file_with_foreign_keys_changes_nothing(host: FakeHost, key: str) -> None:
     before = host.where()
     places = {key: ["0-3", "0", "0"]}
-    (host.state_dir / "shield.json").write_text(json.dumps({"boot": "now", "places": places}))
+    (host.state_dir / "shield.json").write_text(json.dumps({"boot": "now", "since": 0, "places": places}))
     host.shield().undo(ONLINE)
     assert host.where() == before
 
