@@ -977,12 +977,53 @@ def test_another_configuration_is_taken_over_while_everything_runs(daemon: Daemo
     daemon.apply(pod("owner", container(cpus=SPARE)), pod("worker"))
     owner, worker = daemon.running("owner"), daemon.running("worker")
     config.write_text(f'{text}reservedSystemCPUs: "{max(ONLINE)}"\n')
+    before = daemon.state()
     os.kill(daemon.pid, signal.SIGHUP)
-    wait_for(lambda: daemon.events("reconfigured"), "it is taken over")
+    wait_for(lambda: daemon.events("reload-refused"), "a container with CPUs for life is not moved")
+    assert "pinfold reconfigure --allow-moves" in daemon.events("reload-refused")[0]["why"]
+    assert (daemon.state(), daemon.pools()["reserved"]) == (before, RESERVED)
+    assert daemon.verb("reconfigure", "--allow-moves").returncode == 0
+    assert daemon.events("reconfigured")
     assert daemon.pools()["reserved"] == CPUSet.of(max(ONLINE))
     assert (daemon.running("owner"), daemon.running("worker")) == (owner, worker)
     assert not daemon.state().exclusive & CPUSet.of(max(ONLINE))
     daemon.check()
+
+
+def test_a_dry_run_says_who_would_move_and_changes_nothing_and_moves_need_permission(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("owner", container(cpus=SPARE)))
+    owner, before = daemon.running("owner"), daemon.state()
+    config = daemon.place.directory / "new.yaml"
+    text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+    config.write_text(f'{text}reservedSystemCPUs: "{max(ONLINE)}"\n')
+    daemon.options = []
+    daemon.restart("--config", str(_with_reserved(config, text, RESERVED)))
+    config.write_text(f'{text}reservedSystemCPUs: "{max(ONLINE)}"\n')
+    new = ONLINE - CPUSet.of(max(ONLINE))
+    foreseen = daemon.verb("reconfigure", "--config", str(config), "--dry-run")
+    assert foreseen.stdout.splitlines() == [
+        f"default/owner/app: CPUs {ONLINE - RESERVED} -> {new}",
+        "the daemon would go on with policy static; 0 of 1 containers keep their CPUs",
+    ]
+    refused = daemon.verb("reconfigure", "--config", str(config))
+    assert refused.returncode != 0
+    assert f"default/owner/app {ONLINE - RESERVED} -> {new}" in refused.stderr
+    assert daemon.state() == before
+    done = daemon.verb("reconfigure", "--config", str(config), "--allow-moves", "-o", "json")
+    assert json.loads(done.stdout)["containers"][0]["after"] == str(new)
+    assert daemon.running("owner") == owner
+    assert allowed(owner) == {str(new)}
+    daemon.check()
+    missing = daemon.verb("reconfigure", "--config", str(config.with_name("missing.yaml")))
+    assert missing.returncode != 0
+    assert "missing.yaml" in missing.stderr
+
+
+def _with_reserved(beside: Path, text: str, reserved: CPUSet) -> Path:
+    path = beside.with_name("first.yaml")
+    path.write_text(f'{text}reservedSystemCPUs: "{reserved}"\n')
+    return path
 
 
 def test_the_daemons_own_file_is_read_at_the_start_and_at_sighup_and_what_needs_a_restart_is_named(

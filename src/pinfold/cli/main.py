@@ -57,6 +57,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "apply": Verb("pinfold.cli.apply", "run pods as processes, each on its CPUs"),
     "resize": Verb("pinfold.cli.resize", "give a running container more or fewer CPUs of its own"),
     "repack": Verb("pinfold.cli.repack", "move running containers to better CPUs (policy dynamic)"),
+    "reconfigure": Verb("pinfold.cli.reconfigure", "apply another configuration while everything runs, or foresee it"),
     "delete": Verb("pinfold.cli.delete", "end pods and give their CPUs back"),
     "get": Verb("pinfold.cli.get", "show pods, containers, CPUs and pools"),
     "logs": Verb("pinfold.cli.logs", "show what a container has printed"),

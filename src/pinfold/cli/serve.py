@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import signal
@@ -15,8 +16,6 @@ from pinfold.settings import settings
 from pinfold.settings.ownfile import with_own_file
 
 if TYPE_CHECKING:
-    import argparse
-
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.settings.settings import Settings
@@ -65,6 +64,11 @@ class _Given:
         chosen = settings.read_settings(self._args, topology, environment=os.environ, uid=os.geteuid())
         self._is_watched = chosen.watch_config
         return chosen
+
+    def other(self, config: str | None) -> _Given:
+        """Return the same, or the same with another configuration file."""
+        other = {} if config is None else {"config_file": config}
+        return _Given(argparse.Namespace(**{**vars(self._flags), **other}))
 
     def is_replaced(self) -> bool:
         """Whether the files are watched, and one of them is another one than when it was last read."""

@@ -46,6 +46,31 @@ class Recovered(NamedTuple):
     """Why containers have fewer CPUs than before (policy `dynamic`)."""
 
 
+class Fate(NamedTuple):
+    """What other rules mean for one container with CPUs of its own."""
+
+    container: ContainerRef
+    before: CPUSet
+    after: CPUSet | None
+    """None: it would share."""
+    why: str = ""
+    """Why it would share."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps exactly its CPUs."""
+        return self.after == self.before
+
+
+def fates(before: State, recovered: Recovered) -> list[Fate]:
+    """Return who keeps its CPUs, who gets others, and who has to share."""
+    return [
+        Fate(ref, cpus, after, "" if after is not None else str(recovered.refusals.get(ref.pod, "")))
+        for ref, cpus in before.flat()
+        for after in [recovered.state.cpus(*ref)]
+    ]
+
+
 def carry_over(
     admitter: Admitter,
     state: State,

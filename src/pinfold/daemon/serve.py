@@ -30,7 +30,7 @@ from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
 from pinfold.node.sdnotify import notify, watchdog_pause
 from pinfold.serve.api import Views
-from pinfold.serve.control import Control
+from pinfold.serve.control import Changes, Control
 from pinfold.serve.http.gate import Users
 from pinfold.serve.http.server import HTTPServer
 from pinfold.settings.table import OnExit, RuntimeName
@@ -66,15 +66,15 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
             parts.node.manager.tell_state()
         opened = await open_views(basis, views, record, report)
         leaving = Leaving(loop, parts, bus, chosen.state_dir)
-        trusted = frozenset({0, os.geteuid()})
-        server = HTTPServer(_control(parts, views, leaving, trusted).handle, Users(trusted, group), report=report)
+        reloader = Reloader(again, loop, parts, basis, about)
+        server = _server(parts, views, Changes(leaving.leave, reloader.reconfigure), group, report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()
         raise
     beside = [asyncio.create_task(record.sync(bus)), asyncio.create_task(_feed_watchdog())]
     try:
-        await loop.run(Reloader(again, loop, parts, basis, about), lambda: _begin(basis, parts, opened))
+        await loop.run(reloader, lambda: _begin(basis, parts, opened))
     finally:
         # asyncio gives signals their default meaning back when it ends, and that is death.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
@@ -95,11 +95,15 @@ async def _feed_watchdog() -> None:
         await asyncio.sleep(pause)
 
 
-def _control(parts: Parts, views: Views, leaving: Leaving, trusted: frozenset[int]) -> Control:
-    control = Control(parts.supervisor, views, parts.repacker, leaving.leave, trusted)
+def _server(
+    parts: Parts, views: Views, changes: Changes, group: int | None, report: Callable[[str, Exception], None]
+) -> HTTPServer:
+    """Return the control socket's server: for root and our user, and in part for the members of a *group*."""
+    trusted = frozenset({0, os.geteuid()})
+    control = Control(parts.supervisor, views, parts.repacker, changes, trusted)
     manager = parts.node.manager
     control.shield = ShieldSwitch(manager) if manager.shielding.is_possible else None
-    return control
+    return HTTPServer(control.handle, Users(trusted, group), report=report)
 
 
 def _heed_reloads() -> asyncio.Event:

@@ -20,7 +20,7 @@ from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
 from pinfold.core.outcome import Outcome
 from pinfold.core.reconcile import drift
-from pinfold.core.recover import carry_over
+from pinfold.core.recover import carry_over, fates
 from pinfold.errors import PinfoldError
 from pinfold.manager.repairs import Repairs
 from pinfold.manager.saves import Saves
@@ -29,7 +29,7 @@ from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 
     from pinfold.core.admission import Admission, Admitter
     from pinfold.core.advice import Advice
@@ -37,11 +37,15 @@ if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted
+    from pinfold.core.recover import Fate
     from pinfold.core.state import State
     from pinfold.manager.saves import Store
     from pinfold.manager.telling.telling import Telling
     from pinfold.runtimes.base import Applier
     from pinfold.runtimes.roster import Roster
+
+    Agree = Callable[[Sequence[Fate]], None]
+    """Sees what becomes of each container, and raises to prevent it."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -78,6 +82,10 @@ def _in_turn(
             return await change(manager, *args, **kwargs)
 
     return in_turn
+
+
+def agree_to_all(_fates: Sequence[Fate]) -> None:
+    """Accept everything."""
 
 
 class Manager:
@@ -192,13 +200,17 @@ class Manager:
     # -- the rules change
 
     @_in_turn
-    async def reconfigure(self, rules: Rules, pods: Callable[[], Mapping[PodUID, Pod]]) -> None:
+    async def reconfigure(
+        self, rules: Rules, pods: Callable[[], Mapping[PodUID, Pod]], agree: Agree = agree_to_all
+    ) -> None:
         """Go on under other rules without draining the node; or raise, and leave all as it was.
 
         Containers keep their CPUs wherever the new rules allow it. The others are admitted again, like any pod; those
-        that are refused share. *pods* returns the pods that are here.
+        that are refused share. *pods* returns the pods that are here; *agree* sees what becomes of each container, and
+        raises to prevent it.
         """
         recovered = carry_over(rules.admitter, self.state, pods(), self._roster.others)
+        agree(fates(self.state, recovered))
         self.telling.not_kept(recovered)
         before, self.rules = self.rules, rules
         self._applied = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.sharing import missed_pinning
@@ -52,6 +52,21 @@ class Leave(Protocol):
         ...
 
 
+class Reconfigure(Protocol):
+    """Applies a configuration file."""
+
+    async def __call__(self, config: str | None, *, dry_run: bool, allow_moves: bool) -> dict[str, object]:
+        """Return what becomes of the containers; or raise, and leave all as it was."""
+        ...
+
+
+class Changes(NamedTuple):
+    """The changes of the whole daemon."""
+
+    leave: Leave
+    reconfigure: Reconfigure
+
+
 class Control:
     """Answers requests on the control socket."""
 
@@ -60,13 +75,13 @@ class Control:
         supervisor: Supervisor | None,
         views: Views,
         repacker: Repacker,
-        leave: Leave,
+        changes: Changes,
         trusted: frozenset[int] = frozenset({0}),
     ) -> None:
-        """*leave* gives all CPUs back and ends the daemon; users who are not *trusted* are members of its group."""
+        """Answer also by *changes* of the whole daemon; users who are not *trusted* are members of its group."""
         self._views = views
         self._repacker = repacker
-        self._leave = leave
+        self._changes = changes
         self._trusted = trusted
         self._is_leaving = False
         self._look = views.look
@@ -93,7 +108,7 @@ class Control:
                 raise HTTPError(503, "Leaving", "the daemon gives all CPUs back and ends")
             case "POST", ["v1", "leave"]:
                 self._is_leaving = True
-                await self._leave(keep_owners=_body(request).get("keep_owners") is True)
+                await self._changes.leave(keep_owners=_body(request).get("keep_owners") is True)
                 return Response(200, {"cpus": str(self._look().topology.online)})
             case "POST", ["v1", *what]:
                 return await self._change(what, request)
@@ -129,8 +144,8 @@ class Control:
                 return await self._adopt(request)
             case ["pods", namespace, name, "resize"]:
                 return await self._resize(request, namespace, name)
-            case ["repack"]:
-                return await self._repack(request)
+            case [("repack" | "reconfigure") as one]:
+                return await (self._repack if one == "repack" else self._reconfigure)(request)
             case ["shield"]:
                 return await answer_shield(self.shield, _body(request))
         raise _unknown(request)
@@ -237,6 +252,21 @@ class Control:
         except AdmissionError as refusal:
             raise HTTPError(400, refusal.reason, str(refusal)) from refusal
         return Response(200, {"moves": [self._move(move) for move in moves]})
+
+    async def _reconfigure(self, request: Request) -> Response:
+        """Apply the configuration file, or another one; or only say what it would do."""
+        body = _body(request)
+        flags = {name: body.get(name, False) for name in ("dry_run", "allow_moves")}
+        if wrong := [name for name, value in flags.items() if not isinstance(value, bool)]:
+            raise HTTPError(400, "BadRequest", f"{wrong[0]}: expected true or false")
+        config = _text(body, "config") if "config" in body else None
+        try:
+            found = await self._changes.reconfigure(
+                config, dry_run=flags["dry_run"] is True, allow_moves=flags["allow_moves"] is True
+            )
+        except (PinfoldError, OSError) as error:
+            raise HTTPError(409, "NotReconfigured", str(error)) from error
+        return Response(200, found)
 
     def _move(self, move: Move) -> dict[str, str]:
         pods = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in self._look().pods}

@@ -17,6 +17,7 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.core.machine.topology import Topology
 from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
 from pinfold.core.reconcile import Wanted, drift, wanted
+from pinfold.core.recover import Fate
 from pinfold.core.state import State
 from pinfold.errors import StateError
 from pinfold.manager.manager import Manager, Refusal, Rules
@@ -30,6 +31,7 @@ from tests.now import now
 from tests.property.strategies import pinned, pod_of, pods
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from signal import Signals
 
     from pinfold.core.admission import Admitter
@@ -364,6 +366,27 @@ def test_a_cpu_that_goes_offline_is_replaced_and_one_that_comes_is_shared(node: 
     now(node.manager.reconfigure(node.rules(ADMITTER), dict))
     assert node.manager.state.cpus(TWO.uid, "app") == other
     assert gone in node.manager.state.shared
+    node.check()
+
+
+def test_a_configuration_that_is_not_agreed_to_changes_nothing_and_says_who_would_move(node: Stand) -> None:
+    for pod in (ONE, TWO, pod_of(pinned(3), uid="three")):
+        now(node.manager.admit(pod))
+    before, seen = node.manager.state, list[Fate]()
+
+    def disagree(fates: Sequence[Fate]) -> None:
+        seen.extend(fates)
+        raise StateError("no")
+
+    other = Config("static", reserved=Reservation.of(CPUSet.of(0, 2))).build(MACHINE)
+    pods = {pod.uid: pod for pod in (ONE, TWO)}
+    with pytest.raises(StateError):
+        now(node.manager.reconfigure(node.rules(other), lambda: pods, disagree))
+    assert (node.manager.state, node.manager.rules.admitter) == (before, ADMITTER)
+    assert {fate.container.pod: fate.stays for fate in seen}[ONE.uid]
+    assert all(fate.before == before.cpus(*fate.container) for fate in seen)
+    assert any(not fate.stays for fate in seen)
+    assert node.told("not-kept") == []
     node.check()
 
 
