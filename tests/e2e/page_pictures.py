@@ -64,8 +64,9 @@ def draw(tab: Tab, server: PageServer, path: Path) -> None:
 def moments(tab: Tab, server: PageServer, directory: Path) -> None:
     """Keep pictures of a CPU that is pointed at, and of the past."""
     draw(tab, server, directory / "page-64-light.png")
-    tab.point('[data-cpu="44"]')
+    tab.click('[data-cpu="44"]')
     tab.picture(directory / "page-64-owner.png")
+    tab.key("Escape")
     tab.point("h1")
     for _ in range(6):
         tab.click("#back")

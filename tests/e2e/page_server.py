@@ -221,6 +221,7 @@ class Node:
     def configuration(self) -> dict[str, object]:
         return {
             "version": "0",
+            "host": "node-7",
             "policy": self.config.policy,
             "options": dict(self.config.options),
             "topology_policy": self.config.topology_policy,

@@ -31,6 +31,9 @@ _LEGEND_WIDTH: Final = 52
 # More lines than this would leave the boxes no room on the page.
 _LEGEND_LINES: Final = 8
 _SAMPLES: Final = ("isolated", "offline")
+_HATCH: Final = 5
+RESERVED: Final = "(reserved)"
+"""The owner of reserved CPUs, which are hatched instead of coloured."""
 _CLASSES: Final[Mapping[GroupKind, str]] = {
     GroupKind.SOCKET: "socket",
     GroupKind.NUMA: "numa",
@@ -142,7 +145,10 @@ class _Sheet(NamedTuple):
             x, y = self.start, self.size.h / self.em - 1.6 * (len(legend) - line) + 0.2
             for item in items:
                 if item.css:
-                    yield _rect(Rect(*(round(n * self.em) for n in (x, y - 0.95, 1.8, 1.2))), item.css, 3)
+                    sample = Rect(*(round(n * self.em) for n in (x, y - 0.95, 1.8, 1.2)))
+                    yield _rect(sample, item.css, 3)
+                    if item.text == RESERVED:
+                        yield _hatch(sample)
                 yield self._text(item.text, x + 2.5 if item.css else x, y, 1, "soft")
                 x += item.width
 
@@ -167,7 +173,9 @@ class _Boxes(NamedTuple):
     @property
     def colours(self) -> dict[str, str]:
         """The class of each owner."""
-        return {owner: f"owner{i % OWNER_COLOURS}" for i, owner in enumerate(sorted(set(self.owners.values())))}
+        owners = set(self.owners.values())
+        hatched = {RESERVED: "reserved"} if RESERVED in owners else {}
+        return hatched | {owner: f"owner{i % OWNER_COLOURS}" for i, owner in enumerate(sorted(owners - {RESERVED}))}
 
     def groups(self) -> Iterator[str]:
         """Return the boxes of all groups, outer ones first, with their labels."""
@@ -186,6 +194,8 @@ class _Boxes(NamedTuple):
                     yield _rect(at, "core", 5)
                 for cpu, place in zip(core, _cpu_places(at, len(core), _PAD if smt else 0), strict=True):
                     yield _rect(place, self._css(cpu, colours), 3)
+                    if self.owners.get(cpu) == RESERVED:
+                        yield _hatch(place)
                     yield _text(str(cpu), place.x + place.w / 2, place.y + place.h / 2 + 4)
 
     def _css(self, cpu: int, colours: Mapping[str, str]) -> str:
@@ -239,6 +249,16 @@ def _cpu_places(core: Rect, threads: int, pad: int) -> list[Rect]:
 
 def _rect(at: Rect, css: str, radius: int) -> str:
     return f'<rect class="{css}" x="{at.x}" y="{at.y}" width="{at.w}" height="{at.h}" rx="{radius}"/>'
+
+
+def _hatch(at: Rect) -> str:
+    """Return slanted lines within a rectangle."""
+    ends = range(_HATCH, at.w + at.h, _HATCH)
+    lines = (
+        f"M{at.x + max(0, d - at.h)} {at.y + min(d, at.h)}L{at.x + min(d, at.w)} {at.y + max(0, d - at.w)}"
+        for d in ends
+    )
+    return f'<path class="hatch" d="{"".join(lines)}"/>'
 
 
 def _text(text: str, x: float, y: float, attributes: str = "") -> str:

@@ -10,6 +10,7 @@ text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Helvetica,Aria
 .cpus text{font-size:12px;text-anchor:middle;font-variant-numeric:tabular-nums}
 .isolated{stroke-width:1.5;stroke-dasharray:3 2}
 .offline{stroke-dasharray:3 2}
+.hatch{fill:none;stroke-width:1.2}
 """
 _LIGHT: Final = """\
 .bg{fill:#ffffff}
@@ -20,6 +21,8 @@ text{fill:#1f2933}
 .uncore{fill:#e3f3ee;stroke:#a3cfc1}
 .core{fill:#ffffff;stroke:#c5ced8}
 .cpu{fill:#d6e0eb}
+.reserved{fill:#d6e0eb;stroke:#8a96a3}
+.hatch{stroke:#9fadbb}
 .isolated{fill:#fdf1d3;stroke:#b7791f}
 .offline{fill:#ffffff;stroke:#8a96a3}
 """
@@ -32,6 +35,8 @@ text{fill:#e4e9ee}
 .uncore{fill:#132c27;stroke:#2a5c50}
 .core{fill:#0e1318;stroke:#45525f}
 .cpu{fill:#2d3b4a}
+.reserved{fill:#2d3b4a;stroke:#788594}
+.hatch{stroke:#566575}
 .isolated{fill:#3a2e12;stroke:#d69e2e}
 .offline{fill:#0e1318;stroke:#788594}
 """

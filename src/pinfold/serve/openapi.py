@@ -87,6 +87,7 @@ _LAYOUT: Final = _object(
 )
 _CONFIG: Final = _object(
     version=_TEXT,
+    host=_TEXT,
     policy=_TEXT,
     options={"type": "object"},
     topology_policy=_TEXT,

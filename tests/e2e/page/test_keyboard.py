@@ -22,7 +22,7 @@ def test_everything_is_reached_by_keyboard(open_page: Callable[..., Tab]) -> Non
         server.do(lambda node: [node.admit(pod("a", 2)), node.admit(pod("b", 2))])
         tab = open_page(server)
         tab.until("document.querySelectorAll('#activity li').length === 2")
-        expected = ["skip", "skip", "theme", "back", "play", "slider", "range", "live"]
+        expected = ["skip", "skip", "copy", "theme", "back", "play", "slider", "range", "live"]
         expected += ["cpu", "filter", "container", "entry", "entry"]
         reached = []
         for _ in expected:
@@ -49,6 +49,18 @@ def test_arrow_keys_move_over_the_machine(open_page: Callable[..., Tab]) -> None
         assert tab.run("document.activeElement.getAttribute('aria-describedby')") == "card"
         tab.key("Enter")
         assert "took whole cores" in text(tab, "#pods .more")
+
+
+@pytest.mark.parametrize("where", ["#theme", "#slider", "#range", ".cpu", ".container", "#live"])
+def test_slash_leads_to_the_filter_from_everywhere(open_page: Callable[..., Tab], where: str) -> None:
+    with PageServer(node()) as server:
+        server.do(lambda node: node.admit(pod("a", 2)))
+        tab = open_page(server)
+        tab.until("document.querySelector('.container')")
+        tab.run(f"document.querySelector({where!r}).focus()")
+        tab.key("/")
+        assert tab.run("document.activeElement.id") == "filter"
+        assert tab.run("document.getElementById('filter').value") == ""
 
 
 def test_every_control_has_a_name(open_page: Callable[..., Tab]) -> None:

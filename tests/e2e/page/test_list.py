@@ -63,7 +63,7 @@ def test_hostile_name_is_shown_as_text(open_page: Callable[..., Tab], name: str)
         tab.until("document.querySelectorAll('.cpu.exclusive').length === 2")
         tab.point('[data-cpu="1"]')
         tab.click("#pods .container")
-        assert tab.run("document.title") == "pinfold"
+        assert tab.run("document.title") == "node-7 · pinfold"
         assert tab.run("document.querySelectorAll('main img, main script, #card img, #card script').length") == 0
         assert tab.run("document.documentElement.scrollWidth") <= 390
         shown = str(tab.run("document.querySelector('.podname bdi').textContent"))

@@ -16,7 +16,8 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
-from pinfold.planning.compare import Compared, Variant, combinations, compare, ranked
+from pinfold.formats.kubelet.config import parse_kubelet_config
+from pinfold.planning.compare import Compared, Variant, combinations, compare, needed_gates, ranked
 from pinfold.planning.orders import OrderTally
 from pinfold.planning.plan import Running, make_plan
 from pinfold.planning.replay import Event, replay
@@ -26,9 +27,10 @@ from pinfold.render.plan.data import format_json, format_yaml, plan_data
 from pinfold.render.plan.html import format_html
 from pinfold.render.plan.orders import format_orders, orders_data
 from pinfold.render.plan.replay import format_replay, replay_data
-from pinfold.render.plan.svg import OTHERS, RESERVED, format_plan_svg, owners
+from pinfold.render.plan.svg import OTHERS, format_plan_svg, owners
 from pinfold.render.plan.table import format_plan
 from pinfold.render.plan.view import plan as plan_view
+from pinfold.render.svg import RESERVED
 from tests.property.strategies import guaranteed, pinned, pod_of
 
 if TYPE_CHECKING:
@@ -269,6 +271,19 @@ def test_a_recommendation_says_what_is_better_and_how_to_get_it() -> None:
     assert "set: --policy-options prefer-align-cpus-by-uncorecache=true" in text
     assert "1 pod would still be refused (huge)" in text
     assert width(text) <= 80
+
+
+def test_a_recommendation_ends_with_a_file_for_the_kubelet_that_gives_the_same_settings() -> None:
+    found = list(compare(combinations(CONFIG, CACHES), PODS))
+    best = ranked(found, CONFIG)
+    text = format_recommendation(best, found[0], Look())
+    snippet = text[text.index("apiVersion: kubelet.config.k8s.io/v1beta1") :]
+    read = parse_kubelet_config(snippet, source="snippet").config
+    wanted = best[0].variant.config
+    assert (read.policy, read.options) == (wanted.policy, wanted.options)
+    assert best[0].plan is not None
+    assert read.reserved.cpus == best[0].plan.reserved
+    assert needed_gates(wanted) <= tuple(name for name, on in read.gates.items() if on)
 
 
 def test_a_recommendation_can_be_to_stay() -> None:

@@ -10,7 +10,7 @@ from pinfold.core.machine.layout import layout
 from pinfold.core.machine.presets import preset, preset_names
 from pinfold.core.machine.topology import Topology
 from pinfold.render.arrange import Fit, Frame, Measures, Placed, Rect, Size, arrange
-from pinfold.render.svg import format_svg
+from pinfold.render.svg import RESERVED, format_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = [*preset_names(), "cores:1,threads:2", "sockets:2,numa:4,l3:8,cores:4,threads:2", "sockets:1,l3:0,cores:2"]
@@ -108,7 +108,16 @@ def test_light_and_dark_are_both_there() -> None:
     text = format_svg(preset("cores:2"))
     assert text.count("@media (prefers-color-scheme:dark)") == 1
     light, dark = text.split("@media")
-    assert re.findall(r"\.(\w+){fill", light) == re.findall(r"\.(\w+){fill", dark)
+    shapes, _, light = light.partition(".bg{")
+    assert ".hatch{fill:none" in shapes
+    assert re.findall(r"\.(\w+){(?:fill|stroke)", f".bg{{{light}") == re.findall(r"\.(\w+){(?:fill|stroke)", dark)
+
+
+def test_reserved_cpus_are_hatched_also_in_the_legend() -> None:
+    text = format_svg(preset("cores:4"), owners={0: RESERVED, 1: "web"})
+    assert text.count('<rect class="reserved"') == text.count('<path class="hatch"') == 2
+    assert 'class="owner0"' in text
+    assert 'class="hatch"' not in format_svg(preset("cores:4"), owners={1: "web"})
 
 
 def test_owners_get_a_colour_and_a_place_in_the_legend() -> None:

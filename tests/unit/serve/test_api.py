@@ -65,6 +65,7 @@ ABOUT: Final[Mapping[str, object]] = {
     "reserved": str(RESERVED),
     "runtime": "simulated",
     "groups": "nothing",
+    "host": "node-7",
     "weaker": ["nothing really runs"],
     "machine": "a small one",
     "read_only": False,

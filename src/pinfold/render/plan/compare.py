@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.alignment import Level
+from pinfold.formats.kubelet.configwriter import format_kubelet_config
 from pinfold.planning.compare import needed_gates
 from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import (
@@ -135,7 +136,17 @@ def format_recommendation(rows: Sequence[Compared], current: Compared, look: Loo
     shown = list({row.score: row for row in reversed(rows)}.values())[::-1][:_BEST]
     if current not in shown:
         shown.append(current)
-    return join_parts((canvas, _totals(shown, look)), look)
+    return join_parts((canvas, _totals(shown, look), _snippet(best)), look)
+
+
+def _snippet(best: Compared) -> Canvas:
+    """Return the best settings for the file of a kubelet, or for `pinfold serve --config`."""
+    canvas = Canvas()
+    if best.plan is not None:
+        config = best.variant.config
+        canvas.append(["# the best settings, for /var/lib/kubelet/config.yaml or pinfold serve --config"], DIM)
+        canvas.append(format_kubelet_config(config, best.plan.reserved, needed_gates(config)).splitlines())
+    return canvas
 
 
 def _verdict(rows: Sequence[Compared], best: Compared, current: Compared) -> Iterator[tuple[str, str]]:

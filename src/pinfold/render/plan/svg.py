@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pinfold.render.svg import format_svg
+from pinfold.render.svg import RESERVED, format_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _MOST_OWNERS: Final = 16
 _MOST_LETTERS: Final = 30
 _NUMBERED: Final = re.compile(r"-[0-9]+$")
-RESERVED: Final = "(reserved)"
 OTHERS: Final = "(others)"
 
 

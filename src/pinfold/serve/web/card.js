@@ -1,6 +1,7 @@
 // The details of one CPU: a card beside it, for the pointer and for the keyboard.
 
 import { colour } from "./colours.js";
+import { command, copied } from "./copy.js";
 import { spaced } from "./cpus.js";
 import { clock, make, named, plural, span } from "./text.js";
 import { keyOf, POOLS, poolOf } from "./view.js";
@@ -10,13 +11,21 @@ const LONGEST_WHY = 600;
 
 export class Card {
   #described = null;
+  #shown = "";
 
-  constructor(element) {
+  /** `close` is called when the user closes a card that is held open. */
+  constructor(element, close) {
     this.element = element;
+    this.close = close;
   }
 
   get isShown() {
     return !this.element.hidden;
+  }
+
+  /** Whether it shows this CPU, and in this way: a button in it must stay the same between press and release. */
+  shows(cpu, held) {
+    return this.isShown && this.#shown === `${cpu} ${held}`;
   }
 
   hide() {
@@ -30,19 +39,29 @@ export class Card {
     if (!this.element.hidden) this.#put(this.#described.getBoundingClientRect());
   }
 
-  /** Show the details of a CPU in `view`, beside its element; `now` is the time of the view. */
-  show(cpu, view, place, beside, now) {
+  /** Show the details of a CPU in `view`, beside its element; `now` is the time of the view, `held` whether it stays. */
+  show(cpu, view, place, beside, now, held = false) {
     const owner = view.containers.get(view.owners.get(cpu));
     const pool = poolOf(view, cpu);
     const isolated = view.isolated.has(cpu) ? " · isolated from the kernel's scheduler" : "";
     const head = make("p", { class: "head" }, make("strong", {}, `CPU ${cpu}`), make("span", { class: "soft" }, `${POOLS[pool]}${isolated}`));
     const rows = owner ? this.#owner(owner, now) : this.#unowned(pool, view);
-    this.element.replaceChildren(head, ...rows, make("p", { class: "soft place" }, place));
+    const asked = owner ? command("pinfold", "explain", keyOf(owner)) : command("pinfold", "history", "--cpu", String(cpu));
+    if (held) head.append(this.#closeButton());
+    this.element.replaceChildren(head, ...rows, make("p", { class: "soft place" }, place), ...(held ? [copied(asked)] : []));
+    this.element.classList.toggle("held", held);
+    this.#shown = `${cpu} ${held}`;
     this.element.hidden = false;
     this.#described?.removeAttribute("aria-describedby");
     this.#described = beside;
     beside.setAttribute("aria-describedby", this.element.id);
     this.#put(beside.getBoundingClientRect());
+  }
+
+  #closeButton() {
+    const button = make("button", { type: "button", class: "icon close", "aria-label": "Close" }, "\u00d7");
+    button.addEventListener("click", () => this.close());
+    return button;
   }
 
   #owner(container, now) {
@@ -80,7 +99,8 @@ export class Card {
     const { width, height } = this.element.getBoundingClientRect();
     const left = Math.max(8, Math.min(at.left + at.width / 2 - width / 2, document.documentElement.clientWidth - width - 8));
     const below = at.bottom + 8;
-    const top = below + height <= window.innerHeight - 8 ? below : Math.max(8, at.top - height - 8);
+    const wanted = below + height <= window.innerHeight - 8 ? below : at.top - height - 8;
+    const top = Math.max(8, Math.min(wanted, window.innerHeight - height - 8));
     this.element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   }
 }

@@ -1,38 +1,41 @@
-// Which colour an owner has: chosen by its name, and kept. Eight hues that stay apart for colour-blind readers, each
-// plain, with a line or with a dashed one, so that 24 owners look different from each other.
+// Which colour an owner has: chosen when it comes, and kept. Eight hues that stay apart for colour-blind readers, each in
+// two shades, each plain, with a line or with a dashed one: 48 owners look different from each other.
 
 const HUES = 8;
+const SHADES = 2;
+const COLOURS = HUES * SHADES;
 const TEXTURES = 3;
+const LOOKS = COLOURS * TEXTURES;
 const KEPT = 400;
 
 const chosen = new Map();
 
-/** The hue and texture of an owner, as class names. */
+/** The colour and texture of an owner, as class names. */
 export function colour(owner) {
-  const slot = chosen.get(owner) ?? 0;
-  return `hue${slot % HUES} texture${Math.floor(slot / HUES)}`;
+  const look = chosen.get(owner) ?? 0;
+  return `hue${look % COLOURS} texture${Math.floor(look / COLOURS)}`;
 }
 
-/** Give these owners colours; an owner keeps its colour, and two share one only when all are taken. */
-export function choose(owners) {
+/** Give these owners colours; an owner keeps its colour. Owners that are `near` each other never look alike. */
+export function choose(owners, near = () => []) {
   if (chosen.size > KEPT) for (const owner of chosen.keys()) if (!owners.includes(owner)) chosen.delete(owner);
-  const taken = new Set(owners.filter((owner) => chosen.has(owner)).map((owner) => chosen.get(owner)));
+  const uses = new Array(LOOKS).fill(0);
+  for (const owner of owners) if (chosen.has(owner)) uses[chosen.get(owner)] += 1;
   for (const owner of owners) {
     if (chosen.has(owner)) continue;
-    const slot = free(hash(owner), taken);
-    taken.add(slot);
-    chosen.set(owner, slot);
+    const look = best(hash(owner), uses, [...near(owner)].filter((other) => chosen.has(other)).map((other) => chosen.get(other)));
+    uses[look] += 1;
+    chosen.set(owner, look);
   }
 }
 
-function free(number, taken) {
-  for (let texture = 0; texture < TEXTURES; texture += 1) {
-    for (let step = 0; step < HUES; step += 1) {
-      const slot = ((number + step) % HUES) + texture * HUES;
-      if (!taken.has(slot)) return slot;
-    }
-  }
-  return number % (HUES * TEXTURES);
+/** The look with the least against it: that of a neighbour, one in use, the hue of a neighbour, a texture, a shade. */
+function best(number, uses, near) {
+  const [looks, hues] = [new Set(near), new Set(near.map((look) => look % HUES))];
+  const cost = (look) =>
+    1e6 * looks.has(look) + 1e4 * uses[look] + 500 * hues.has(look % HUES) + 200 * Math.floor(look / COLOURS) + 50 * (look % COLOURS >= HUES) + ((look + HUES - (number % HUES)) % HUES);
+  const all = [...uses.keys()];
+  return all.reduce((found, look) => (cost(look) < cost(found) ? look : found));
 }
 
 /** FNV-1a. */

@@ -13,6 +13,7 @@ export class MachineMap {
   #cells = new Map(); // CPU → its button, its tag, and what they show
   #places = new Map(); // CPU → where it is, in words
   #siblings = new Map();
+  #groups = []; // the CPUs of each innermost box, in order
   #lit = [];
   #current = null;
   #layout = null;
@@ -36,6 +37,7 @@ export class MachineMap {
     this.#cells.clear();
     this.#places.clear();
     this.#siblings.clear();
+    this.#groups = [];
     this.#layout = layout;
     this.#plan = "";
     const whole = make("div", { class: "grid level0" }, ...layout.boxes.map((box) => this.#box(box, 0, [])));
@@ -48,6 +50,7 @@ export class MachineMap {
 
   #box(box, level, above) {
     const way = [...above, box.label];
+    if (!box.boxes.length) this.#groups.push(box.cores.flat());
     const inside = box.boxes.length
       ? make("div", { class: `grid level${level + 1}` }, ...box.boxes.map((inner) => this.#box(inner, level + 1, way)))
       : make("div", { class: "grid cores" }, ...box.cores.map((core) => this.#core(core, way)));
@@ -144,6 +147,19 @@ export class MachineMap {
       button.classList.add("lit");
       this.#lit.push(button);
     }
+  }
+
+  /** The owners that have CPUs in the same innermost box as an owner, or in the next one, by owner. */
+  neighbours(owners) {
+    const inside = this.#groups.map((cpus) => new Set(cpus.map((cpu) => owners.get(cpu)).filter((owner) => owner !== undefined)));
+    const found = new Map();
+    inside.forEach((here, at) => {
+      for (const owner of here) {
+        const near = found.get(owner) ?? found.set(owner, new Set()).get(owner);
+        for (const group of [inside[at - 1], here, inside[at + 1]]) for (const other of group ?? []) if (other !== owner) near.add(other);
+      }
+    });
+    return (owner) => found.get(owner) ?? [];
   }
 
   /** Where a CPU is, in words. */

@@ -2,6 +2,7 @@
 
 import { Card } from "./card.js";
 import { choose } from "./colours.js";
+import { copyButton, kubeletConfiguration } from "./copy.js";
 import { ask, Stream } from "./feed.js";
 import { MachineMap } from "./map.js";
 import { Activity, Refusals } from "./notes.js";
@@ -29,19 +30,20 @@ let view = null;
 let then = null; // the answer of /at, while another time is shown
 let pointed = null; // what the pointer or the focus is on: {cpu} or {key}
 let picked = null; // the container that stays lit
+let held = null; // the CPU whose card stays open
 let streaming = false;
 let lostAt = null;
 let machine = "";
 
 const now = () => timeline.at ?? Date.now() / 1000;
-const card = new Card($("card"));
+const card = new Card($("card"), () => hold(null));
 const map = new MachineMap($("map"), {
   point: (cpu, element, focused) => point(cpu === null ? null : { cpu, element, focused }),
-  pick: (cpu) => view?.owners.has(cpu) && pods.pick(view.owners.get(cpu)),
+  pick: (cpu) => hold(cpu === held ? null : cpu),
 });
 const pods = new PodList(
   { list: $("pods"), filter: $("filter"), count: $("count"), found: $("found"), empty: $("no-pods") },
-  { point: (key) => point(key === null ? null : { key }), pick: (key) => pick(key) },
+  { point: (key) => point(key === null ? null : { key }), pick: (key) => pick(key), filter: () => light() },
 );
 const pools = new Pools({ bar: $("pool-bar"), table: $("pool-rows") });
 const refusals = new Refusals({ section: $("refusals"), list: $("refusal-rows"), count: $("refusal-count") });
@@ -65,13 +67,13 @@ function draw(flash = false) {
   if (!data.layout) return;
   view = then && timeline.at !== null ? past(data, then, (key, cpus) => timeline.since(key, cpus, timeline.at)) : present(data);
   const owners = [...view.containers.entries()].filter(([, container]) => container.exclusive);
-  choose(owners.sort(([, a], [, b]) => a.since - b.since).map(([key]) => key));
+  choose(owners.sort(([, a], [, b]) => a.since - b.since).map(([key]) => key), map.neighbours(view.owners));
   map.show(view, { flash });
   pods.show(view, now(), timeline.at !== null);
   pools.show(view, everyCpu(data.pools));
   drawNotes();
   light();
-  if (card.isShown && pointed?.cpu !== undefined) point({ ...pointed, element: map.element(pointed.cpu) });
+  if (card.isShown) showCard(true);
   document.body.classList.toggle("past", timeline.at !== null);
   $("past").hidden = timeline.at === null;
   put($("past"), timeline.describe(then?.known ?? true));
@@ -101,6 +103,9 @@ function drawConfig() {
   const parts = [`policy ${config.policy}`, ...options, topology, config.runtime && `runtime ${config.runtime}`];
   const text = cut(parts.filter(Boolean).join(" · "), 200);
   put($("policy"), text);
+  $("copy-config").replaceChildren(copyButton(kubeletConfiguration(config), "Copy as YAML"));
+  put($("host"), cut(config.host ?? "", 60));
+  document.title = config.host ? `${cut(config.host, 60)} · pinfold` : "pinfold";
   const isCut = config.link?.state === "closed";
   $("link").hidden = !isCut;
   if (isCut) put($("link"), cut(`The daemon is not connected to its runtime${config.link.detail ? `: ${config.link.detail}` : ""}`, 300));
@@ -114,8 +119,25 @@ function drawConfig() {
 
 function point(to) {
   pointed = to;
-  if (to?.element && view) card.show(to.cpu, view, map.place(to.cpu), to.element, now());
-  else card.hide();
+  showCard();
+  light();
+}
+
+/** Show the card of the CPU that is pointed at, or else of the one that is held; `anew` also if it is shown already. */
+function showCard(anew = false) {
+  const cpu = pointed?.cpu ?? held;
+  const element = cpu === null ? null : map.element(cpu);
+  if (!element || !view) card.hide();
+  else if (anew || !card.shows(cpu, cpu === held)) card.show(cpu, view, map.place(cpu), element, now(), cpu === held);
+}
+
+/** Keep the card of a CPU open, with its container in the list; null closes both. */
+function hold(cpu) {
+  held = cpu;
+  const owner = cpu === null ? null : (view?.owners.get(cpu) ?? null);
+  if (pods.opened !== owner) pods.pick(owner ?? pods.opened);
+  if (cpu === null) pointed = null;
+  showCard();
   light();
 }
 
@@ -137,7 +159,13 @@ function light() {
   }
   const key = [pointed?.key, picked].find((each) => view.containers.has(each)) ?? null;
   pods.mark(key === null ? [] : [key]);
-  map.light(key === null ? null : cpusOf(view, key));
+  map.light(key === null ? filtered() : cpusOf(view, key));
+}
+
+/** The CPUs of the containers that match the filter; null if there is none. */
+function filtered() {
+  const keys = pods.matching;
+  return keys === null ? null : new Set(keys.flatMap((key) => [...cpusOf(view, key)]));
 }
 
 // -- the present
@@ -319,15 +347,19 @@ $("theme").addEventListener("click", theme);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     card.hide();
-    if (picked !== null) pods.pick(picked);
+    if (held !== null) hold(null);
+    else if (picked !== null) pods.pick(picked);
     else if (event.target === $("filter")) {
       $("filter").value = "";
       $("filter").dispatchEvent(new Event("input"));
     }
-  } else if (event.key === "/" && !event.target.matches("input, select, textarea")) {
+  } else if (event.key === "/" && !event.ctrlKey && !event.altKey && !event.metaKey && event.target !== $("filter")) {
     event.preventDefault();
     $("filter").focus();
   }
+});
+document.addEventListener("click", (event) => {
+  if (held !== null && !event.target.closest?.("#card, .cpu, .container")) hold(null);
 });
 addEventListener("scroll", () => card.follow(), { passive: true });
 addEventListener("resize", () => map.fit());

@@ -2,6 +2,7 @@
 
 import { alignment } from "./card.js";
 import { colour } from "./colours.js";
+import { command, copied } from "./copy.js";
 import { parseCpus, spaced } from "./cpus.js";
 import { ask } from "./feed.js";
 import { clock, make, named, plural, put, span, write } from "./text.js";
@@ -17,12 +18,13 @@ export class PodList {
   #open = null;
   #steps = 0;
 
-  /** `handlers`: `point(key | null)` for the container under the pointer or with the focus, `pick(key | null)`. */
+  /** `handlers`: `point(key | null)` for the container under the pointer or with the focus, `pick(key | null)`, `filter()`. */
   constructor({ list, filter, count, found, empty }, handlers) {
     Object.assign(this, { list, filter, count, found, empty, handlers });
     filter.addEventListener("input", () => {
       this.#filter();
       this.found.textContent = this.count.textContent; // read aloud only when the user filters
+      handlers.filter();
     });
     const row = (event) => event.target.closest?.(".container")?.dataset.index;
     const key = (event) => this.#keys[row(event)] ?? null;
@@ -172,6 +174,17 @@ export class PodList {
     row.button.focus();
   }
 
+  /** The containers that match the filter; null if there is none. */
+  get matching() {
+    if (!this.filter.value.trim()) return null;
+    return [...this.#rows].filter(([, row]) => !row.element.hidden).map(([key]) => key);
+  }
+
+  /** The container that is open. */
+  get opened() {
+    return this.#open;
+  }
+
   /** Mark the rows of these containers; with `follow` the first of them comes into sight. */
   mark(keys, follow = false) {
     for (const row of this.#marked) row.button.classList.remove("lit");
@@ -212,7 +225,7 @@ export class PodList {
     if (container.restarts) add("Restarts", String(container.restarts));
     if (container.pid) add("Process", String(container.pid));
     if (container.why) add("Why", named(container.why, "", 600));
-    row.more.replaceChildren(list);
+    row.more.replaceChildren(list, copied(command("pinfold", "explain", key)));
     if (this.#past) return;
     const turn = (this.#steps += 1);
     const said = await ask("explain", { container: key }).catch(() => null);
