@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
 from pinfold.cli.asking.client import Client, add_socket
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.errors import ParseError, PinfoldError
 from pinfold.render.columns import Column, format_table
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     Rows = list[dict[str, Any]]  # Any: JSON of the daemon
 
 WHAT: Final = ("containers", "pods", "cpus", "pools", "node")
+_OF_PODS: Final = ("pods", "containers")
 _SHORT: Final = {"po": "pods", **{what.removesuffix("s"): what for what in WHAT}}
 
 
@@ -25,11 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        type=lambda word: _SHORT.get(word, word),
-        choices=WHAT,
+        type=_kind,
+        choices=_Kinds(WHAT),
         default="containers",
         help="default: containers; also in the singular",
     )
+    parser.add_argument("names", nargs="*", metavar="POD", help="only these pods; also NAMESPACE/POD")
+    add_namespace(parser)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("-w", "--watch", action="store_true", help="print again when something has happened")
 
@@ -37,16 +42,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was asked for, once or again and again."""
     client = Client.of(args)
-    print(show(client, args.what, args.output), flush=True)
+    wanted = _wanted(args)
+    print(show(client, wanted, args.output), flush=True)
     if args.watch:
         for _ in client.lines(f"/v1/events?follow=true&after={_last(client)}"):
-            print("\n" + show(client, args.what, args.output), flush=True)
+            print("\n" + show(client, wanted, args.output), flush=True)
     return 0
 
 
-def show(client: Client, what: str, output: str) -> str:
+class Wanted(NamedTuple):
+    """What to show, and of which pods; of all if none is named."""
+
+    what: str
+    pods: tuple[PodArgument, ...] = ()
+    namespace: str | None = None
+
+    def choose(self, rows: Rows) -> Rows:
+        """Return the rows of the named pods, or raise if one is not there."""
+        for pod in self.pods:
+            if not any((row["namespace"], row["pod"]) == pod for row in rows):
+                raise PinfoldError(f"there is no pod {pod.name} in namespace {pod.namespace}")
+        chosen = [row for row in rows if not self.pods or (row["namespace"], row["pod"]) in self.pods]
+        return [row for row in chosen if self.namespace in {None, row["namespace"]}]
+
+
+def _wanted(args: argparse.Namespace) -> Wanted:
+    what, slash, name = args.what.partition("/")
+    names = [name, *args.names] if slash else args.names
+    if (names or args.namespace) and what not in _OF_PODS:
+        raise ParseError(f"get {what} takes no pods; get {' and get '.join(_OF_PODS)} do")
+    return Wanted(what, tuple(pod_name(text, args.namespace) for text in names), args.namespace)
+
+
+def _kind(word: str) -> str:
+    """Return what to show; pod/NAME as of kubectl stays as it is, with the kind spelled out."""
+    kind, slash, name = word.partition("/")
+    return f"{_SHORT.get(kind, kind)}{slash}{name}"
+
+
+class _Kinds(tuple[str, ...]):
+    """The kinds as choices, which pods/NAME is too."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and super().__contains__(word.partition("/")[0])
+
+
+def show(client: Client, wanted: Wanted, output: str) -> str:
     """Return what was asked for as text."""
-    data = _data(client, what)
+    what, data = wanted.what, _data(client, wanted.what)
+    if isinstance(data, list) and what in _OF_PODS:
+        data = wanted.choose(data)
     if output == "json":
         return json.dumps(data, indent=2)
     if isinstance(data, dict):

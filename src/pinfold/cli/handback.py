@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_output, add_socket
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold hand-back`."""
     add_socket(parser)
+    add_output(parser)
     parser.add_argument(
         "--kubelet-dir",
         metavar="DIR",
@@ -42,9 +44,13 @@ def run(args: argparse.Namespace) -> int:
     state = parse_checkpoint(text, policy="static")
     path = args.kubelet_dir / FILE
     write_atomically(path, text.encode())
-    pods = len(state.assignments)
-    print(f"{path}: {pods} pods with CPUs {state.exclusive or 'none'} of their own, shared pool {state.shared}")
     client.post("/v1/leave", {"keep_owners": True})
+    pods = len(state.assignments)
+    if args.output == "json":
+        cpus = {"exclusive": str(state.exclusive), "shared": str(state.shared)}
+        print(json.dumps({"file": str(path), "pods": pods, **cpus}, indent=2))
+        return 0
+    print(f"{path}: {pods} pods with CPUs {state.exclusive or 'none'} of their own, shared pool {state.shared}")
     print("pinfold has ended: pods with CPUs of their own keep them, all other groups have all CPUs again")
     print("next: start the kubelet with cpuManagerPolicy static and the same options and reserved CPUs")
     return 0

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from pinfold.cli.arguments.names import add_namespace, container_name
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_output, add_socket
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Iterator
+
+_LONGEST: Final = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold logs`."""
     add_socket(parser)
+    add_output(parser)
     add_namespace(parser)
     parser.add_argument("container", metavar="POD[/CONTAINER]", help="also NAMESPACE/POD/CONTAINER")
     parser.add_argument("-c", dest="of", metavar="CONTAINER", help="the container, if it is not part of the name")
@@ -28,7 +33,24 @@ def run(args: argparse.Namespace) -> int:
     if args.follow:
         query["follow"] = "true"
     sys.stdout.flush()
+    if args.output == "json":
+        for line in _lines(Client.of(args).parts(f"/v1/logs?{urlencode(query)}")):
+            print(json.dumps({"line": line.decode(errors="replace")}), flush=args.follow)
+        return 0
     for part in Client.of(args).parts(f"/v1/logs?{urlencode(query)}"):
         sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
     return 0
+
+
+def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream that comes in parts of any size; of a line without an end, its first mebibyte."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        yield from lines
+        if len(rest) > _LONGEST:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest

@@ -15,7 +15,7 @@ import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, cast
 
 import pinfold
 from pinfold.errors import ParseError, PinfoldError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MOST_PROBLEMS: Final = 20
+_WRONG_CHOICE: Final = re.compile(r"invalid choice: '([^']{1,80})' \(choose from (.*)\)")
 OK, WRONG, RUN_FAILED, INTERRUPTED, READER_GONE = 0, 2, 125, 130, 141
 
 
@@ -134,9 +135,20 @@ def _meant(unknown: str, parser: argparse.ArgumentParser) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest choice to a wrong one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and what is wrong, and exit."""
+        if found := _WRONG_CHOICE.search(message):
+            close = get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1)
+            message += f"; did you mean {close[0]}?" if close else ""
+        super().error(message)
+
+
 def _parsers(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """Return the parser of the command line, and that of each verb."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"pinfold {pinfold.__version__}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_output, add_socket
 from pinfold.core.entries import Subject
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold resize`."""
     add_socket(parser)
+    add_output(parser)
     parser.add_argument("--cpus", type=int, required=True, metavar="N", help="how many CPUs it is to have")
     parser.add_argument(
         "container", metavar="POD/CONTAINER", help="which one; NAMESPACE/POD/CONTAINER outside of default"
@@ -29,5 +31,8 @@ def run(args: argparse.Namespace) -> int:
         body["container"] = subject.container
     place = f"{quote(subject.namespace or 'default', safe='')}/{quote(subject.pod, safe='')}"
     answer = Client.of(args).post(f"/v1/pods/{place}/resize", body)
+    if args.output == "json":
+        print(json.dumps({"namespace": subject.namespace or "default", "pod": subject.pod, **answer}, indent=2))
+        return 0
     print(f"{subject.pod}/{answer['container']} has CPUs {answer['cpus']}")
     return 0

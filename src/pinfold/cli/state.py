@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pinfold.cli.asking.client import add_output
 from pinfold.daemon.directory import StateDirectory
 from pinfold.errors import ParseError, PinfoldError
 from pinfold.manager.upkeep import examine, kept_aside, look_at
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, said in _ACTIONS.items():
         action = actions.add_parser(name, help=said, description=said, allow_abbrev=False)
         action.add_argument("--state-dir", metavar="DIR", help="the daemon's state directory")
+        if name in {"show", "verify"}:
+            add_output(action)
         if name in {"export", "import"}:
             stream = "output" if name == "export" else "input"
             action.add_argument("file", metavar="FILE", nargs="?", default="-", help=f"- (default): standard {stream}")
@@ -55,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
         raise PinfoldError(f"there is no state directory {directory}; name one with --state-dir")
     match args.action:
         case "show":
-            return _show(directory)
+            return _show(directory, as_json=args.output == "json")
         case "verify":
-            return _verify(directory)
+            return _verify(directory, as_json=args.output == "json")
         case "repair":
             return _repair(directory, write=args.write)
         case "export":
@@ -65,19 +68,25 @@ def run(args: argparse.Namespace) -> int:
     return _import(directory, args.file, write=args.write)
 
 
-def _show(directory: Path) -> int:
+def _show(directory: Path, *, as_json: bool) -> int:
+    if as_json:
+        print(_json(look_at(directory)))
+        return 0
     print("\n".join(_lines(look_at(directory))) or "no State has been saved")
     for name in kept_aside(directory):
         print(f"{name}: not used any more; remove it if you do not need it")
     return 0
 
 
-def _verify(directory: Path) -> int:
+def _json(found: Mapping[str, Found]) -> str:
+    files = {name: {"problem": str(one.problem or ""), "lines": list(one.lines)} for name, one in found.items()}
+    return json.dumps(files, indent=2)
+
+
+def _verify(directory: Path, *, as_json: bool) -> int:
     found = look_at(directory)
-    for name, one in found.items():
-        print(f"{name}: {f'damaged: {one.problem}' if one.problem else 'sound'}")
-    if not found:
-        print("no State has been saved")
+    lines = [f"{name}: {f'damaged: {one.problem}' if one.problem else 'sound'}" for name, one in found.items()]
+    print(_json(found) if as_json else "\n".join(lines) or "no State has been saved")
     return DAMAGED if any(one.problem for one in found.values()) else 0
 
 

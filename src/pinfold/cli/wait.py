@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
-from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.asking.client import Client, add_output, add_socket
 from pinfold.errors import PinfoldError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class WaitedTooLong(PinfoldError):  # noqa: N818 - the fact
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold wait`."""
     add_socket(parser)
+    add_output(parser)
     add_namespace(parser)
     parser.add_argument("pods", nargs="+", metavar="POD", help="also pod/POD or NAMESPACE/POD")
     parser.add_argument(
@@ -47,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     while not all(is_so(_containers(client, pod)) for pod in pods):
         if next(events, None) is None:
             raise PinfoldError("the daemon has ended")
+    if args.output == "json":
+        print(json.dumps([{**pod._asdict(), "state": args.until} for pod in pods], indent=2))
     return 0
 
 

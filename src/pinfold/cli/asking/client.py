@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinfold.errors import PinfoldError
+from pinfold.errors import ParseError, PinfoldError
 from pinfold.render.explanation import format_refusal
 from pinfold.settings.places import socket_path
 
@@ -55,6 +55,14 @@ class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
     def __init__(self, answer: dict[str, Any]) -> None:  # Any: JSON of the daemon
         super().__init__(format_refusal(answer))
         self.answer = answer
+
+
+class WrongRequest(ParseError):  # noqa: N818 - the fact
+    """The daemon cannot use what it was sent: *problems* has all that is wrong with it."""
+
+    def __init__(self, answer: dict[str, Any], status: int) -> None:  # Any: JSON of the daemon
+        super().__init__(answer.get("message", f"status {status}"))
+        self.problems = tuple(answer.get("problems", ()))
 
 
 class _Connection(http.client.HTTPConnection):
@@ -144,7 +152,7 @@ def _check(status: int, answer: Any) -> None:  # noqa: ANN401 - JSON of the daem
     if status == HTTPStatus.CONFLICT:
         raise RefusedByDaemon(answer)
     if status >= HTTPStatus.BAD_REQUEST:
-        raise PinfoldError(answer.get("message", f"status {status}"))
+        raise WrongRequest(answer, status)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

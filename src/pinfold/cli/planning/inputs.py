@@ -16,6 +16,7 @@ from pinfold.core.policies.options import POD_LEVEL
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
+from pinfold.formats.kubelet.checkpointerrors import CheckpointError
 from pinfold.formats.kubelet.flags import parse_key_values
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.planning.compare import Variant, name_of
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from pinfold.formats.pods.manifest import PodDocuments
 
 _MAX_FILE: Final = 64 << 20
+_NOT_THIS_FILE: Final = (
+    "copy the file again while its kubelet runs; if the kubelet refuses it too, drain the node, stop the kubelet, "
+    "remove the file and start the kubelet, which writes a new one"
+)
 _LOST: Final = "cannot keep its CPUs under these settings; it comes again, before all others"
 
 
@@ -159,6 +164,8 @@ def _state(
     try:
         state = parse_checkpoint(text, policy=config.policy, pod_level=POD_LEVEL.is_on(config.gates))
         return _fitted(state, variants[0], live) if len(variants) == 1 else (state, ())
+    except CheckpointError as error:
+        raise BadQuestion(f"{where}: {error.message}; {_NOT_THIS_FILE}") from error
     except (ParseError, StateError) as error:
         raise BadQuestion(f"{where}: {error}") from error
 

@@ -21,8 +21,10 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 class CheckpointError(StateError):
     """A checkpoint that cannot be used; *reference* is the kubelet's text for the same file."""
 
-    def __init__(self, message: str, reference: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, reference: str, advice: str = _REPAIR) -> None:
+        super().__init__(f"{message}; {advice}")
+        self.message = message
+        """Without advice, which is another one for a kubelet's own file."""
         self.reference = (
             f"could not restore state from checkpoint: {reference}, please drain this node and delete the CPU manager "
             f'checkpoint file "{KUBELET_FILE}" before restarting Kubelet'
@@ -33,7 +35,7 @@ class MalformedCheckpoint(CheckpointError):  # noqa: N818 - the fact, as the oth
     """A file that is not JSON, or has a value of the wrong type."""
 
     def __init__(self, problem: ParseError, before: str = "") -> None:
-        super().__init__(f"the checkpoint cannot be read: {problem}; {_REPAIR}", f"{before}{problem}")
+        super().__init__(f"the checkpoint cannot be read: {problem}", f"{before}{problem}")
         self.problem = problem
 
 
@@ -43,7 +45,7 @@ class CorruptCheckpoint(CheckpointError):  # noqa: N818 - the same
     def __init__(self, field: str, written: int, found: int, before: str = "") -> None:
         super().__init__(
             f"the checkpoint was changed or cut after it was written: {field} is {written}, but the content has "
-            f"{found}; {_REPAIR}",
+            f"{found}",
             f"{before}checkpoint is corrupted",
         )
         self.field = field
@@ -56,7 +58,7 @@ class CheckpointTooOld(CheckpointError):  # noqa: N818 - the same
 
     def __init__(self, *, with_entries: bool) -> None:
         super().__init__(
-            f"the checkpoint is of version 1 (kubelet 1.17 or older), which does not name pods; {_REPAIR}",
+            "the checkpoint is of version 1 (kubelet 1.17 or older), which does not name pods",
             _ENTRIES_1 if with_entries else "checkpoint is corrupted",
         )
 
@@ -66,9 +68,9 @@ class OtherPolicy(CheckpointError):  # noqa: N818 - the same
 
     def __init__(self, configured: str, found: str) -> None:
         super().__init__(
-            f"the checkpoint was written under {excerpt(found)}, but {excerpt(configured)} is configured; "
-            "configure the previous policy, or move the file away",
+            f"the checkpoint was written under {excerpt(found)}, but {excerpt(configured)} is configured",
             f"configured policy {quoted(configured)} differs from state checkpoint policy {quoted(found)}",
+            "configure the previous policy, or move the file away",
         )
         self.configured = configured
         self.found = found
@@ -80,7 +82,7 @@ class UnreadableCPUs(CheckpointError):  # noqa: N818 - the same
     def __init__(self, problem: ParseError, before: str) -> None:
         words = _go_words(problem.text or "") or problem.problem
         super().__init__(
-            f"the checkpoint has CPUs that cannot be read: {problem}; {_REPAIR}",
+            f"the checkpoint has CPUs that cannot be read: {problem}",
             f"{before}{words}",
         )
         self.problem = problem

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from pinfold.errors import PinfoldError, excerpt
+from pinfold.errors import ParseError, PinfoldError, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, str], ...]
 
 _MOST_FIELDS: Final = 100
+_MOST_PROBLEMS: Final = 100
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
@@ -109,9 +110,12 @@ class Response(NamedTuple):
     @classmethod
     def failure(cls, error: PinfoldError) -> Response:
         """Return the response for an error."""
+        wrong = getattr(error, "problems", ()) if isinstance(error, ParseError) else ()
+        problems = [str(problem) for problem in wrong[:_MOST_PROBLEMS]]
         if not isinstance(error, HTTPError):
             error = HTTPError(400, type(error).__name__, str(error))
-        return cls(error.status, {"reason": error.reason, "message": str(error)}, headers=error.headers)
+        data: dict[str, object] = {"reason": error.reason, "message": str(error)}
+        return cls(error.status, {**data, "problems": problems} if problems else data, headers=error.headers)
 
     @property
     def stream(self) -> AsyncIterator[bytes] | None:
