@@ -148,9 +148,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parsers(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """Return the parser of the command line, and that of each verb."""
-    parser = _Parser(
-        prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False
-    )
+    parser = _Parser(prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pinfold {pinfold.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, verb in VERBS.items():
