@@ -78,6 +78,8 @@ class Node:
         self.clock = clock
         self.admitter = config.build(topology)
         self.state = start(self.admitter, topology)
+        self.cache: dict[str, dict[str, int | None]] = {}
+        """What resctrl counts, by the name of the container."""
         self.ruler = Ruler(topology, topology.online)
         self.known: dict[PodUID, Known] = {}
         self.last: dict[str, Explanation] = {}
@@ -208,6 +210,7 @@ class Node:
             "since": known.since,
             "alignment": self._alignment(cpus),
             "why": self._why(known, container, cpus),
+            "cache": self.cache.get(container.name),
         }
 
     def _alignment(self, cpus: CPUSet | None) -> dict[str, object] | None:

@@ -17,6 +17,7 @@ from pinfold.core.alignment import Ruler
 from pinfold.core.entries import STATE, Subject
 from pinfold.core.explanation import DECISIONS, Explanation, alignment_counts, explain_entry
 from pinfold.core.machine.layout import layout_data
+from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.sharing import why_shared
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, excerpt
@@ -129,7 +130,13 @@ class Views:
         """Return every container, the alignment of its CPUs, and why it has these."""
         node = self.look(closely=True)
         pods = {(pod.namespace, pod.name): pod for pod in node.pods}
-        return [self._container(node, view, pods.get((view.namespace, view.pod))) for view in node.containers]
+        uses = {use.container: {"occupancy": use.occupancy, "traffic": use.traffic} for use in node.cache_usage}
+        found = []
+        for view in node.containers:
+            pod = pods.get((view.namespace, view.pod))
+            cache = None if pod is None else uses.get(ContainerRef(pod.uid, view.container))
+            found.append({**self._container(node, view, pod), "cache": cache})
+        return found
 
     def _measure(self, node: Snapshot, cpus: CPUSet) -> Alignment:
         seen = node.policy.pools.seen(node.topology)

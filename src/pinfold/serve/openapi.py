@@ -49,6 +49,7 @@ _CONTAINER: Final = _object(
     since=_TIME,
     alignment=_or_null(_ALIGNMENT),
     why=_TEXT,
+    cache=_or_null(_object(occupancy=_or_null(_NUMBER), traffic=_or_null(_NUMBER))),
 )
 _POD: Final = _object(
     namespace=_TEXT,

@@ -84,3 +84,20 @@ def test_page_survives_a_restart_of_the_daemon(open_page: Callable[..., Tab], da
     tab.until("document.getElementById('status').dataset.state === 'live'")
     daemon.apply(manifest("after", 4))
     tab.until("[...document.querySelectorAll('.cpu')].some(cpu => cpu.ariaLabel.includes('default/after/main'))")
+
+
+def test_a_move_is_shown_as_a_move_with_what_it_brought(open_page: Callable[..., Tab]) -> None:
+    shape = ("--runtime", "simulated", "--preset", "l3:3,cores:4", "--reserved-cpus", "0")
+    with Daemon(*shape, "--policy", "dynamic", "--notice-grace", "0s", kind="affinity") as daemon:
+        daemon.groups = []
+        daemon.start()
+        tab = open_page(page_of(daemon))
+        daemon.apply(manifest("other", 2))
+        daemon.apply(manifest("wide", 3))
+        tab.until("document.querySelector('[data-cpu=\"5\"]').ariaLabel.includes('default/wide/main')")
+        daemon.delete("other")
+        tab.until("[...document.querySelectorAll('#activity .what')].some((each) => each.textContent === 'moved')")
+        said = text(tab, "#activity")
+        assert "CPUs 3-5 → 4-6" in said
+        assert "cost 1 NUMA node, 2 L3 → 1 NUMA node, 1 L3" in said
+        tab.until("document.querySelector('[data-cpu=\"6\"]').ariaLabel.includes('default/wide/main')")

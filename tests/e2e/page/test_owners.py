@@ -32,6 +32,23 @@ def test_owner_since_and_why_are_shown_for_the_cpu_under_the_pointer(open_page: 
         assert text(tab, ".container.lit").startswith("engine")
 
 
+def test_the_use_of_the_cache_and_of_the_memory_bandwidth_is_shown_where_it_is_counted(
+    open_page: Callable[..., Tab],
+) -> None:
+    with PageServer(node()) as server:
+        server.do(lambda node: [node.admit(pod("a", 2, containers=("engine",))), node.admit(pod("b", 2))])
+        server.do(lambda node: node.cache.update(engine={"occupancy": 12 << 20, "traffic": 5 << 30}))
+        tab = open_page(server)
+        tab.point('[data-cpu="1"]')
+        assert "12 MiB of L3 · memory 5.0 GiB so far" in text(tab, "#card")
+        tab.point('[data-cpu="2"]')
+        assert "of L3" not in text(tab, "#card")
+        tab.click('[data-cpu="1"]')
+        server.do(lambda node: node.cache.update(engine={"occupancy": 3 << 20, "traffic": 50 << 30}))
+        tab.until('document.querySelector("#pods .more").textContent.includes("3.0 MiB of L3 · memory")')
+        assert "GiB/s" in text(tab, "#pods .more") or "MiB/s" in text(tab, "#pods .more")
+
+
 def test_cpus_of_the_container_under_the_pointer_light_up(open_page: Callable[..., Tab]) -> None:
     with PageServer(node()) as server:
         server.do(lambda node: [node.admit(pod("a", 2)), node.admit(pod("b", 2)), node.admit(pod("c"))])

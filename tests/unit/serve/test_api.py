@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinfold.core.caching import CacheUsage
 from pinfold.core.config import Config, Reservation
 from pinfold.core.entries import Entry
 from pinfold.core.events.about import Audience, PodName
@@ -23,7 +24,7 @@ from pinfold.core.events.daemon import Warned
 from pinfold.core.events.decisions import Assigned, Refused, Released
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
-from pinfold.core.pods.pod import Container, Pod, PodUID
+from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
 from pinfold.core.snapshot import Figures
 from pinfold.core.state import State
 from pinfold.manager.manager import Manager, Refusal, Rules
@@ -524,5 +525,21 @@ def test_a_watcher_that_was_slow_gets_from_the_journal_what_memory_no_longer_has
             found += more
         kept = [entry.number for entry in node.journal.entries() if entry.fields.get("text") in {"first", "happened"}]
         assert [event["number"] for event in found] == kept
+
+    play(scenario)
+
+
+def test_the_use_of_the_cache_is_told_of_the_containers_for_which_it_is_counted() -> None:
+    async def scenario(stand: Stand) -> None:
+        stand.submit("counted", 1000)
+        stand.submit("other", 500)
+        look, use = stand.views.look, CacheUsage(ContainerRef(PodUID("default-counted"), "app"), 1 << 20, None)
+        stand.views.look = lambda *, closely=False: look(closely=closely)._replace(cache_usage=[use])
+        rows = await stand.ask("/api/v1/containers", {})
+        assert {row["pod"]: row["cache"] for row in rows} == {
+            "counted": {"occupancy": 1 << 20, "traffic": None},
+            "other": None,
+        }
+        assert differences(rows, document()["paths"]["/api/v1/containers"]["get"]["responses"]["200"]) == []
 
     play(scenario)

@@ -1,5 +1,6 @@
 // The details of one CPU: a card beside it, for the pointer and for the keyboard.
 
+import { cacheUse } from "./cache.js";
 import { colour } from "./colours.js";
 import { command, copied } from "./copy.js";
 import { spaced } from "./cpus.js";
@@ -73,6 +74,7 @@ export class Card {
     add("CPUs", spaced(container.cpus));
     const spread = alignment(container.alignment);
     if (spread) add("On", spread);
+    if (cacheUse(container)) add("Uses", cacheUse(container));
     if (container.why) add("Why", named(container.why, "", LONGEST_WHY));
     return [name, list];
   }

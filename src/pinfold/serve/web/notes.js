@@ -124,11 +124,17 @@ const TOLD = new Set(["number", "time", "what", "namespace", "pod", "container",
 
 const PLAIN = new Set(["detail", "found", "message", "need", "promise", "reason", "room", "why"]); // these say themselves what they are
 
+const CHANGED = [["before", "cpus", "CPUs"], ["cost", "lowered", "cost"]]; // fields that are two sides of one change
+const isText = (value) => typeof value === "string" && value !== "";
+
 /** Who an entry is about, then its other fields. */
 function about(entry) {
   const parts = who(entry) ? [named(who(entry), "strong", 60)] : [];
+  const pairs = CHANGED.filter(([from, to]) => isText(entry[from]) && isText(entry[to]));
+  for (const [from, to, what] of pairs) parts.push(make("span", { class: "soft" }, named(`${what} ${spaced(entry[from])} → ${spaced(entry[to])}`, "", 160)));
+  const told = new Set(pairs.flatMap(([from, to]) => [from, to]));
   for (const [name, value] of Object.entries(entry)) {
-    if (TOLD.has(name) || value === null || value === "" || typeof value === "object") continue;
+    if (told.has(name) || TOLD.has(name) || value === null || value === "" || typeof value === "object") continue;
     const text = name === "cpus" ? `CPUs ${spaced(value)}` : PLAIN.has(name) ? value : `${name} ${value}`;
     parts.push(make("span", { class: "soft" }, named(text, "", 160)));
   }

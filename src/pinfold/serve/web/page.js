@@ -1,5 +1,6 @@
 // The page: asks the daemon, keeps its answers, and has every part draw them.
 
+import { measure } from "./cache.js";
 import { Card } from "./card.js";
 import { choose } from "./colours.js";
 import { copyButton, kubeletConfiguration } from "./copy.js";
@@ -16,6 +17,7 @@ const $ = (id) => document.getElementById(id);
 const SOON = 40; // one change mostly comes as several entries
 const AGAIN = 250; // the least time between two looks while much happens
 const RETRY = 1500;
+const COUNTED = 5000; // the time between two counts of cache and memory bandwidth
 const PAGE = 1000;
 const KEPT = 5000;
 const ROUNDED = 0.001; // times are told in milliseconds; at the time of a change, it has happened
@@ -179,6 +181,8 @@ async function load(everything) {
   }
   data.pools = found;
   data.containers = containers;
+  clearTimeout(load.counting);
+  if (measure(containers, Date.now() / 1000)) load.counting = setTimeout(() => look(), COUNTED);
 }
 
 function loaded(layout, config) {

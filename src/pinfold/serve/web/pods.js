@@ -1,5 +1,6 @@
 // The list of pods and their containers, with a filter. Rows are kept by name; only what changes is touched.
 
+import { cacheUse } from "./cache.js";
 import { alignment } from "./card.js";
 import { colour } from "./colours.js";
 import { command, copied } from "./copy.js";
@@ -106,7 +107,8 @@ export class PodList {
 
   #update(row, key, container) {
     // A sharing container has the pool's CPUs, which change all the time and are not written in the row.
-    const own = container.exclusive ? container : { ...container, cpus: "", allowed: "" };
+    const own = container.exclusive ? { ...container, cache: null } : { ...container, cpus: "", allowed: "", cache: null };
+    if (this.#open === key && row.uses) put(row.uses, cacheUse(container)); // changes all the time, without a new row
     const shown = JSON.stringify([own, container.exclusive && colour(key), this.#past]);
     if (!container.exclusive) row.numbers = this.#view.shared;
     if (row.shown === shown) return;
@@ -222,6 +224,8 @@ export class PodList {
     if (container.since > 0) add("Since", `${clock(container.since, this.#now)} (${span(this.#now - container.since)})`);
     if (container.allowed && container.allowed !== container.cpus) add("Allowed", spaced(container.allowed));
     if (alignment(container.alignment)) add("On", alignment(container.alignment));
+    row.uses = cacheUse(container) ? make("dd", {}, cacheUse(container)) : null;
+    if (row.uses) list.append(make("dt", {}, "Uses"), row.uses);
     if (container.restarts) add("Restarts", String(container.restarts));
     if (container.pid) add("Process", String(container.pid));
     if (container.why) add("Why", named(container.why, "", 600));

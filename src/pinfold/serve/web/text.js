@@ -64,6 +64,15 @@ export function clock(seconds, now = Date.now() / 1000) {
 /** Date and time. */
 export const moment = (seconds) => (Number.isFinite(seconds) && Math.abs(seconds) < 8e12 ? WHOLE.format(seconds * 1000) : "?");
 
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/** A number of bytes in the largest unit of which there is at least one. */
+export function bytes(number) {
+  const unit = Math.min(UNITS.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(number, 1)) / 10)));
+  const amount = number / 1024 ** unit;
+  return `${amount < 10 && unit ? amount.toFixed(1) : Math.round(amount)} ${UNITS[unit]}`;
+}
+
 /** How long something takes, in its two largest units. */
 export function span(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
