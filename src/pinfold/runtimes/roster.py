@@ -238,7 +238,8 @@ def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
     """Return a whole pod with those of its annotations that do not concern a container runtime."""
     movable = pod.annotations.get(f"{PREFIX}movable") != "false"
     local = pod.annotations.get(f"{PREFIX}local-memory") == "true"
-    return pod, replace(NO_OVERRIDES, movable=movable, local_memory=local), None
+    cache_class = pod.annotations.get(f"{PREFIX}cache-class", "")
+    return pod, replace(NO_OVERRIDES, movable=movable, local_memory=local, cache_class=cache_class), None
 
 
 def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:

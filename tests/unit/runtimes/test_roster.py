@@ -83,6 +83,14 @@ def test_local_memory_is_for_those_who_ask() -> None:
     assert [roster.of(pod_id).local_memory for pod_id in ("s1", "s2")] == [False, True]
 
 
+def test_a_pod_of_this_host_says_its_cache_class_and_whether_it_moves_by_annotation() -> None:
+    roster, annotations = Roster(), {"pinfold.dev/cache-class": "gold", "pinfold.dev/movable": "false"}
+    spec = Pod(PodUID("u1"), "p1", annotations=annotations, containers=(Container("app"),))
+    roster.know_pod(pod_of(1)._replace(spec=spec))
+    known = roster.of("s1")
+    assert (known.cache_class, known.movable, known.local_memory) == ("gold", False, False)
+
+
 def test_a_pod_with_a_wrong_annotation_shares_and_says_so_when_asked() -> None:
     roster = Roster()
     roster.replace_all([pod_of(1, movable="no")], [container_of(1)])
