@@ -97,10 +97,16 @@ def test_a_plan_never_overlaps_never_raises_the_cost_and_keeps_its_budget(
         assert all(topology.siblings(move.after) == move.after for move in plan.moves)
 
 
-@given(nodes(most=8, containers=3, largest=3), st.integers(1, 2))
-def test_no_cheaper_arrangement_is_within_the_budget(node: tuple[Topology, list[Movable], CPUSet], budget: int) -> None:
+@given(nodes(most=8, containers=3, largest=3), st.integers(1, 2), st.sets(st.integers(0, 2)))
+def test_no_cheaper_arrangement_is_within_the_budget(
+    node: tuple[Topology, list[Movable], CPUSet], budget: int, aligned: set[int]
+) -> None:
     topology, movable, free = node
     packer = Packer(topology)
+    movable = [
+        one._replace(most_caches=packer.meter.cost(one.cpus.mask).uncore_caches) if number in aligned else one
+        for number, one in enumerate(movable)
+    ]
     plan = packer.plan(free, movable, budget)
     best = min(reachable(packer, {one.container: one.cpus.mask for one in movable}, movable, free.mask, budget))
     assert plan.after == best
@@ -118,7 +124,8 @@ def reachable(
         own = have[one.container]
         for some in combinations(cpus_of(free & one.area.mask | own), own.bit_count()):
             cpus = sum(1 << cpu for cpu in some)
-            if cpus != own and packer.meter.cost(cpus) <= packer.meter.cost(own):
+            cost, most = packer.meter.cost(cpus), one.most_caches
+            if cpus != own and cost <= packer.meter.cost(own) and (most is None or cost.uncore_caches <= most):
                 yield from reachable(packer, {**have, one.container: cpus}, movable, (free | own) & ~cpus, budget - 1)
 
 
