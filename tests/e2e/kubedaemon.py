@@ -31,6 +31,7 @@ class KubeDaemon(Daemon):
         super().__init__(*options, kind="affinity")  # it makes no groups itself
         self.containerd = containerd
         self.runtime = runtime
+        self.policy = "static"
         self.kubelet_dir = self.place.directory / "kubelet"
         self.kubelet_dir.mkdir()
         sockets = {"nri": ["--nri-socket", containerd.nri_socket], "cri": ["--cri-socket", containerd.cri_socket]}
@@ -58,7 +59,10 @@ class KubeDaemon(Daemon):
 
     def state(self) -> State:
         """Return the State as it is told."""
-        return parse_checkpoint(self.client.get("/v1/state")["checkpoint"], policy="static")
+        return self._parse(self.client.get("/v1/state")["checkpoint"])
+
+    def _parse(self, checkpoint: str) -> State:
+        return parse_checkpoint(checkpoint, policy=self.policy)
 
     def cpus(self, pod: str, name: str = "app") -> CPUSet:
         """Return the exclusive CPUs of a container; none if it has none."""
@@ -71,7 +75,7 @@ class KubeDaemon(Daemon):
         """See that every container really runs where State has it, that State is sound, and that all is told so."""
         state = self.state()
         assert state.check(ONLINE) == []
-        assert parse_checkpoint((self.state_dir / "cpu_manager_state").read_text(), policy="static") == state
+        assert self._parse((self.state_dir / "cpu_manager_state").read_text()) == state
         rows = {(row["pod"], row["container"]): row for row in self.containers()}
         for one in self.containerd.running() if seen is None else seen:
             wanted = state.cpus(one.uid, one.name) or state.shared  # type: ignore[arg-type]  # a UID is text
