@@ -87,6 +87,8 @@ def _check(args: argparse.Namespace) -> None:
     question = past or next((f"--{name}" for name in ("recommend", "orders") if getattr(args, name)), None)
     if question and several:
         raise BadQuestion(f"{question} is about one node: give one --preset and one --options")
+    if args.devices and (past or args.orders):
+        raise BadQuestion(f"--devices is for plans of pods that come one after the other, not for {question}")
     if args.repack and several:
         raise BadQuestion("--repack is about one node: give one --preset and one --options")
     if args.output in {"svg", "html"} and (several or (question and not past)):

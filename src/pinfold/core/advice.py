@@ -21,7 +21,7 @@ from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
-from pinfold.core.topologymanager.others import WHOLE
+from pinfold.core.topologymanager.others import WHOLE, NotEnoughResources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,6 +100,9 @@ def advise(
     container = _culprit(outcome)
     if outcome.refusal is None or outcome.is_brief or container is None:
         return NO_ADVICE
+    if isinstance(outcome.refusal, NotEnoughResources):
+        resource, wanted, left = outcome.refusal.resource, outcome.refusal.wanted, outcome.refusal.left
+        return Advice(f"{wanted} {resource} {_are(wanted)} not available", f"the node has {left} left")
     policy, state = outcome.admitter.policy, outcome.admission.state
     count = policy.request(outcome.pod, container)
     free = policy.pools.assignable(state) | state.reusable.get(outcome.pod.uid, EMPTY)

@@ -16,8 +16,9 @@ from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.sharing import missed_pinning
 from pinfold.core.state import State
-from pinfold.core.topologymanager.others import NO_OTHERS, WHOLE
+from pinfold.core.topologymanager.others import WHOLE, NotEnoughResources
 from pinfold.core.trace import Recorder, Trace
+from pinfold.planning.stock import NO_STOCK, PlannedHints, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,19 +70,28 @@ class Placement(NamedTuple):
 class Walk:
     """Admits and removes pods one after the other, each on the State that the previous one left."""
 
-    __slots__ = ("_admitter", "_refused", "state")
+    __slots__ = ("_admitter", "_refused", "state", "stock")
 
-    def __init__(self, admitter: Admitter, state: State) -> None:
+    def __init__(self, admitter: Admitter, state: State, stock: Stock = NO_STOCK) -> None:
         self._admitter = admitter
         self._refused: Pod | None = None
         self.state = state
         """The State now; the first containers of a refused pod hold their CPUs until the next step."""
+        self.stock = stock
+        """What is left of other resources."""
 
-    def admit(self, pod: Pod, others: OtherHints = NO_OTHERS) -> Outcome:
-        """Admit or refuse the next pod; *others* are the hints of other resources."""
+    def admit(self, pod: Pod, others: OtherHints | None = None) -> Outcome:
+        """Admit or refuse the next pod; *others* are the hints of other resources, those of the stock by default."""
         before = self.settle()
-        admission = self._admitter.admit(before, pod, others=others)
+        others = self.stock.hints(pod) if others is None else others
+        try:
+            self.stock.check(pod)
+            admission = self._admitter.admit(before, pod, others=others)
+        except NotEnoughResources as refusal:
+            admission = Admission(before, {}, {}, refusal)
         self.state = admission.state
+        if admission.refusal is None and isinstance(admission.others, PlannedHints):
+            self.stock = admission.others.stock
         if admission.refusal is not None:
             self._refused = pod
         return Outcome(pod, before, admission, self._admitter, others=others)
@@ -92,6 +102,7 @@ class Walk:
         for name in state.assignments.get(pod, ()):
             state = self._admitter.policy.release(state, ContainerRef(pod, name)).state
         self.state = state
+        self.stock = self.stock.without(pod)
 
     def settle(self) -> State:
         """Return the State without stale Assignments of a refused pod."""
@@ -111,6 +122,8 @@ class Plan:
     before: State
     outcomes: tuple[Outcome, ...]
     after: State
+    stock: Stock = NO_STOCK
+    """What containers have of other resources, and what is left."""
 
     @property
     def reserved(self) -> CPUSet:
@@ -241,10 +254,12 @@ def make_plan(pods: Iterable[Pod], topology: Topology, config: Config, running: 
     ['1,4', '2,5', 'not enough cpus available to satisfy request: requested=2, available=0']
     """
     admitter = config.build(topology)
-    walk = Walk(admitter, start(admitter, topology, running.state))
+    walk = Walk(admitter, start(admitter, topology, running.state), Stock.of(topology.resources))
     for uid in running.gone:
         walk.remove(uid)
     before = walk.state
+    for pod in running.pods:
+        walk.stock = walk.stock.with_running(pod, before, topology)
     there = [Outcome(pod, before, Admission(before, {}, {}), admitter, was_running=True) for pod in running.pods]
     outcomes = (*there, *[walk.admit(pod) for pod in pods])
-    return Plan(topology, config, admitter, before, outcomes, walk.settle())
+    return Plan(topology, config, admitter, before, outcomes, walk.settle(), walk.stock)

@@ -68,6 +68,11 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         help="whose decisions: always sound ones (the default), or the kubelet's, with a warning where they are not; "
         "with --live the daemon's",
     )
+    group.add_argument(
+        "--devices",
+        metavar="FILE",
+        help="devices, memory and hugepages of each NUMA node, as YAML; sysfs reads those of this host or --sysroot",
+    )
     group.add_argument("--config", dest="config_file", metavar="FILE", help=SETTINGS["config_file"].meaning)
 
 

@@ -12,6 +12,7 @@ from pinfold.cli.arguments.machine import machine_name, read_machine
 from pinfold.cli.planning.arguments import BadQuestion, as_serve
 from pinfold.cli.planning.live import Live, read_live
 from pinfold.cli.planning.pods import Filed, make_scenario
+from pinfold.cli.planning.resources import with_resources
 from pinfold.core.policies.options import POD_LEVEL
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
@@ -60,16 +61,17 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
     given = as_serve(args)
     if live is not None:
         _fill_in(args, given, live, warnings)
-    machines = _machines(args, live, given.view)
+    plain = _machines(args, live, given.view)
+    machines = [(name, with_resources(args, machine)) for name, machine in plain]
     configs = [_config(given, topology, warnings) for _, topology in machines]
     variants = _variants(args, machines, configs)
     # The pods of a live node keep their CPUs only on its own machine; elsewhere they come again, before all others.
-    kept = live if live is not None and machines[0][1] is live.topology else None
+    kept = live if live is not None and plain[0][1] is live.topology else None
     state, lost = _state(args, kept, configs[0], variants)
     there = _there(live, kept, state, lost)
     files = _files(args.pods)
     warnings += (f"ignored: {note}" for _, file in files for note in file.ignored)
-    warnings += _unknown_hints((file for _, file in files), configs[0])
+    warnings += _unknown_hints((file for _, file in files), configs[0], machines[0][1])
     scenario = make_scenario(args, there, _pods(files))
     again = {pod.uid: pod for pod in there.arriving if pod.uid in lost}
     warnings += (f"pod {_shown(pod)} {_LOST}" for pod in scenario.arriving if again.get(pod.uid) == pod)
@@ -188,11 +190,12 @@ def _files(names: Sequence[str]) -> list[tuple[str, PodDocuments]]:
     return [(source, parse_pods(read_text(name), source=source)) for name, source in zip(names, shown, strict=True)]
 
 
-def _unknown_hints(files: Iterable[PodDocuments], config: Config) -> Iterator[str]:
+def _unknown_hints(files: Iterable[PodDocuments], config: Config, machine: Topology) -> Iterator[str]:
     """Yield which NUMA hints a kubelet would merge that a plan does not know."""
-    unknown = dict.fromkeys(name for file in files for name in file.others)
+    known = {name for row in machine.resources.values() for name in row}
+    unknown = dict.fromkeys(name for file in files for name in file.others if name not in known)
     if unknown and config.topology_policy != TopologyPolicy.NONE:
-        yield f"a kubelet has NUMA hints for {', '.join(unknown)}; this plan does not know them"
+        yield f"a kubelet has NUMA hints for {', '.join(unknown)}; this plan does not know them (--devices tells it)"
 
 
 def _pods(files: Sequence[tuple[str, PodDocuments]]) -> list[Filed]:

@@ -96,6 +96,8 @@ class Topology:
     """What was missing or contradictory in the source, and what was assumed instead."""
     devices: tuple[Device, ...] = field(default=(), compare=False)
     """Its network cards, disks and GPUs, if the source tells them; no decision looks at them."""
+    resources: Mapping[int, Mapping[str, int]] = field(default_factory=dict, compare=False)
+    """By NUMA node: how much it has of other resources than CPUs. Only a plan looks at them."""
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int | None]]) -> Self:
@@ -123,7 +125,8 @@ class Topology:
     def __reduce__(self) -> tuple[object, ...]:
         distances = {node: dict(row) for node, row in self.distances.items()}
         rest = (self.cpus, self.offline, self.isolated, self.memory_only, self.counted, self.warnings, self.devices)
-        return _unpickled, (distances, *rest)
+        resources = {node: dict(row) for node, row in self.resources.items()}
+        return _unpickled, (distances, *rest, resources)
 
     @cached_property
     def online(self) -> CPUSet:
@@ -209,8 +212,9 @@ def _unpickled(  # noqa: PLR0913, PLR0917 - the fields, in order
     counted: Counts | None,
     warnings: tuple[str, ...],
     devices: tuple[Device, ...],
+    resources: dict[int, dict[str, int]],
 ) -> Topology:
-    return Topology(cpus, offline, isolated, memory_only, _frozen(distances), counted, warnings, devices)
+    return Topology(cpus, offline, isolated, memory_only, _frozen(distances), counted, warnings, devices, resources)
 
 
 def _frozen(distances: Mapping[int, Mapping[int, int]]) -> Mapping[int, Mapping[int, int]]:

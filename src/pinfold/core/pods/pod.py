@@ -102,6 +102,8 @@ class Container:
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
     identity: Identity = AS_THE_DAEMON
+    extras: tuple[tuple[str, int], ...] = ()
+    """How much it requests of other resources: devices, and hugepages in bytes. Only a plan looks at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def exclusive_pod_cpus(pod: Pod, *, pod_level: bool = False) -> int:
     """
     if pod.resources is not None:
         return _whole_cpus(pod.resources.requests.cpu) if pod_level and pod.qos is QoS.GUARANTEED else 0
-    return _peak(pod, lambda container: exclusive_cpus(pod, container, pod_level=pod_level))
+    return peak_amount(pod, lambda container: exclusive_cpus(pod, container, pod_level=pod_level))
 
 
 def effective_requests(pod: Pod) -> Amounts:
@@ -197,8 +199,8 @@ def effective_requests(pod: Pod) -> Amounts:
 
 def peak_requests(pod: Pod) -> Amounts:
     """Return the most that the containers of *pod* request at once, without pod-level requests."""
-    cpu = _peak(pod, lambda container: container.resources.requests.cpu or 0)
-    memory = _peak(pod, lambda container: container.resources.requests.memory or 0)
+    cpu = peak_amount(pod, lambda container: container.resources.requests.cpu or 0)
+    memory = peak_amount(pod, lambda container: container.resources.requests.memory or 0)
     return Amounts(cpu, memory)
 
 
@@ -213,10 +215,10 @@ def peak_cpu_limit(pod: Pod) -> int | None:
     limits = [container.resources.limits.cpu for container in pod.all_containers]
     if not level and not all(limits):
         return None
-    return (level or _peak(pod, lambda container: container.resources.limits.cpu or 0)) + (pod.overhead.cpu or 0)
+    return (level or peak_amount(pod, lambda container: container.resources.limits.cpu or 0)) + (pod.overhead.cpu or 0)
 
 
-def _peak(pod: Pod, amount: Callable[[Container], int]) -> int:
+def peak_amount(pod: Pod, amount: Callable[[Container], int]) -> int:
     """Return the most that runs at once: an init container beside the sidecars before it, or all sidecars and apps."""
     sidecars = most = 0
     for container in pod.init:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from pinfold.core.machine.cpuset import cpus_of
 from pinfold.core.topologymanager.hint import Hint, HintList
 from pinfold.core.topologymanager.masks import MOST_MASKS
+from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
 WHOLE: Final = ""
 """Stands for the pod as a whole where a container's name is expected."""
+
+
+class NotEnoughResources(AdmissionError):  # noqa: N818 - the fact, as the others in this family
+    """The node does not have as many of a resource left as a pod asks for."""
+
+    reason = "UnexpectedAdmissionError"
+
+    def __init__(self, resource: str, wanted: int, left: int) -> None:
+        said = f"requested number of devices unavailable for {resource}. Requested: {wanted}, Available: {left}"
+        super().__init__(f"Allocate failed due to {said}, which is unexpected")
+        self.resource = resource
+        self.wanted = wanted
+        self.left = left
 
 
 class OtherHints(Protocol):

@@ -36,8 +36,12 @@ def pod_document(pod: Pod) -> dict[str, object]:
 
 def _container(container: Container) -> dict[str, object]:
     document: dict[str, object] = {"name": container.name}
-    if container.resources.is_set:
-        document["resources"] = _resources(container.resources)
+    resources = _resources(container.resources)
+    if container.extras:
+        extras = {name: str(amount) for name, amount in container.extras}
+        resources["limits"] = {**_amounts(container.resources.limits), **extras}
+    if resources:
+        document["resources"] = resources
     if container.sidecar:
         document["restartPolicy"] = "Always"
     if container.command:

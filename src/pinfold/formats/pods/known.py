@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.formats.fields import misspelt
 from pinfold.formats.number import Number
+from pinfold.formats.pods.spec import is_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -127,5 +128,5 @@ def other_resources(pod: Field) -> Iterator[str]:
     for mapping, table in known_fields(pod):
         if table is RESOURCES:
             names = [*mapping.child("limits").names, *mapping.child("requests").names]
-            yield from (name for name in names if "/" in name or name.startswith("hugepages-"))
+            yield from filter(is_extra, names)
             yield from ["resource claims"] if mapping.child("claims").value else []

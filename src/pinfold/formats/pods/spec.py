@@ -6,6 +6,7 @@ Reads the fields for CPUs and for running a container as a plain process; ignore
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -105,6 +106,7 @@ def _read_container(field: Field, spec: Field, *, init: bool) -> Container:
         env=tuple(_read_variable(item) for item in field.items("env") if item.child("valueFrom").value is None),
         working_dir=field.text("workingDir"),
         identity=read_identity(field, spec),
+        extras=_read_extras(field.mapping("resources")),
     )
 
 
@@ -141,6 +143,25 @@ def _read_resources(container: Field) -> Resources:
     requests = _or_else(_read_amounts(field, "requests"), limits)
     _check_requests(field, requests, limits)
     return Resources(requests, limits)
+
+
+def _read_extras(field: Field) -> tuple[tuple[str, int], ...]:
+    """Return the amounts of devices and hugepages; wrong ones are reported where all amounts are read."""
+    found: dict[str, int] = {}
+    for key in ("limits", "requests"):
+        amounts = field.child(key)
+        for name in amounts.names:
+            value = amounts.child(name).value
+            text = value.text if isinstance(value, Number) else value
+            if is_extra(name) and isinstance(text, str):
+                with suppress(ParseError):
+                    found[name] = Quantity.parse(text).value
+    return tuple(sorted(found.items()))
+
+
+def is_extra(name: str) -> bool:
+    """Whether a resource is a device or hugepages."""
+    return "/" in name or name.startswith("hugepages-")
 
 
 def _with_pod_level_resources(pod: Pod, spec: Field) -> Pod:

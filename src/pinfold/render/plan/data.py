@@ -33,6 +33,7 @@ def plan_facts(plan: Plan, title: str = "") -> Data:
         "summary": summary_data(plan),
         "leftover": leftover_data(plan.leftover),
         "node": {"machine": title, **config_data(plan)},
+        "resources": _resources(plan),
         "defects": [{"container": who, "defect": str(name), "what": what} for who, name, what in plan.defects],
         "broken": list(plan.broken),
         "missed": [
@@ -40,6 +41,15 @@ def plan_facts(plan: Plan, title: str = "") -> Data:
             for pod, container, why in plan.missed
         ],
     }
+
+
+def _resources(plan: Plan) -> Data:
+    """Return what containers have of other resources, and what is left of them, by NUMA node."""
+    given: list[Data] = [
+        {"pod": plan.names.get(ref.pod, ref.pod), "container": ref.name, "resource": name, "numa": dict(amounts)}
+        for ref, name, amounts in plan.stock.given
+    ]
+    return {"given": given, "left": {name: dict(row) for name, row in plan.stock.left.items()}}
 
 
 def placements_data(plan: Plan) -> list[Data]:

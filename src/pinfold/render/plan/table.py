@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.advice import advise
 from pinfold.core.alignment import Level
 from pinfold.core.machine.layout import summary
+from pinfold.core.pods.quantity import Quantity
 from pinfold.core.snapshot import pool_cpus
 from pinfold.render.canvas import Canvas, flow, wrap
 from pinfold.render.columns import (
@@ -25,7 +26,7 @@ from pinfold.render.columns import (
 from pinfold.render.map import Look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pinfold.core.alignment import Span
     from pinfold.planning.plan import Placement, Plan
@@ -41,6 +42,7 @@ _COLUMNS: Final = (
 )
 _POOLS: Final = ("shared", "reserved", "assignable", "exclusive", "idle")
 _MOST_ADVICE: Final = 10
+_MOST_OWNERS: Final = 8
 _SPREAD: Final = "*"
 
 
@@ -163,6 +165,7 @@ def _sum(plan: Plan, look: Look) -> Canvas:
         (_spread_text(plan), YELLOW),
         (_missed_text(plan), YELLOW),
         (_left_text(plan), DIM),
+        *((text, DIM) for text in _resource_texts(plan)),
     ):
         if text:
             canvas.append(wrap(text, look.width, indent=2), style)
@@ -196,6 +199,34 @@ def _left_text(plan: Plan) -> str:
         return ""
     pieces = ", ".join(f"{left.largest[level]} in one {level.noun}" for level in (Level.UNCORE, Level.NUMA))
     return f"{plural(len(left.cpus), 'CPU')} can still be given: at most {pieces}; {left.fragmentation:.0%} fragmented"
+
+
+def _resource_texts(plan: Plan) -> Iterator[str]:
+    """Yield a line for each other resource: which containers have it where, and what is left."""
+    for name, left in plan.stock.left.items():
+        given = [one for one in plan.stock.given if one.resource == name]
+        if not given:
+            continue
+        owners = ", ".join(
+            f"{plan.names.get(ref.pod, ref.pod)}/{ref.name} {_by_node(name, amounts)}"
+            for ref, _, amounts in given[:_MOST_OWNERS]
+        )
+        more = f" and {len(given) - _MOST_OWNERS:,} more" if len(given) > _MOST_OWNERS else ""
+        yield f"{name}: {owners}{more}; left {_by_node(name, left)}"
+
+
+def _by_node(name: str, amounts: Mapping[int, int]) -> str:
+    shown = {node: format_amount(name, amount) for node, amount in sorted(amounts.items())}
+    return " + ".join(f"{amount} at NUMA {node}" for node, amount in shown.items())
+
+
+def format_amount(name: str, amount: int) -> str:
+    """Return an amount of a resource: bytes of memory and hugepages in units, devices as they are.
+
+    >>> format_amount("memory", 3 << 30), format_amount("nvidia.com/gpu", 2000)
+    ('3Gi', '2000')
+    """
+    return str(amount) if "/" in name else Quantity.from_milli(amount * 1000).format(binary=True)
 
 
 def unsound(plan: Plan) -> list[str]:
