@@ -13,10 +13,11 @@ EVERY ?= 1
 WORKERS ?= $(shell expr $$(nproc) + 1)
 ROUNDS ?= 100
 STEPS ?= 50000
+SECONDS ?= 10
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage check bench e2e e2e-long torture parity parity-daemon proto format dist man deb sbom release-check clean
+.PHONY: help run test coverage check bench e2e e2e-long torture fuzz parity parity-daemon proto format dist man deb sbom release-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +91,13 @@ sbom: $(STAMP) ## print the bill of materials, CycloneDX JSON
 
 release-check: $(STAMP) ## check that a release can be made: version, changelog, two builds alike, wheel, bill of materials
 	@tools/release-check
+
+fuzz: $(STAMP) ## every parser, guided by coverage: make fuzz SECONDS=60 (for each); installs atheris
+	@$(BIN)/pip install -q atheris
+	@for name in $$($(BIN)/python -m tests.fuzz.parsers --list); do \
+		echo "fuzz $$name" && $(BIN)/python -m tests.fuzz.parsers --atheris $$name -- \
+			-max_total_time=$(SECONDS) -max_len=4096 -verbosity=0 || exit 1; done
+	@$(BIN)/python -m tests.fuzz.parsers --slowest
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

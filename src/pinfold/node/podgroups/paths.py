@@ -67,6 +67,8 @@ def parse_absolute(path: str) -> Parts:
     """
     if not path.startswith("/"):
         raise GroupPathError(path, 'does not begin with "/"')
+    if len(path) > _MAX_PATH + 1:
+        raise GroupPathError(path, f"up to {_MAX_PATH} bytes are allowed")
     return _checked(path, path[1:].split("/"))
 
 

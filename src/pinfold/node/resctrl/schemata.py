@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.caching import SHARED
+from pinfold.errors import ParseError
 from pinfold.node.resctrl.files import MOUNT
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def parse_schemata(text: str) -> Schemata:
         kind, _, rest = line.partition(":")
         pairs = [part.partition("=") for part in rest.split(";")]
         base = 10 if kind == BANDWIDTH else 16
-        found[kind] = {int(cache): int(value, base) for cache, _, value in pairs}
+        try:
+            found[kind] = {int(cache): int(value, base) for cache, _, value in pairs}
+        except ValueError as error:
+            raise ParseError("expected KIND:CACHE=VALUE;...", text=line, where="resctrl schemata") from error
     return found
 
 

@@ -1,0 +1,257 @@
+"""Throws text at everything that parses what others have written: pods, settings, machines, State, journals, paths.
+
+    python -m tests.fuzz.parsers --seconds 2            random changes of good texts, for each parser
+    python -m tests.fuzz.parsers --slowest              how long inputs of 1 MB take, for each parser
+    python -m tests.fuzz.parsers --atheris NAME ...     one parser, guided by coverage; libFuzzer's options follow
+
+Whatever comes in, a parser returns, or raises a PinfoldError or one of the errors that its callers expect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.quantity import Quantity
+from pinfold.core.state import State
+from pinfold.errors import PinfoldError
+from pinfold.formats.documents import parse_documents
+from pinfold.formats.journal.record import parse_records
+from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
+from pinfold.formats.kubelet.config import parse_kubelet_config
+from pinfold.formats.kubelet.flags import parse_cpus, parse_duration, parse_gates, parse_key_values
+from pinfold.formats.kubelet.gojson import parse_json
+from pinfold.formats.machine.cadvisor import parse_cadvisor
+from pinfold.formats.machine.hwloc import parse_hwloc
+from pinfold.formats.machine.lscpu import parse_lscpu
+from pinfold.formats.machine.machinefile import parse_machine
+from pinfold.formats.machine.topologyjson import format_topology_json, parse_topology_json
+from pinfold.formats.pods.manifest import parse_pods
+from pinfold.formats.pods.trace import parse_trace
+from pinfold.formats.wire.criinfo import parse_info
+from pinfold.kubernetes.items import parse_object
+from pinfold.manager.sources.kept import KeptWorkload, format_workloads, parse_workloads
+from pinfold.manager.sources.workloads import WorkloadKind
+from pinfold.node.podgroups.paths import parse_absolute, parse_cgroup_parent, parse_cgroups_path
+from pinfold.node.processgroups.names import decode, parse
+from pinfold.node.resctrl.schemata import parse_schemata
+from pinfold.serve.http.messages import parse_target
+from pinfold.settings.addresses import parse_address, parse_hosts
+from pinfold.settings.ownfile import parse_own_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+POD: Final = """apiVersion: v1
+kind: Pod
+metadata: {name: web, annotations: {a: "b"}}
+spec:
+  containers: [{name: app, command: [sh, -c, "sleep 1"], resources: {limits: {cpu: "2", memory: 1Gi}}}]
+"""
+CONFIG: Final = """kind: KubeletConfiguration
+apiVersion: kubelet.config.k8s.io/v1beta1
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+reservedSystemCPUs: "0,1"
+featureGates: {CPUManagerPolicyAlphaOptions: true}
+cpuManagerReconcilePeriod: 1m30s
+"""
+LSCPU: Final = "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n0,0,0,0,,0,0,0,0\n1,1,0,0,,1,1,1,0\n"
+HWLOC: Final = (
+    '<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology version="2.0"><object type="Machine" '
+    'os_index="0" cpuset="0x3"><object type="PU" os_index="0" cpuset="0x1"/></object></topology>'
+)
+MACHINE: Final = from_shape("cores:4,threads:2")
+TRACE: Final = "time,event,pod,container,cpu,memory\n0,add,web,app,2,1Gi\n60,remove,web,,,\n"
+
+KEPT: Final = [KeptWorkload(WorkloadKind.POD, pod) for pod in parse_pods(POD).pods]
+MOST: Final = 1 << 20
+"""Bytes of the longest input."""
+
+
+class Parser(NamedTuple):
+    """A parser of texts, and good texts for it."""
+
+    parse: Callable[[str], object]
+    seeds: tuple[str, ...]
+    expected: tuple[type[Exception], ...] = (PinfoldError,)
+
+
+PARSERS: Final = {
+    "cpus": Parser(CPUSet.parse, ("0-3,8,10-12", "0")),
+    "quantity": Parser(Quantity.parse, ("1500m", "1e3", "0.5Gi", "-1")),
+    "documents": Parser(parse_documents, (POD, CONFIG, '{"a": [1, 2.5e3, true, null]}')),
+    "pods": Parser(lambda text: parse_pods(text, to_run=True), (POD,)),
+    "trace": Parser(parse_trace, (TRACE,)),
+    "kubelet-config": Parser(parse_kubelet_config, (CONFIG,)),
+    "own-file": Parser(lambda text: parse_own_file(text, source="x"), ("reserved-cpus: 0\n",)),
+    "checkpoint": Parser(
+        lambda text: parse_checkpoint(text, policy="static"),
+        (format_checkpoint("static", State(MACHINE.online), pod_level=False),),
+    ),
+    "json": Parser(parse_json, ('{"a":{"b":[1,2,"\\u00e4"]},"c":-1.5e3}',), (PinfoldError, ValueError)),
+    "flags": Parser(
+        lambda text: _each(text, parse_duration, parse_gates, parse_key_values, parse_cpus), ("1m30s", "A=true,B=false")
+    ),
+    "lscpu": Parser(parse_lscpu, (LSCPU,)),
+    "hwloc": Parser(parse_hwloc, (HWLOC,)),
+    "cadvisor": Parser(parse_cadvisor, ('{"topology":[{"node_id":0,"cores":[{"core_id":0,"thread_ids":[0,1]}]}]}',)),
+    "topology-json": Parser(parse_topology_json, (format_topology_json(MACHINE),)),
+    "machine": Parser(parse_machine, (LSCPU, HWLOC, format_topology_json(MACHINE))),
+    "journal": Parser(lambda text: parse_records(text.encode("utf-8", "replace")), ('{"v":1,"what":"serving"}\n',)),
+    "workloads": Parser(parse_workloads, (format_workloads("boot", KEPT),)),
+    "cri-info": Parser(parse_info, ('{"pid":1,"runtimeSpec":{"linux":{"resources":{"cpu":{"cpus":"0"}}}}}',)),
+    "api-object": Parser(
+        lambda text: parse_object(text.encode("utf-8", "replace"), "x"), ('{"kind":"Pod","metadata":{"name":"a"}}',)
+    ),
+    "paths": Parser(
+        lambda text: _each(text, parse_absolute, parse_cgroups_path, parse_cgroup_parent, parse, decode),
+        ("/kubepods/burstable/pod1/abc", "kubepods-pod1.slice:cri-containerd:abc", "u1/a%2Fb"),
+    ),
+    "schemata": Parser(parse_schemata, ("L3:0=fff;1=fff\nMB:0=100;1=100\n",)),
+    "target": Parser(parse_target, ("/v1/pods?name=a%20b&x=1",), (PinfoldError,)),
+    "addresses": Parser(lambda text: _each(text, parse_address, parse_hosts), ("127.0.0.1:80", "[::1]:9", "a,b:1")),
+}
+
+
+def _each(text: str, *parsers: Callable[[str], object]) -> None:
+    """Give a text to several parsers."""
+    for one in parsers:
+        with suppress(PinfoldError):
+            one(text)
+
+
+def hit(parser: Parser, text: str) -> bool:
+    """Give a text to a parser, and return whether it was good; raise if it ends in a way that no caller expects."""
+    try:
+        parser.parse(text)
+    except parser.expected:
+        return False
+    return True
+
+
+def mutations(parser: Parser, dice: random.Random) -> Iterator[str]:
+    """Yield changed good texts, for ever."""
+    odd = (
+        "\0",
+        "\ud800",
+        "\u2028",
+        "-",
+        "9" * 40,
+        "{",
+        "[",
+        '"',
+        "\\",
+        "%",
+        "&a",
+        "*a",
+        "<",
+        "\n",
+        ":",
+        ",",
+        "=",
+        "1e999",
+    )
+    while True:
+        text = dice.choice(parser.seeds)
+        for _ in range(dice.randint(1, 6)):
+            at = dice.randrange(len(text) + 1)
+            end = min(len(text), at + dice.choice([0, 1, 1, 3, 20]))
+            middle = dice.choice(
+                [text[at:end] * dice.choice([2, 50]), dice.choice(odd), chr(dice.randrange(0x3000)), ""]
+            )
+            text = text[:at] + middle + text[end:]
+        yield text[:MOST]
+
+
+def long_inputs(parser: Parser) -> Iterator[str]:
+    """Yield inputs of 1 MB that are hard for parsers with a square in their cost: one part again and again."""
+    for part in (
+        "0",
+        "9",
+        "a",
+        " ",
+        "[",
+        "{",
+        '"',
+        "\\",
+        ".",
+        "_",
+        "-",
+        ",",
+        "0,",
+        "\n",
+        "a: ",
+        "- ",
+        "<a>",
+        "&a ",
+        "%25",
+        "/",
+        "=",
+    ):
+        yield part * (MOST // len(part))
+        yield parser.seeds[0] + part * ((MOST - len(parser.seeds[0])) // len(part))
+    yield (parser.seeds[0] * (MOST // len(parser.seeds[0]) + 1))[:MOST]
+
+
+def throw(name: str, seconds: float, seed: int) -> str:
+    """Throw changed texts at a parser for a while, and return how many."""
+    parser, end, thrown, good = PARSERS[name], time.monotonic() + seconds, 0, 0
+    for text in mutations(parser, random.Random(seed)):  # noqa: S311 - repeatable, not secret
+        good += hit(parser, text)
+        thrown += 1
+        if time.monotonic() > end:
+            break
+    return f"{name}: {thrown:,} inputs, {good:,} of them good, nothing unexpected"
+
+
+def slowest(name: str) -> tuple[float, str]:
+    """Return the seconds that the slowest long input takes, and its start."""
+    parser, found = PARSERS[name], (0.0, "")
+    for text in long_inputs(parser):
+        start = time.perf_counter()
+        hit(parser, text)
+        found = max(found, (time.perf_counter() - start, ascii(text[-8:])))
+    return found
+
+
+def guided(name: str, options: list[str]) -> None:
+    """Let atheris choose the texts; does not return."""
+    # Optional: a large package that few need.
+    import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    atheris.instrument_all()
+    parser = PARSERS[name]
+    atheris.Setup([sys.argv[0], *options], lambda data: hit(parser, data.decode("utf-8", "surrogateescape")) and None)
+    atheris.Fuzz()
+
+
+def main(arguments: list[str]) -> int:
+    """Run until the time is over, or for as long as libFuzzer likes."""
+    options = argparse.ArgumentParser(prog="tests.fuzz.parsers", description="fuzz every parser")
+    options.add_argument("--seconds", type=float, default=2.0, help="for each parser")
+    options.add_argument("--seed", type=int, default=0, help="the same seed throws the same texts")
+    options.add_argument("--slowest", action="store_true", help="print how long inputs of 1 MB take")
+    options.add_argument("--list", action="store_true", help="print the names of the parsers")
+    options.add_argument("--atheris", metavar="NAME", choices=PARSERS, help="guided by coverage")
+    given, further = options.parse_known_args(arguments)
+    if given.atheris:
+        guided(given.atheris, further)
+    for name in PARSERS:
+        if given.list:
+            print(name)  # noqa: T201 - the result
+        elif given.slowest:
+            print("{0}: {1[0]:.3f} s {1[1]}".format(name, slowest(name)))  # noqa: T201 - the result
+        else:
+            print(throw(name, given.seconds, given.seed))  # noqa: T201 - the result
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
