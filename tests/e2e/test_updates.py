@@ -1,7 +1,8 @@
-"""Changes on a running node with a real containerd: in-place resizes, quotas, and an update of pinfold itself."""
+"""Changes on a running node with a real containerd: resizes, quotas, late answers, and an update of pinfold."""
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -92,6 +93,30 @@ def test_a_quota_that_a_kubelet_writes_past_nri_into_an_owners_pod_is_lifted(
     wait_for(lambda: quota_of(containerd, pod) == -1, "the owner's pod is not limited")
     assert quota_of(containerd, other) == 80_000  # not pinfold's: the kubelet sets it
     assert [row["pod"] for row in node.events("drift")] == ["db"]
+
+
+# -- answers that come later than the runtime waits: it drops the plugin, and creates the container without its CPUs
+
+
+def test_containers_that_the_runtime_started_without_our_answer_are_corrected_soon_after(
+    containerd: Containerd, node: KubeDaemon
+) -> None:
+    sharer = containerd.run_container(containerd.run_pod("web", "burstable"), SOME)[1]
+    pod, links = containerd.run_pod("db"), node.links()
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        owner = containerd.run_container(pod, ALL)[1]
+        assert allowed(owner) == ONLINE
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+    back = time.monotonic()
+    wait_for(lambda: (allowed(owner), allowed(sharer)) == (OWN, RESERVED), "both are on their CPUs")
+    took = time.monotonic() - back
+    node.linked(links)
+    (told,) = wait_for(lambda: node.events("ran-unpinned"), "it is told")
+    assert (told["pod"], told["seconds"] > 0) == ("db", True)
+    node.settled()
+    print(f"corrected {took:.2f} s after pinfold went on")  # noqa: T201 - a figure
 
 
 # -- an update of pinfold: the old daemon ends, then the new one starts

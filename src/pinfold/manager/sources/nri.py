@@ -16,6 +16,7 @@ from pinfold.core.events.running import NotVerified
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, name_of
 from pinfold.manager.manager import Refusal
+from pinfold.manager.node import age
 from pinfold.runtimes.nri.messages import Pinning
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class NRISource:
         self._bus = bus
         self._is_told_all = is_told_all
         self._settling: asyncio.Future[None] | None = None
+        self._late: dict[str, float] = {}
+        """The owners that started without our answer, and when they got their CPUs."""
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection; report a runtime that has registered us and does not go on."""
@@ -79,7 +82,7 @@ class NRISource:
             except PinfoldError:  # the next reconcile tries again, and reports it
                 continue
             if wrong is not None and ref in want.exclusive and not wrong.found <= wrong.wanted:
-                self._node.unpinned.ran(ref, time.time() - self._node.since.get(container.id, time.time()))
+                self._late[container.id] = time.time()
 
     async def synchronized(
         self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]
@@ -87,8 +90,17 @@ class NRISource:
         """Record all that runs; return the containers that get CPUs only now."""
         await self._node.cluster.learn(pods)
         strays = await self._node.resync(pods, containers)
+        self._tell_of_late()
         found = {container.id: self._node.roster.ref(container.id) for container in strays}
         return {container_id: self._pinning(ref) for container_id, ref in found.items() if ref is not None}
+
+    def _tell_of_late(self) -> None:
+        """Report for how long the owners ran unpinned whose answer came too late; now their processes are known."""
+        for container_id, at in self._late.items():
+            container, ref = self._node.roster.containers.get(container_id), self._node.roster.ref(container_id)
+            if container is not None and ref is not None:
+                self._node.unpinned.ran(ref, max(0.0, age(container) - (time.time() - at)))
+        self._late.clear()
 
     def knows(self, pod: RuntimePod) -> None:
         """Record a pod."""
@@ -105,7 +117,12 @@ class NRISource:
                 await self._node.cluster.refuse(container, error)
             raise
         ref = self._node.roster.ref(container.id)
-        return None if cpus is None or ref is None else self._pinning(ref)
+        if cpus is None or ref is None:
+            return None
+        found = self._node.roster.find(ref)
+        if found is not None and found.id == container.id and self._node.manager.applier.allowed(ref):
+            self._late[container.id] = time.time()  # it has a cgroup: the runtime has not waited for our answer
+        return self._pinning(ref)
 
     async def starting(self, container: RuntimeContainer) -> None:
         """Verify the container and the others before its first instruction."""
