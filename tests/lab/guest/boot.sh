@@ -28,6 +28,7 @@ trap 'kill ${virtiofsd:-} 2>/dev/null || true; rm -rf "$work"' EXIT
 
 # serve_files SOCKET: let the guest read the host's files. Debian 12 has qemu's own virtiofsd, with other options.
 serve_files() {
+  ulimit -n "$(ulimit -Hn)"  # it keeps a file open for each one that the guest has looked at
   if [ -x /usr/libexec/virtiofsd ]; then
     # A directory that is announced as a mount point cannot be below an overlay.
     exec /usr/libexec/virtiofsd --socket-path="$1" --shared-dir=/ --no-announce-submounts --cache=always \
