@@ -78,7 +78,8 @@ def find_own_file(environment: Mapping[str, str], uid: int, flag: str | None) ->
         usual = home / ".config/pinfold/config.yaml"
     else:
         return None
-    return SourcedPath(usual, DEFAULT) if usual.exists() else None
+    # Not `usual.exists()`: with the home of another user, as under sudo, that would raise.
+    return SourcedPath(usual, DEFAULT) if os.path.exists(usual) else None  # noqa: PTH110
 
 
 def check_path(text: str, flag: str) -> Path:
