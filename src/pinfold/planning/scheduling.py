@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import replace
 from enum import StrEnum
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.pods.pod import QoS, effective_requests
@@ -28,6 +27,7 @@ UNSET_REQUEST: Final = 100
 """The milli CPUs that a container without a request counts for in scores (not in filters)."""
 
 _MILLI: Final = 1000
+_REMEMBERED: Final = 10_000
 
 
 class Scheduler(StrEnum):
@@ -170,11 +170,29 @@ def _take(left: MutableSequence[int], part: int) -> int:
     return count
 
 
-class RankedNode(NamedTuple):
-    """A node's place in a ranking."""
+class _Order:
+    """The nodes of a type by use, emptier ones first."""
 
-    used: int
-    node: int
+    def __init__(self) -> None:
+        self.levels: dict[int, tuple[list[int], int]] = {}
+        """For each use the nodes in order of number, and the same as a mask."""
+        self.uses: list[int] = []
+
+    def add(self, used: int, node: int) -> None:
+        if used not in self.levels:
+            self.levels[used] = [], 0
+            insort(self.uses, used)
+        nodes, mask = self.levels[used]
+        insort(nodes, node)
+        self.levels[used] = nodes, mask | 1 << node
+
+    def remove(self, used: int, node: int) -> None:
+        nodes, mask = self.levels[used]
+        del nodes[bisect_left(nodes, node)]
+        self.levels[used] = nodes, mask ^ 1 << node
+        if not nodes:
+            del self.levels[used]
+            self.uses.remove(used)
 
 
 EVERYWHERE: Final = -1
@@ -193,12 +211,12 @@ class Ranking:
         self._rooms = rooms
         self._loads = loads
         self._dice = dice
-        self._entries = [
-            RankedNode(load.used(room), node) for node, (room, load) in enumerate(zip(rooms, loads, strict=True))
-        ]
-        self._orders: dict[Room, list[RankedNode]] = {room: [] for room in rooms}
-        for entry in sorted(self._entries):
-            self._orders[rooms[entry.node]].append(entry)
+        self._used = [load.used(room) for room, load in zip(rooms, loads, strict=True)]
+        self._orders: dict[Room, _Order] = {room: _Order() for room in rooms}
+        for node, used in enumerate(self._used):
+            self._orders[rooms[node]].add(used, node)
+        self._scores: dict[tuple[Room, Demand], dict[tuple[int, ...], int | None]] = {}
+        """What `score_zones` has said of nodes with these zones."""
         self._failed: dict[Demand, int] = {}
         """For each demand, the nodes that could not take it, as a mask."""
 
@@ -223,46 +241,59 @@ class Ranking:
         share = -(-demand.scored * BEST_SCORE // room.allocatable) if room.allocatable else BEST_SCORE
         failed = self._failed.get(demand, 0)
         best = None
-        for used, node in self._in_order(room):
+        order = self._orders[room]
+        for used in order.uses:
+            nodes, mask = order.levels[used]
+            turn = nodes[self._dice.roll() % len(nodes)]
             score = max(0, BEST_SCORE - used - share)
             if score + most < least:
                 break
-            if failed >> node & 1:
-                continue
-            more = self._look(room, node, demand)
-            if more is None:
-                failed |= 1 << node
-            elif best is None or score + more > best[0]:
-                best = score + more, self._dice.roll(), node
-                least = best[0] + 1
-                if more == most:
-                    break
+            for node in _from(turn, mask & ~failed):
+                more = self._look(room, node, demand)
+                if more is None:
+                    failed |= 1 << node
+                elif best is None or score + more > best[0]:
+                    best = score + more, self._dice.roll(), node
+                    least = best[0] + 1
+                    if more == most:
+                        self._failed[demand] = failed
+                        return best
         self._failed[demand] = failed
         return best
-
-    def _in_order(self, room: Room) -> Iterator[RankedNode]:
-        """Yield the nodes of a type, emptier ones first; equal ones from a random start."""
-        order = self._orders[room]
-        start = 0
-        while start < len(order):
-            end = bisect_left(order, RankedNode(order[start].used + 1, -1), start)
-            turn = start + self._dice.roll() % (end - start)
-            yield from islice(order, turn, end)
-            yield from islice(order, start, turn)
-            start = end
 
     def _look(self, room: Room, node: int, demand: Demand) -> int | None:
         load = self._loads[node]
         if not has_room(room, load, demand):
             return None
-        return score_zones(room, load, demand) if self._aware and demand.parts else 0
+        if not (self._aware and demand.parts):
+            return 0
+        scores = self._scores.setdefault((room, demand), {})
+        if load.zones not in scores:
+            if len(scores) >= _REMEMBERED:
+                scores.clear()
+            scores[load.zones] = score_zones(room, load, demand)
+        return scores[load.zones]
 
     def filled(self, node: int) -> None:
         """Move the node to its new place after a pod was placed on it."""
         room = self._rooms[node]
-        entry = RankedNode(self._loads[node].used(room), node)
-        if entry != self._entries[node]:
+        used = self._loads[node].used(room)
+        if used != self._used[node]:
             order = self._orders[room]
-            del order[bisect_left(order, self._entries[node])]
-            insort(order, entry)
-            self._entries[node] = entry
+            order.remove(self._used[node], node)
+            order.add(used, node)
+            self._used[node] = used
+
+
+def _from(turn: int, mask: int) -> Iterator[int]:
+    """Yield the numbers in a mask, upwards from *turn*, then those below it.
+
+    >>> list(_from(3, 0b101101))
+    [3, 5, 0, 2]
+    """
+    above = mask >> turn << turn
+    for rest in (above, mask ^ above):
+        while rest:
+            lowest = rest & -rest
+            yield lowest.bit_length() - 1
+            rest ^= lowest  # noqa: PLW2901 - what is left of it

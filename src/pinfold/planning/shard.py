@@ -160,6 +160,7 @@ class Site:
         shared = admitter.policy.start(State.new()).shared
         self._pools = admitter.policy.pools
         self._given_away = bool(shared)
+        self._zones_of: dict[int, tuple[int, ...]] = {}
         self._zones = tuple(zone.mask for zone in kind.topology.numa_nodes)
         self.room = Room(
             kind.allocatable,
@@ -171,9 +172,14 @@ class Site:
 
     def zones(self, shared: int) -> tuple[int, ...]:
         """Return the number of assignable CPUs of each NUMA node."""
+        if (known := self._zones_of.get(shared)) is not None:
+            return known
+        if len(self._zones_of) >= _REMEMBERED:
+            self._zones_of.clear()
         # Under policy `none` no CPU is ever assigned, and all are offered.
         free = self._pools.free(shared, self._pools.options) if self._given_away else -1
-        return tuple([(free & zone).bit_count() for zone in self._zones])
+        found = self._zones_of[shared] = tuple([(free & zone).bit_count() for zone in self._zones])
+        return found
 
     def admit(self, shared: int, shape: Shape) -> tuple[int, str | None]:
         """Return the shared pool after a pod of that shape, and the reason if it is refused."""
