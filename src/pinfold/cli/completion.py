@@ -39,13 +39,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class _Unbroken(argparse.HelpFormatter):
+    """Help in long lines: in short ones, options are broken at their hyphens."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=10_000)
+
+
 def _options() -> Mapping[str, Sequence[str]]:
     """Return the options of every verb, from their own help."""
     from pinfold.cli.main import VERBS  # noqa: PLC0415 - that module imports this one when it is called
 
     found = {}
     for name, verb in VERBS.items():
-        parser = argparse.ArgumentParser(name)
+        parser = argparse.ArgumentParser(name, formatter_class=_Unbroken)
         import_module(verb.module).add_arguments(parser)
         found[name] = sorted(set(_OPTION.findall(parser.format_help())))
     return found

@@ -17,7 +17,7 @@ from pinfold.render.columns import GREEN, RED, YELLOW, join_parts
 if TYPE_CHECKING:
     import argparse
 
-    from pinfold.render.map import Look
+    from pinfold.render.canvas import Look
 
 _STYLES: Final = {Health.OK: GREEN, Health.WARN: YELLOW, Health.FAIL: RED}
 

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections import deque
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pinfold.cli.asking.records import Data, Records
-    from pinfold.render.map import Look
+    from pinfold.render.canvas import Look
 
 _WIDEST: Final = 1 << 30
 
@@ -163,4 +162,4 @@ def _begins(answer: Data) -> str:
 
 def _unbroken(shape: Look) -> Look:
     """Return how to draw lines that a pipe can filter: as wide as they are, unless this is a terminal."""
-    return shape if sys.stdout.isatty() else replace(shape, width=_WIDEST)
+    return shape if sys.stdout.isatty() else shape._replace(width=_WIDEST)

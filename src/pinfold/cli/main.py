@@ -13,13 +13,11 @@ import contextlib
 import os
 import re
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, cast
 
 import pinfold
 from pinfold.errors import ParseError, PinfoldError
-from pinfold.settings.pluginfile import plugin_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,11 +105,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments() -> list[str]:
     """Return those of the process; a container runtime that starts us as its NRI plugin has them in a file."""
-    given = sys.argv[1:] or (["serve", *plugin_flags(os.environ)] if "NRI_PLUGIN_SOCKET" in os.environ else [])
+    given = sys.argv[1:] or (_plugin() if "NRI_PLUGIN_SOCKET" in os.environ else [])
     if given[:1] == ["serve"]:
         # The daemon never speaks TLS; asyncio does without it too, and that is a tenth of the daemon's memory.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # documented: then it cannot be imported
     return given
+
+
+def _plugin() -> list[str]:
+    from pinfold.settings.pluginfile import plugin_flags  # noqa: PLC0415 - most commands start without it
+
+    return ["serve", *plugin_flags(os.environ)]
 
 
 def _run(argv: Sequence[str], failed: int | None) -> int:
@@ -131,7 +135,14 @@ def _run(argv: Sequence[str], failed: int | None) -> int:
 
 def _meant(unknown: str, parser: argparse.ArgumentParser) -> str:
     """Return the option of *parser* that was probably meant, as a question."""
-    close = get_close_matches(unknown.partition("=")[0], re.findall(r"--[a-z][-a-z]*", parser.format_help()), n=1)
+    return _did_you_mean(unknown.partition("=")[0], re.findall(r"--[a-z][-a-z]*", parser.format_help()))
+
+
+def _did_you_mean(word: str, known: list[str]) -> str:
+    """Return the nearest of the known words as a question; nothing if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    close = get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -141,8 +152,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the usage and what is wrong, and exit."""
         if found := _WRONG_CHOICE.search(message):
-            close = get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1)
-            message += f"; did you mean {close[0]}?" if close else ""
+            message += _did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
         super().error(message)
 
 

@@ -7,8 +7,6 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
-import yaml
-
 import pinfold
 from pinfold.cli.asking.client import add_output
 
@@ -26,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the versions."""
     found = {"pinfold": pinfold.__version__, "decides as": pinfold.KUBERNETES}
     if args.verbose:
+        import yaml  # noqa: PLC0415 - only its version is wanted
+
         found |= {
             "python": f"{platform.python_implementation()} {platform.python_version()}",
             "yaml": f"PyYAML {yaml.__version__}{' with libyaml' if yaml.__with_libyaml__ else ''}",

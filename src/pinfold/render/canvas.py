@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pinfold.render.arrange import Rect
 
@@ -33,6 +33,23 @@ class Signs(NamedTuple):
 
 UNICODE: Final = Signs(corners="╭╮╰╯", across="─", down="│", rules="━─┄", dot=" · ", cut="…")
 ASCII: Final = Signs(corners="++++", across="-", down="|", rules="=-.", dot=", ", cut="~")
+
+
+class Look(NamedTuple):
+    """How to draw: columns to use, whether in colour, whether the terminal shows ASCII only."""
+
+    width: int = 80
+    colour: bool = False
+    ascii_only: bool = False
+    styles: Mapping[int, str] = {}
+    """ANSI numbers for single CPUs, such as "32" or "1;35", to show their owner."""
+    marks: Mapping[int, str] = {}
+    """Text behind the numbers of single CPUs, for the same where there are no colours."""
+
+    @property
+    def signs(self) -> Signs:
+        """The characters to draw with."""
+        return ASCII if self.ascii_only else UNICODE
 
 
 class Canvas:

@@ -7,7 +7,6 @@ headings and the innermost ones a row each; on the largest the rows are lists of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,7 +14,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.layout import GroupKind, layout, remarks, summary
 from pinfold.formats.machine.distances import format_distances
 from pinfold.render.arrange import Fit, Frame, Measures, Picture, Placed, Rect, Size, arrange
-from pinfold.render.canvas import ASCII, UNICODE, Canvas, Signs, flow, wrap
+from pinfold.render.canvas import Canvas, Look, flow, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,24 +31,6 @@ _LABEL_UP_TO: Final = 12
 COLOURS: Final[Mapping[GroupKind, str]] = {GroupKind.SOCKET: "34", GroupKind.NUMA: "32", GroupKind.UNCORE: "36"}
 """Calm colours of the groups, as numbers of ANSI escape sequences."""
 _BOLD, _DIM, _YELLOW = "1", "2", "33"
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How to draw: columns to use, whether in colour, whether the terminal shows ASCII only."""
-
-    width: int = 80
-    colour: bool = False
-    ascii_only: bool = False
-    styles: Mapping[int, str] = field(default_factory=dict)
-    """ANSI numbers for single CPUs, such as "32" or "1;35", to show their owner."""
-    marks: Mapping[int, str] = field(default_factory=dict)
-    """Text behind the numbers of single CPUs, for the same where there are no colours."""
-
-    @property
-    def signs(self) -> Signs:
-        """The characters to draw with."""
-        return ASCII if self.ascii_only else UNICODE
 
 
 def format_map(topology: Topology, look: Look | None = None) -> str:

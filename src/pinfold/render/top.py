@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.layout import layout
-from pinfold.render.canvas import Canvas
+from pinfold.render.canvas import Canvas, Look
 from pinfold.render.columns import DIM, Cell, Column, format_columns, printable
-from pinfold.render.map import Look, draw_groups
+from pinfold.render.map import draw_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -148,7 +148,7 @@ def format_screen(glance: Glance, choices: Choices, look: Look, height: int) -> 
     listed = _list(glance, rows[choices.first : choices.first + room], look)
     if len(rows) > room:
         said = f"  {choices.first + 1}-{choices.first + room} of {len(rows)}"
-        listed[0] = _fit(listed[0], replace(look, width=look.width - len(said))).ljust(look.width - len(said)) + said
+        listed[0] = _fit(listed[0], look._replace(width=look.width - len(said))).ljust(look.width - len(said)) + said
     return [*above, *listed, *[""] * (room + 1 - len(listed)), _keys(choices, look)], choices
 
 
@@ -169,7 +169,7 @@ def draw_machine(glance: Glance, choices: Choices, look: Look, height: int | Non
     dim = {sign for name, sign in glance.signs.items() if name not in wanted}
     styles = {cpu: DIM if sign in dim else _style(sign) for cpu, sign in signs.items()}
     marks = {cpu: sign + _bar(glance.loads.get(cpu), look) for cpu, sign in signs.items()}
-    canvas = draw_groups(glance.topology, replace(look, styles=styles, marks=marks), height)
+    canvas = draw_groups(glance.topology, look._replace(styles=styles, marks=marks), height)
     if canvas is None:
         canvas = _strips(glance, signs, styles, look, height or 0)
     return canvas.lines(colour=look.colour)

@@ -36,3 +36,8 @@ def test_every_verb_is_in_the_script_of_every_shell(shell: str, capsys: pytest.C
     assert all(verb in text for verb in VERBS)
     if found := shutil.which(shell):
         subprocess.run([found, "-n", "/dev/stdin"], input=text, text=True, check=True)
+
+
+def test_no_option_is_broken_at_its_hyphens(capsys: pytest.CaptureFixture[str]) -> None:
+    text = script("bash", capsys)
+    assert not [word for word in completed(text, "pinfold", "serve", "--") if word.endswith("-")]

@@ -21,7 +21,7 @@ from pinfold.planning.compare import Compared, Variant, combinations, compare, n
 from pinfold.planning.orders import OrderTally
 from pinfold.planning.plan import Running, make_plan
 from pinfold.planning.replay import Event, replay
-from pinfold.render.map import Look
+from pinfold.render.canvas import Look
 from pinfold.render.plan.compare import comparison_data, format_comparison, format_recommendation
 from pinfold.render.plan.data import format_json, format_yaml, plan_data
 from pinfold.render.plan.html import format_html

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.machine.topology import Topology
-from pinfold.render.map import Look, format_map
+from pinfold.render.canvas import Look
+from pinfold.render.map import format_map
 
 NAMES = [
     "laptop-4",

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.errors import ParseError, PinfoldError
-from pinfold.render.explanation import format_refusal
 from pinfold.settings.places import socket_path
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
     exit_code = 4
 
     def __init__(self, answer: dict[str, Any]) -> None:  # Any: JSON of the daemon
+        from pinfold.render.explanation import format_refusal  # noqa: PLC0415 - most answers need no explanation
+
         super().__init__(format_refusal(answer))
         self.answer = answer
 

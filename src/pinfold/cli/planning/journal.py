@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.entries import Entry
     from pinfold.planning.replay import Change, Event, Replay
-    from pinfold.render.map import Look
+    from pinfold.render.canvas import Look
 
 MOST_PODS: Final = 100_000
 """The most pods in one replay; --since continues with the rest."""

@@ -6,9 +6,8 @@ Does not know what is measured: callers read CPUs as whole milli CPUs and memory
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pinfold.errors import ParseError
 
@@ -23,8 +22,7 @@ _UNITS: Final = _DECIMAL | _BINARY
 _FORM: Final = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class Quantity(NamedTuple):
     """An amount of 0 or more, in nano units: finer than that Kubernetes rounds up.
 
     >>> Quantity.parse("0.5") == Quantity.parse("500m")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pinfold.planning.compare import Compared
     from pinfold.planning.plan import Placement, Plan
-    from pinfold.render.map import Look
+    from pinfold.render.canvas import Look
 
 _MOST_ROWS: Final = 60
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import Pod
     from pinfold.planning.orders import OrderTally
-    from pinfold.render.map import Look
+    from pinfold.render.canvas import Look
 
 _MOST_ROWS: Final = 40
 _MOST_BARS: Final = 20

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pinfold.planning.replay import Replay
-    from pinfold.render.map import Look
+    from pinfold.render.canvas import Look
 
 _MOST_ROWS: Final = 40
 _BARS: Final = 12
