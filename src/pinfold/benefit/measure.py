@@ -53,9 +53,10 @@ class Results(NamedTuple):
     cpus: int
 
 
-def short_plan(_: Topology) -> Plan:
-    """Return a plan of a few seconds: the probe beside busy loops, under none and static."""
-    return Plan(RULES[:2], [(PROBE, NEIGHBOURS[0])], 2, 0.8, {})
+def short_plan(machine: Topology) -> Plan:
+    """Return a plan of a few seconds: the probe beside busy loops, under none, static and, for root, the shield."""
+    chosen = [rules for rules in RULES[:3] if not rules.missing(machine)]
+    return Plan(chosen, [(PROBE, NEIGHBOURS[0])], 2, 0.6, {})
 
 
 def full_plan(machine: Topology, rounds: int, seconds: float) -> Plan:

@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold demo`."""
     add_socket(parser)
     parser.add_argument("what", choices=("benefit",), help="the benefit of exclusive CPUs, under several policies")
-    parser.add_argument("--short", action="store_true", help="a few seconds: one program, policies none and static")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="a few seconds: one program, policies none and static, for root also the shield",
+    )
     parser.add_argument("--on", metavar="NAME", help="write the report, its picture and all figures as benefit-NAME.*")
     parser.add_argument("--out", metavar="DIR", type=Path, default=Path(), help="where to write (default: here)")
     parser.add_argument("--rounds", metavar="N", type=int, default=6, help="rounds of each policy (default 6)")
