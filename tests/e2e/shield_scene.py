@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,6 +118,29 @@ def test_a_start_with_the_shield_goes_on_with_it(daemon: Daemon) -> None:
         assert of(pid) == REST
         daemon.delete("owner")
         wait_for(lambda: of(pid) == ALL, "the bystander has all CPUs again")
+
+
+def test_the_score_shows_who_else_ran(daemon: Daemon) -> None:
+    daemon.start("--shield", "false")
+    own_all(daemon)
+    time.sleep(1.1)  # processes arrive for a second before the first reading
+
+    def foreign() -> float:
+        found = daemon.find("owner")
+        assert found is not None
+        return float(found["exclusivity"]["foreign"])
+
+    start = foreign()
+    own = (ONLINE - RESERVED).lowest
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as burning:
+        os.sched_setaffinity(burning.pid, {own})
+        wait_for(lambda: foreign() > start + 0.3, "what it burns is counted as foreign")
+        assert daemon.say("shield", "on").returncode == 0
+        assert str(RESERVED) == of(burning.pid)
+        burning.kill()
+    shown = daemon.say("get", "containers", "-o", "wide").stdout
+    assert "FOREIGN" in shown
+    assert "THROTTLED" in shown
 
 
 def test_the_verb_shows_what_would_move_and_switches(daemon: Daemon) -> None:

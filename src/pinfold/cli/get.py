@@ -35,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="POD", help="only these pods; also NAMESPACE/POD")
     add_namespace(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json"),
+        default="table",
+        help="wide: also what others used of exclusive CPUs",
+    )
     parser.add_argument("-w", "--watch", action="store_true", help="print again when something has happened")
 
 
@@ -91,7 +97,7 @@ class _Kinds(tuple[str, ...]):
 
 def show(client: Client, wanted: Wanted, output: str) -> str:
     """Return what was asked for as text."""
-    what, data = wanted.what, _data(client, wanted.what)
+    what, data = wanted.what, _data(client, wanted.what, output)
     if isinstance(data, list) and what in _OF_PODS:
         data = wanted.choose(data)
     if output == "json":
@@ -116,7 +122,7 @@ def _without_namespace(rows: Rows) -> Rows:
     return [{name: value for name, value in row.items() if name != "namespace"} for row in rows]
 
 
-def _data(client: Client, what: str) -> Rows | dict[str, Any]:
+def _data(client: Client, what: str, output: str = "table") -> Rows | dict[str, Any]:
     node = client.get("/v1/node")
     if what == "pools":
         return dict(node["pools"])
@@ -138,9 +144,23 @@ def _data(client: Client, what: str) -> Rows | dict[str, Any]:
             "state": row["state"],
             "pid": row["pid"],
             "age": _age(row["since"]),
+            **({"exclusivity": row.get("exclusivity")} if output == "json" else {}),
+            **(_exclusivity(row.get("exclusivity")) if output == "wide" else {}),
         }
         for row in rows
     ]
+
+
+def _exclusivity(score: dict[str, Any] | None) -> dict[str, str | None]:  # Any: JSON of the daemon
+    """Return what others have used of a container's exclusive CPUs since it got them."""
+    if score is None:
+        return dict.fromkeys(("foreign", "interrupts", "preempted", "throttled"))
+    return {
+        "foreign": f"{score['foreign']:.3f}s of {score['seconds']:.0f}s",
+        "interrupts": str(score["interrupts"]),
+        "preempted": str(score["preempted"]),
+        "throttled": f"{score['throttled']:.3f}s",
+    }
 
 
 def _pods(rows: Rows, listed: Rows) -> Rows:

@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pinfold.core.caching import CacheUsage
+    from pinfold.core.exclusivity import Score
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod, PodUID, QoS
@@ -35,6 +36,8 @@ class ContainerView(NamedTuple):
     restarts: int = 0
     code: int | None = None
     since: float = 0.0
+    exclusivity: Mapping[str, object] | None = None
+    """What others have used of its exclusive CPUs; None if it has none."""
 
     def data(self) -> dict[str, object]:
         """Return it as JSON-ready data."""
@@ -82,6 +85,8 @@ class Snapshot(NamedTuple):
     """How many entries the journal could not write since the start."""
     cache_usage: Sequence[CacheUsage] = ()
     """What containers use of the cache and of the memory bandwidth, where resctrl counts it."""
+    scores: Callable[[], Sequence[Score]] = tuple
+    """How exclusive the CPUs of containers were; reads the kernel's counters when it is called."""
     about: Mapping[str, object] = MappingProxyType({})
     """The daemon's configuration."""
 

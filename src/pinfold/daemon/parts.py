@@ -19,6 +19,7 @@ from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.nearby import near_devices
 from pinfold.manager.node import Node
 from pinfold.manager.repacker import Notifier, Repacker
+from pinfold.manager.scoring import Scoring
 from pinfold.manager.shielding import Shielding
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.outputs import bound_outputs
@@ -29,6 +30,7 @@ from pinfold.manager.store import StateStore
 from pinfold.manager.telling.names import PodNames, recalled
 from pinfold.manager.telling.telling import Telling
 from pinfold.node.devices import Devices
+from pinfold.node.exclusivity import Meter
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.notices import Notices
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, ContainerRef, PodUID
+    from pinfold.core.reconcile import Wanted
     from pinfold.manager.loop import Source
     from pinfold.manager.telling.bus import Bus
     from pinfold.node.processgroups.groups import ProcessGroups
@@ -157,6 +160,18 @@ def notifier_of(basis: Basis, manager: Manager) -> Notifier:
     return notifier
 
 
+def scoring_of(manager: Manager) -> Scoring:
+    """Return what scores the containers that have CPUs of their own, from now on."""
+    scoring, before = Scoring(Meter(), manager.applier), manager.show
+
+    def show(want: Wanted) -> None:
+        before(want)
+        scoring.show(want)
+
+    manager.show = show
+    return scoring
+
+
 def repacker_of(basis: Basis, node: Node, notifier: Notifier) -> Repacker:
     """Return what moves the node's containers when CPUs become free."""
     repacker = Repacker(node, notifier, basis.chosen.pace)
@@ -182,9 +197,12 @@ async def host_parts(basis: Basis) -> Parts:
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
     set_shielding(basis, manager, partial(_ungrouped, applier))
+    scoring = scoring_of(manager)
     await manager.start()
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
+    if chosen.runtime != "simulated":
+        node.scores = scoring.scores
     repacker = repacker_of(basis, node, notifier)
     kept = KeptWorkloads(chosen.state_dir, disk=_DISK)
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)

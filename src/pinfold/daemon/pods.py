@@ -18,6 +18,7 @@ from pinfold.daemon.parts import (
     loaded_manager,
     notifier_of,
     repacker_of,
+    scoring_of,
     set_shielding,
     with_caches,
 )
@@ -67,6 +68,7 @@ async def kube_parts(basis: Basis) -> Parts:
     manager = loaded_manager(basis, caching, roster, {})
     set_shielding(basis, manager, read_only=read_only)
     notifier = notifier_of(basis, manager)
+    scoring = scoring_of(manager)
     applier.gives_quotas = chosen.cfs_quota
     if not read_only:
         claim(basis)
@@ -76,6 +78,7 @@ async def kube_parts(basis: Basis) -> Parts:
         cluster.hints = node_hints(basis)
     node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
     node.sight = places
+    node.scores = scoring.scores
     _compare_reserved(basis)
     repacker = repacker_of(basis, node, notifier)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow, repacker.follow]

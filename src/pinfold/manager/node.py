@@ -27,9 +27,10 @@ from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pinfold.core.admission import Admission
+    from pinfold.core.exclusivity import Score
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef, Pod
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
@@ -50,6 +51,8 @@ class Node:
         self.roster = roster
         self.cluster = cluster or Cluster(roster)
         self.read_only = read_only
+        self.scores: Callable[[], Sequence[Score]] = tuple
+        """Returns how exclusive the CPUs of containers were."""
         self.sight: Sight | None = None
         """Sees pods that end without a report; None where every end is reported."""
         self.link = ("closed", "")

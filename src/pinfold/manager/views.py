@@ -52,6 +52,7 @@ class Viewer:
             refused=dict(node.refused),
             figures=self._count(),
             cache_usage=applier.usage() if isinstance(applier, CachingApplier) else (),
+            scores=node.scores,
             about={**self._about, "read_only": node.read_only},
         )
 
@@ -62,6 +63,7 @@ def container_views(node: Node) -> list[ContainerView]:
     Of a container runtime's pods only the containers that run or are about to are shown; of plain processes all.
     """
     want = node.manager.wanted
+    scores = {score.container: score.data() for score in node.scores()}
     views = []
     for pod_id, told in node.roster.pods.items():
         known = node.roster.of(pod_id)
@@ -70,12 +72,14 @@ def container_views(node: Node) -> list[ContainerView]:
         live = [container for _, container in known.live]
         shown = live if told.spec is None else latest(node.roster.containers_of(pod_id)).values()
         views += [_view(node, told, known.pod, container, want) for container in shown]
-    return views
+    return [view._replace(exclusivity=scores.get(ref)) for ref, view in views]
 
 
-def _view(node: Node, told: RuntimePod, pod: Pod, container: RuntimeContainer, want: Wanted) -> ContainerView:
+def _view(
+    node: Node, told: RuntimePod, pod: Pod, container: RuntimeContainer, want: Wanted
+) -> tuple[ContainerRef, ContainerView]:
     ref = node.roster.ref(container.id) or ContainerRef(pod.uid, container.name)
-    return ContainerView(
+    return ref, ContainerView(
         namespace=pod.namespace,
         pod=pod.name,
         container=ref.name,

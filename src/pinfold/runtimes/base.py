@@ -11,6 +11,7 @@ from pinfold.node.processgroups.errors import listed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from pathlib import Path
     from signal import Signals
     from typing import IO
 
@@ -57,6 +58,14 @@ class Main(NamedTuple):
     """In clock ticks since boot: the pid and this identify the process as long as the machine is up."""
 
 
+class Members(NamedTuple):
+    """Where a container runs."""
+
+    groups: Sequence[Path] = ()
+    """Its cgroups, its own first; none if it has none."""
+    pids: Sequence[int] = ()
+
+
 class Applier(Protocol):
     """Keeps containers on the CPUs that were decided. Only a Manager calls what changes anything."""
 
@@ -97,6 +106,10 @@ class Applier(Protocol):
 
     def allowed(self, ref: ContainerRef) -> str:
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
+        ...
+
+    def members(self, ref: ContainerRef) -> Members:
+        """Return the cgroups and the processes of a container, as far as they are known."""
         ...
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift, Observed, Wanted
     from pinfold.node.resctrl.groups import Resctrl
-    from pinfold.runtimes.base import Applier
+    from pinfold.runtimes.base import Applier, Members
 
 
 class CachingApplier:
@@ -92,6 +92,10 @@ class CachingApplier:
     def allowed(self, ref: ContainerRef) -> str:
         """Return the CPUs that the kernel lets a container use now, as text; empty if it has none."""
         return self._inner.allowed(ref)
+
+    def members(self, ref: ContainerRef) -> Members:
+        """Return the cgroups and the processes of a container."""
+        return self._inner.members(ref)
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Give every group *cpus* again, and everything the whole cache; or raise."""

@@ -17,7 +17,7 @@ from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.podgroups.paths import unit_of
 from pinfold.node.podgroups.settings import Quota
-from pinfold.runtimes.base import ApplyError
+from pinfold.runtimes.base import ApplyError, Members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -164,6 +164,17 @@ class PodApplier:
         """Return the CPUs that the kernel lets a container use now, as text."""
         container = self._roster.find(ref)
         return str(self._places.cpus(container)) if container is not None else ""
+
+    def members(self, ref: ContainerRef) -> Members:
+        """Return the cgroup and the processes of a container."""
+        container = self._roster.find(ref)
+        group = self._places.group(container) if container is not None else None
+        if group is None:
+            return Members()
+        try:
+            return Members([group], self._groups.tree.members(group))
+        except CgroupError:  # it has just been removed
+            return Members()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Give every group of pods these CPUs again, and systemd too, until there is nothing left to change.

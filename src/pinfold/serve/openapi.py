@@ -33,6 +33,13 @@ _ALIGNMENT: Final = _object(
     cores=_NUMBER, uncore_caches=_NUMBER, numa_nodes=_NUMBER, sockets=_NUMBER, fewest={"type": "object"}
 )
 _ENTRY: Final = _object(number=_NUMBER, time=_TIME, what=_TEXT)
+_EXCLUSIVITY: Final = _object(
+    seconds={"type": "number", "description": "since the container got its CPUs, or the daemon started"},
+    foreign={"type": "number", "description": "seconds for which others have run on them"},
+    interrupts=_NUMBER,
+    preempted={"type": "integer", "description": "how often its threads had to leave their CPU for another thread"},
+    throttled={"type": "number", "description": "seconds for which a quota has stopped it"},
+)
 _CONTAINER: Final = _object(
     namespace=_TEXT,
     pod=_TEXT,
@@ -47,6 +54,7 @@ _CONTAINER: Final = _object(
     restarts=_NUMBER,
     code=_or_null(_NUMBER),
     since=_TIME,
+    exclusivity=_or_null(_EXCLUSIVITY),
     alignment=_or_null(_ALIGNMENT),
     why=_TEXT,
     cache=_or_null(_object(occupancy=_or_null(_NUMBER), traffic=_or_null(_NUMBER))),

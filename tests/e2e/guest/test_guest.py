@@ -45,6 +45,7 @@ GUESTS = [
     Guest("daemon", "32", kernel="trixie"),
     Guest("pods", "16"),
     Guest("dynamic", "16"),
+    Guest("shield", "16"),
     Guest("systemd", "16", init="systemd"),
 ]
 LONG = [

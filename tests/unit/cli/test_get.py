@@ -55,6 +55,15 @@ def test_a_single_namespace_takes_no_room_but_is_in_the_json(
     assert "test" in {found["namespace"] for found in json.loads(capsys.readouterr().out)}
 
 
+def test_wide_shows_what_others_used_of_exclusive_cpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score = {"seconds": 61.2, "foreign": 0.0042, "interrupts": 15730, "preempted": 12, "throttled": 0.0}
+    with answering(tmp_path / "s", answers(row("1-3", exclusivity=score), row("0", exclusive=False))) as path:
+        assert main(["get", "--socket", path, "-o", "wide"]) == 0
+    _, own, shared = capsys.readouterr().out.splitlines()
+    assert own.split()[-6:] == ["0.004s", "of", "61s", "15730", "12", "0.000s"]
+    assert shared.split()[-4:] == ["-"] * 4
+
+
 @pytest.mark.parametrize("what", WHAT)
 def test_names_cannot_speak_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
     names = {"pod": "a\x1b[2J", "container": "b\nc", "namespace": "d\u202e"}

@@ -11,6 +11,7 @@ from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.memory import set_memory
 from pinfold.node.procfs import PROC
+from pinfold.runtimes.base import Members
 from pinfold.runtimes.processes.closelook import CloseLook
 from pinfold.runtimes.processes.ending import Ending
 from pinfold.runtimes.processes.halting import Halting
@@ -173,6 +174,14 @@ class ProcessApplier:
         main = self.mains.get(ref)
         sets = {str(PROC.allowed(thread)) for thread in PROC.threads(main.pid)} if main is not None else set()
         return " ".join(sorted(sets - {""}))
+
+    def members(self, ref: ContainerRef) -> Members:
+        """Return the cgroups and the processes of a container."""
+        try:
+            group = self.groups.group(ref)
+            return Members(group.places(), group.members())
+        except GroupError:
+            return Members()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:  # noqa: ARG002 - no kubelet goes on here
         """Remove what is empty; processes that go on are in the shared pool, which has these CPUs by now."""

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Final
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Observed
 from pinfold.node.processgroups.origin import Origin
-from pinfold.runtimes.base import ApplyError, Main, ProcessEnded
+from pinfold.runtimes.base import ApplyError, Main, Members, ProcessEnded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
@@ -77,6 +77,10 @@ class SimulatedApplier:
     def allowed(self, ref: ContainerRef) -> str:
         """Return the CPUs that were applied."""
         return str(self.containers.get(ref, ""))
+
+    def members(self, ref: ContainerRef) -> Members:  # noqa: ARG002 - the protocol
+        """Return nothing: nothing runs."""
+        return Members()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
         """Do nothing: what was applied is all there is."""

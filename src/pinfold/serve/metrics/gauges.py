@@ -145,6 +145,20 @@ def cache_values(snapshot: Snapshot) -> dict[str, list[Sample]]:
     return found
 
 
+def score_values(snapshot: Snapshot) -> dict[str, list[Sample]]:
+    """Return how exclusive the CPUs of containers were, by the name of the row."""
+    pods = {pod.uid: pod for pod in snapshot.pods}
+    found: dict[str, list[Sample]] = {}
+    for score in snapshot.scores():
+        if (pod := pods.get(score.container.pod)) is None:
+            continue
+        labels = (("namespace", pod.namespace), ("pod", pod.name), ("container", score.container.name))
+        figures = (score.foreign, score.interrupts, score.preempted, score.throttled)
+        for metric, value in zip((rows.FOREIGN, rows.INTERRUPTS, rows.PREEMPTED, rows.THROTTLED), figures, strict=True):
+            found.setdefault(metric.name, []).append(Sample(labels, round(value, 3)))
+    return found
+
+
 def process_values() -> dict[str, float]:
     """Return what the daemon itself uses, by the name of the row; unknown values are left out."""
     values = {rows.CPU_SECONDS.name: round(time.process_time(), 3)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinfold import __version__
 from pinfold.formats.openmetrics import Family, MetricKind, Sample, choose
 from pinfold.serve.metrics import table as rows
-from pinfold.serve.metrics.gauges import Gauges, cache_values, process_values
+from pinfold.serve.metrics.gauges import Gauges, cache_values, process_values, score_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,4 +86,9 @@ class Metrics:
             rows.BUILD.name: Sample((("version", __version__), ("policy", snapshot.policy.name)), 1),
         }
         process = {name: [Sample((), value)] for name, value in self._process().items()}
-        return {name: [sample] for name, sample in told.items()} | process | cache_values(snapshot)
+        return (
+            {name: [sample] for name, sample in told.items()}
+            | process
+            | cache_values(snapshot)
+            | score_values(snapshot)
+        )

@@ -238,6 +238,30 @@ MEMORY_TRAFFIC: Final = Metric(
     "Bytes that a container with a cache class has moved from and to memory.",
     OWNER,
 )
+FOREIGN: Final = Metric(
+    "foreign_run_seconds",
+    MetricKind.GAUGE,
+    "Seconds for which others, the kernel included, have run on a container's exclusive CPUs since it got them.",
+    OWNER,
+)
+INTERRUPTS: Final = Metric(
+    "exclusive_interrupts_total",
+    MetricKind.COUNTER,
+    "Interrupts, the timer's included, that a container's exclusive CPUs have served since it got them.",
+    OWNER,
+)
+PREEMPTED: Final = Metric(
+    "exclusive_preemptions_total",
+    MetricKind.COUNTER,
+    "How often threads of a container with exclusive CPUs had to leave their CPU for another thread.",
+    OWNER,
+)
+THROTTLED: Final = Metric(
+    "exclusive_throttled_seconds_total",
+    MetricKind.COUNTER,
+    "Seconds for which a quota has stopped a container with exclusive CPUs; it should be 0.",
+    OWNER,
+)
 SPREAD: Final = Metric(
     "spread_containers",
     MetricKind.GAUGE,
@@ -317,7 +341,7 @@ _HEAD: Final = (
     "`/metrics` answers in the Prometheus text format, or in OpenMetrics if the client accepts it.",
     "Series have the same names in both; counters that do not end in `_total` are of unknown type in OpenMetrics.",
     "Every series exists from the start, at 0.",
-    "No label holds the name of a pod or container, so the number of series does not depend on what runs.",
+    "Labels hold names of pods and containers only in series about exclusive containers.",
     "",
     "## As the kubelet's",
     "",

@@ -75,6 +75,7 @@ export class Card {
     const spread = alignment(container.alignment);
     if (spread) add("On", spread);
     if (cacheUse(container)) add("Uses", cacheUse(container));
+    if (exclusivity(container.exclusivity)) add("Others", exclusivity(container.exclusivity));
     if (container.why) add("Why", named(container.why, "", LONGEST_WHY));
     return [name, list];
   }
@@ -105,6 +106,13 @@ export class Card {
     const top = Math.max(8, Math.min(wanted, window.innerHeight - height - 8));
     this.element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   }
+}
+
+/** What others have used of a container's CPUs since it got them, in words. */
+export function exclusivity(score) {
+  if (!score) return "";
+  const throttled = score.throttled ? `, throttled ${score.throttled.toFixed(3)} s` : "";
+  return `ran ${score.foreign.toFixed(3)} s of ${Math.round(score.seconds)} s here; ${plural(score.interrupts, "interrupt")}, ${plural(score.preempted, "preemption")}${throttled}`;
 }
 
 /** How many groups CPUs are on, in words; and the minimum where it is lower, if that is known. */

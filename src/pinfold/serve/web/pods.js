@@ -1,7 +1,7 @@
 // The list of pods and their containers, with a filter. Rows are kept by name; only what changes is touched.
 
 import { cacheUse } from "./cache.js";
-import { alignment } from "./card.js";
+import { alignment, exclusivity } from "./card.js";
 import { colour } from "./colours.js";
 import { command, copied } from "./copy.js";
 import { parseCpus, spaced } from "./cpus.js";
@@ -226,6 +226,7 @@ export class PodList {
     if (alignment(container.alignment)) add("On", alignment(container.alignment));
     row.uses = cacheUse(container) ? make("dd", {}, cacheUse(container)) : null;
     if (row.uses) list.append(make("dt", {}, "Uses"), row.uses);
+    if (exclusivity(container.exclusivity)) add("Others", exclusivity(container.exclusivity));
     if (container.restarts) add("Restarts", String(container.restarts));
     if (container.pid) add("Process", String(container.pid));
     if (container.why) add("Why", named(container.why, "", 600));

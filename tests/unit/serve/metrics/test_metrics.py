@@ -22,6 +22,7 @@ from pinfold.core.events.decisions import Released
 from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
 from pinfold.core.events.repairs import LostUpdate
 from pinfold.core.events.running import RanUnpinned, Started
+from pinfold.core.exclusivity import Score
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
@@ -32,7 +33,7 @@ from pinfold.errors import AdmissionError, ConfigError
 from pinfold.formats.openmetrics import MetricKind, Sample, choose
 from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.counters import Counters
-from pinfold.serve.metrics.gauges import cache_values, process_values
+from pinfold.serve.metrics.gauges import cache_values, process_values, score_values
 from pinfold.serve.metrics.metrics import Metrics
 from pinfold.serve.metrics.table import TABLE, Metric, check_prefix, document
 from tests.property.strategies import guaranteed, pinned, pod_of
@@ -108,10 +109,10 @@ def test_every_series_is_there_from_the_start_and_every_counter_at_zero() -> Non
     found = node.seen()
     names = {re.split(r"[{ ]", name)[0] for name in found}
     process = {rows.RSS, rows.CPU_SECONDS, rows.OPEN_FDS}
-    caches = {rows.CACHE_OCCUPANCY, rows.MEMORY_TRAFFIC}
-    without = {metric.full_name() for metric in process | caches}
+    owners = {metric for metric in TABLE if metric.labels == rows.OWNER}
+    without = {metric.full_name() for metric in process | owners}
     assert names == rows.names() - without | {"pinfold_process_cpu_seconds_total"}
-    for metric in set(TABLE) - caches:
+    for metric in set(TABLE) - owners:
         if metric.kind is not MetricKind.GAUGE:
             mine = [value for name, value in found.items() if name.startswith(metric.full_name())]
             assert mine
@@ -153,7 +154,8 @@ def test_the_parser_of_prometheus_reads_a_scrape(accept: str) -> None:
     pod = pod_of(pinned(2))
     node.admit(pod)
     used = CacheUsage(pod.ref(pod.containers[0]), 4096, 8192)
-    read_node = partial(node.snapshot()._replace, pods=(pod,), cache_usage=(used,))
+    scored = Score(pod.ref(pod.containers[0]), CPUSet.of(1), 9.0, 0.5, 7, 3, 0.25)
+    read_node = partial(node.snapshot()._replace, pods=(pod,), cache_usage=(used,), scores=lambda: [scored])
     kind, body = Metrics(read_node, node.counters).scrape(accept)
     parse = parse_openmetrics if "openmetrics" in kind else parse_prometheus
     families = list(parse(body.decode()))
@@ -192,6 +194,23 @@ def test_what_a_container_uses_of_the_cache_is_shown_under_its_name() -> None:
     node = Snapshot(MACHINE, policy, policy.start(State.new()), (pod,), cache_usage=(used, gone))
     labels = (("namespace", "default"), ("pod", "web"), ("container", "app"))
     assert cache_values(node) == {"cache_occupancy_bytes": [Sample(labels, 4096)]}
+
+
+def test_what_others_use_of_a_containers_cpus_is_shown_under_its_name() -> None:
+    pod = pod_of(pinned(1), uid="web")
+    scores = [
+        Score(ref, CPUSet.of(1), 9.0, 0.5, 7, 3, 0.25)
+        for ref in (pod.ref(pod.containers[0]), ContainerRef(PodUID("gone"), "app"))
+    ]
+    policy = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(MACHINE).policy
+    node = Snapshot(MACHINE, policy, policy.start(State.new()), (pod,), scores=lambda: scores)
+    labels = (("namespace", "default"), ("pod", "web"), ("container", "app"))
+    assert score_values(node) == {
+        "foreign_run_seconds": [Sample(labels, 0.5)],
+        "exclusive_interrupts_total": [Sample(labels, 7)],
+        "exclusive_preemptions_total": [Sample(labels, 3)],
+        "exclusive_throttled_seconds_total": [Sample(labels, 0.25)],
+    }
 
 
 def test_gauges_follow_the_state_and_numa_nodes_go_back_to_zero() -> None:
