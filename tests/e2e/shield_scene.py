@@ -33,6 +33,9 @@ REST, ALL = str(RESERVED), str(ONLINE)
 def daemon() -> Iterator[Daemon]:
     with Daemon() as daemon:
         yield daemon
+        daemon.kill()
+        said = daemon.verb("shield", "off", "--state-dir", str(daemon.state_dir))  # a failed test leaves nothing moved
+        assert said.returncode == 0, said.stderr
 
 
 @contextmanager

@@ -7,7 +7,7 @@ does not wait for a driver that keeps its IRQ. All of it happens in a thread.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.repairs import NotShielded, Shielded
 from pinfold.core.machine.cpuset import EMPTY
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pinfold.manager.manager import Manager, Rules
     from pinfold.manager.telling.telling import Telling
     from pinfold.node.shield.shield import Shield, ShieldReport
+
+
+_TROUBLE: Final = (PinfoldError, RuntimeError, OSError)
+"""A damaged file, a full disk, no thread that can be started."""
 
 
 def room_of(state: State, rules: Rules) -> Room:
@@ -69,7 +73,11 @@ class Shielding:
         await self.settle(room)
         if not self.kept or self._shield is None:
             return
-        plan = await self.plan(room)
+        try:
+            plan = await self.plan(room)
+        except _TROUBLE as error:  # the check of containers goes on
+            self._tell_refused(str(error))
+            return
         undone = [shift for shift in plan.shifts if shift.again]
         found = [_drift(undone, room)] if undone else []
         repair, begun = self._fights.judge(found)
@@ -100,7 +108,7 @@ class Shielding:
                 report = await asyncio.to_thread(self._shield.apply, room)
             else:
                 report = await asyncio.to_thread(self._shield.undo, room.online)
-        except (PinfoldError, RuntimeError, OSError) as error:  # damaged file, full disk, no thread
+        except _TROUBLE as error:
             self._tell_refused(str(error))
             return
         self._kept = room.kept

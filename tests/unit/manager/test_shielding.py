@@ -157,6 +157,22 @@ def test_a_full_disk_leaves_the_host_alone_and_the_pod_runs(node: Shielded) -> N
     assert node.exclusive(ONE)
 
 
+def test_a_check_that_cannot_be_made_is_reported_and_leaves_the_rest_alone(
+    node: Shielded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def play() -> None:
+        await node.manager.admit(ONE)
+        monkeypatch.setattr(asyncio, "to_thread", no_thread)
+        await node.manager.reshield()
+        await node.manager.reshield()
+
+    asyncio.run(play())
+    assert [entry["why"] for entry in node.told("not-shielded")] == ["can't start new thread"]
+
+
 def test_without_a_host_nothing_can_be_moved() -> None:
     stand = Stand()
     assert not stand.manager.shielding.is_possible

@@ -16,7 +16,7 @@ from pinfold.node.shield.record import ShieldRecord
 from pinfold.node.shield.threads import KernelScheduler, Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -117,7 +117,8 @@ class Shield:
             self._record.since = self.host.ticks()
         # Until the last change is made both are needed: those that are about to change, and those to be restored.
         self._save({**known, **plan.origins})
-        refused = self._move(_ordered(plan.shifts), room)
+        refused = self._move(_ordered(plan.shifts), room) if plan.shifts else []
+        self._refused.update({one.place.key: one for one in refused} if room.kept else {})
         bad = {one.place.key for one in refused}
         done = ((key, origin._replace(last=origin.given)) for key, origin in plan.origins.items() if key not in bad)
         left = {key: origin for key, origin in done if origin.before != origin.given}
@@ -145,7 +146,7 @@ class Shield:
         """The Places that refused to move."""
         return tuple(self._refused.values())
 
-    def _move(self, shifts: Iterable[Shift], room: Room) -> list[Refused]:
+    def _move(self, shifts: Sequence[Shift], room: Room) -> list[Refused]:
         found = []
         for shift in shifts:
             try:
@@ -153,9 +154,14 @@ class Shield:
             except PinfoldError as error:
                 refused = Refused(shift.place, str(error))
                 found.append(refused)
-                if room.kept:
-                    self._refused[shift.place.key] = refused
-        return found
+        return [*found, *self._not_kept(shifts, room, {one.place for one in found})]
+
+    def _not_kept(self, shifts: Sequence[Shift], room: Room, refused: Collection[Place]) -> list[Refused]:
+        """Return the Places that took the change without an error, and still use kept CPUs."""
+        now = self.host.read() if room.kept else {}
+        moved = (shift.place for shift in shifts if shift.place in now and shift.place not in refused)
+        left = ((place, now[place] or room.online) for place in moved)
+        return [Refused(place, f"{place}: it still has CPUs {cpus}") for place, cpus in left if cpus & room.kept]
 
     def _load(self) -> dict[str, Origin]:
         if self._origins is None:

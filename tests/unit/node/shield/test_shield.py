@@ -136,6 +136,22 @@ def test_an_irq_that_refuses_but_is_served_elsewhere_is_not_reported(host: FakeH
     assert [one.place.id for one in shield.apply(ROOM).refused] == ["25"]
 
 
+def test_a_change_that_the_kernel_takes_and_does_not_keep_is_reported_and_not_repeated(host: FakeHost) -> None:
+    written: list[str] = []
+
+    class Deaf(Host):
+        def write(self, place: Place, cpus: CPUSet) -> None:
+            written.append(place.key)
+            if place.id != "24":
+                super().write(place, cpus)
+
+    shield = host.shield()
+    shield.host = Deaf(host.root, scheduler=host.scheduler)
+    assert [one.why for one in shield.apply(ROOM).refused] == ["IRQ 24 (eth24): it still has CPUs 0-3"]
+    shield.apply(ROOM)
+    assert written.count("IRQ/24") == 1
+
+
 def test_processes_of_containers_without_groups_are_not_moved(host: FakeHost) -> None:
     host.members = [1]
     host.shield().apply(ROOM)
