@@ -17,7 +17,7 @@ SECONDS ?= 10
 # Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage check bench e2e e2e-long torture fuzz parity parity-daemon proto format dist man deb sbom release-check clean
+.PHONY: help run test coverage check bench e2e e2e-long torture fuzz parity parity-daemon proto format dist man deb sbom release-check docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,14 @@ fuzz: $(STAMP) ## every parser, guided by coverage: make fuzz SECONDS=60 (for ea
 		echo "fuzz $$name" && $(BIN)/python -m tests.fuzz.parsers --atheris $$name -- \
 			-max_total_time=$(SECONDS) -max_len=4096 -verbosity=0 || exit 1; done
 	@$(BIN)/python -m tests.fuzz.parsers --slowest
+
+$(VENV)/.docs: $(STAMP)
+	@PYTHON="$(PYTHON)" tools/setup $(VENV) docs
+	@touch $@
+
+docs: $(VENV)/.docs ## build the documentation into build/site; fails at a broken link or a page that is not current
+	@$(BIN)/python tools/reference --check && $(BIN)/python tools/pictures --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "docs: $$(find build/site -name '*.html' | wc -l) pages in build/site"
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

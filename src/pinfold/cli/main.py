@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 _MOST_PROBLEMS: Final = 20
 _WRONG_CHOICE: Final = re.compile(r"invalid choice: '([^']{1,80})' \(choose from (.*)\)")
 OK, WRONG, RUN_FAILED, INTERRUPTED, READER_GONE = 0, 2, 125, 130, 141
+EXIT_CODES: Final = {
+    "0": "success",
+    "1": "not all pods of a plan get in, a check has failed, or a wait was in vain",
+    "2": "a wrong call or an unusable input",
+    "3": "no daemon answers",
+    "4": "refused, in plain words and in the kubelet's",
+    "5": "another daemon has this state directory or socket",
+    "125": "`run`: pinfold itself failed, for any of the reasons above",
+    "126, 127": "`run`: the command cannot be executed; it is not found",
+    "130": "ended by Ctrl-C",
+    "141": "the reader of the output went away, as of `head`",
+    "other": "`run`: the exit code of the command; 128 + N if signal N ended it",
+}
+"""What each exit code means; docs/reference/exit-codes.md and the manual pages come from it."""
 
 
 class VerbModule(Protocol):
