@@ -21,8 +21,8 @@ SOURCE = ROOT / "src/pinfold"
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changes/*.md"), *ROOT.glob("tests/lab/*.md")]
 )
-WORKLOADS = "workloads.json"
-"""A file of a state directory."""
+STATE_FILES = {"claim.json", "workloads.json"}
+"""Files of a state directory."""
 FOLDERS = "|".join([r"\.ci", *(found.parent.name for place in (ROOT, SOURCE) for found in place.glob("[a-z]*/*"))])
 _PATH = re.compile(rf"(?<![\w/.~$-])((?:{FOLDERS})/[\w./{{}},-]*)")
 _BARE = re.compile(r"`([\w-]+\.(?:py|js|md|json|sh))`")
@@ -68,7 +68,7 @@ def test_every_path_exists(page: Path) -> None:
     folders = {*below, *(path.parent for path in below)}
     missing = {path for path in named if not exists(path, ROOT, SOURCE, page.parent)}
     missing |= {name for name in _BARE.findall(text) if not exists(name, ROOT, page.parent, *folders)}
-    assert not missing - {WORKLOADS}
+    assert not missing - STATE_FILES
 
 
 @page
