@@ -1,4 +1,7 @@
-"""Pages and pictures that come from the code are current."""
+"""Pages and pictures that come from the code are current; `make docs` checks that too.
+
+Slow, so that branches which change the command line at the same time do not wait for each other; CI runs them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import sys
 import pytest
 
 from tests.unit.tools.tool import run
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse of other versions breaks lines in other places")
