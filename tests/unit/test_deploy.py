@@ -16,7 +16,7 @@ import yaml
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
-from pinfold.core.policies import resizing
+from pinfold.core.policies import resizing, running
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.errors import AdmissionError
@@ -133,7 +133,7 @@ def test_alerts_are_there_for_everything_that_breaks_a_promise() -> None:
 
 
 def test_reasons_of_refusals_are_those_that_the_core_has() -> None:
-    pods = [kind for kind in _kinds(AdmissionError) if kind.__module__ != resizing.__name__]
+    pods = [kind for kind in _kinds(AdmissionError) if kind.__module__ not in {resizing.__name__, running.__name__}]
     assert {kind.reason for kind in pods} == set(REASONS[:-1])
 
 
