@@ -6,8 +6,9 @@ It runs beside the daemon and outlives it, as the containers do; it ends when no
 that prints faster than this program writes has to wait, so no file is ever longer than its bound.
 
 In the directory: NAME, what a container printed last; NAME.1, what it printed before; NAME.TOKEN.pipe, a pipe that a
-container prints to. On the control pipe the daemon writes lines with the bounds, "EACH TOTAL"; after each of them the
-directory is searched for new pipes. One that stays idle costs nothing: the program then waits in one system call.
+container prints to, and NAME.TOKEN.open as soon as this program reads it: until then the daemon keeps it open. On the
+control pipe the daemon writes lines with the bounds, "EACH TOTAL"; after each of them the directory is searched for new
+pipes. One that stays idle costs nothing: the program then waits in one system call.
 
 It imports nothing of pinfold, so that it starts fast and stays small.
 """
@@ -20,6 +21,7 @@ import stat
 import sys
 
 PIPE = ".pipe"
+OPEN = ".open"
 NEW = ".new"
 LAST = ".1"
 CONTROL = ".control"
@@ -82,9 +84,9 @@ class Drain:
         each, total = map(int, lines[-2].split())
         names = os.listdir(self._directory)  # noqa: PTH208 - pathlib would make the program larger
         for name in names:
-            if name.endswith(PIPE) and name not in self._seen:
+            if name.endswith((PIPE, OPEN)) and name not in self._seen:
                 self.find(name)
-        count = sum(not name.endswith((PIPE, NEW, LAST, CONTROL)) for name in names)
+        count = sum(not name.endswith((PIPE, OPEN, NEW, LAST, CONTROL)) for name in names)
         self._each = max(min(each, total // max(1, count)), LEAST) // 2
         self.fit()
         self.shrink()
@@ -98,7 +100,8 @@ class Drain:
         if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
             os.close(pipe)
             return
-        title = name.removesuffix(PIPE).rpartition(".")[0]
+        name = self.claimed(name)
+        title = name.removesuffix(OPEN).removesuffix(PIPE).rpartition(".")[0]
         found = self._files.get(title) or self.opened(title, 0)
         found.pipes += 1
         self._files[title] = found
@@ -106,6 +109,15 @@ class Drain:
         self._seen.add(name)
         self._poll.register(pipe, select.EPOLLIN)
         self.drain(pipe)  # one that no container has any more is silent, and has to be closed
+
+    def claimed(self, name: str) -> str:
+        """Say by its name that a pipe is read; return the name."""
+        new = name.removesuffix(PIPE) + OPEN if name.endswith(PIPE) else name
+        try:
+            os.rename(name, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except OSError:
+            return name
+        return new
 
     def opened(self, title: str, flags: int) -> File:
         """Return an output file; one that was removed is replaced by a file that keeps nothing."""
@@ -181,7 +193,7 @@ class Drain:
             if found.name and found.size > self._half:
                 self.rotate(found)
         for name in os.listdir(self._directory):  # noqa: PTH208 - as above
-            if name not in self._files and not name.endswith((PIPE, NEW, CONTROL)):
+            if name not in self._files and not name.endswith((PIPE, OPEN, NEW, CONTROL)):
                 try:
                     self.cut(name)
                 except OSError:

@@ -29,7 +29,7 @@ PART: Final = 64 << 10
 _TRIES: Final = 50
 _ENDED: Final = 100
 """How many containers that have ended keep their output."""
-_HIDDEN: Final = (drain.LAST, drain.PIPE, drain.NEW, drain.CONTROL)
+_HIDDEN: Final = (drain.LAST, drain.PIPE, drain.OPEN, drain.NEW, drain.CONTROL)
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -59,6 +59,8 @@ class Outputs:
         self._control: int | None = None
         self._started: list[int] = []
         """The drains that this daemon has started."""
+        self._held: dict[Path, int] = {}
+        """The pipes that the drain may not read yet: a container that ends before would take its output with it."""
 
     def open(self, name: str) -> IO[bytes]:
         """Return what a container prints to, so that it comes into the file called *name*; for our user only."""
@@ -76,7 +78,9 @@ class Outputs:
         os.mkfifo(new, 0o600)
         file = os.open(new, os.O_RDWR | _FLAGS)
         try:
-            new.rename(new.with_suffix(drain.PIPE))  # the drain takes a pipe without a container for one that is done
+            pipe = new.with_suffix(drain.PIPE)
+            new.rename(pipe)  # the drain takes a pipe without a container for one that is done
+            self._held[pipe] = os.dup(file)
             self.tell_drain()
         except BaseException:
             os.close(file)
@@ -87,6 +91,7 @@ class Outputs:
         """Have the drain look for new pipes, within the limits of this daemon; start one if there is none."""
         if not self._drained:
             return
+        self._let_go()
         line = b"%d %d\n" % self._limits
         try:
             if self._control is None:
@@ -96,6 +101,13 @@ class Outputs:
             self.close()
             self._control = self._start(anew=True)
             _write(self._control, line)
+
+    def _let_go(self, pipes: Collection[Path] | None = None) -> None:
+        """Close *pipes*, or those that the drain reads, or that were removed."""
+        for pipe in [held for held in self._held if not held.exists()] if pipes is None else pipes:
+            file = self._held.pop(pipe, None)
+            if file is not None:
+                os.close(file)
 
     def _start(self, *, anew: bool = False) -> int:
         """Return the control pipe of the drain that runs, or of a new one."""
@@ -122,6 +134,7 @@ class Outputs:
 
     def close(self) -> None:
         """Leave the drain to the containers; it ends with the last of them."""
+        self._let_go(tuple(self._held))
         if self._control is not None:
             os.close(self._control)
             self._control = None
@@ -151,6 +164,7 @@ class Outputs:
         """Return when all that a container has printed is in its file; for one that goes on printing, after 1 s."""
         for _ in range(_TRIES):
             if not any(map(_unread, self._pipes(name))):
+                self._let_go()
                 return
             await asyncio.sleep(1 / _TRIES)
 
@@ -183,7 +197,8 @@ class Outputs:
     def _pipes(self, name: str) -> list[Path]:
         with suppress(OSError):
             paths = self._directory.iterdir()
-            return [path for path in paths if path.suffix == drain.PIPE and path.stem.rpartition(".")[0] == name]
+            ours = (path for path in paths if path.suffix in {drain.PIPE, drain.OPEN})
+            return [path for path in ours if path.stem.rpartition(".")[0] == name]
         return []
 
 

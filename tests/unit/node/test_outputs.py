@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.drain import CONTROL, PIPE
+from pinfold.node.drain import CONTROL
 from pinfold.node.outputs import OutputLimits, Outputs
 
 if TYPE_CHECKING:
@@ -68,6 +68,20 @@ def test_the_end_of_an_output_that_is_too_long_is_kept_and_its_container_goes_on
         assert size(tmp_path) <= LIMITS.each
 
 
+def test_output_of_a_container_that_ends_before_the_drain_looks_is_kept(tmp_path: Path) -> None:
+    with outputs_in(tmp_path) as outputs:
+        with outputs.open("first.log") as out:
+            out.write(b"the drain runs")
+        asyncio.run(outputs.written("first.log"))
+        [drain] = drains(tmp_path)
+        os.kill(drain, signal.SIGSTOP)
+        with outputs.open("a.log") as out:
+            subprocess.run(["echo", "and gone"], stdout=out, check=True)
+        os.kill(drain, signal.SIGCONT)
+        asyncio.run(outputs.written("a.log"))
+        assert outputs.read("a.log") == b"and gone\n"
+
+
 def test_output_is_never_longer_than_its_bound(tmp_path: Path) -> None:
     with outputs_in(tmp_path) as outputs:
         with outputs.open("a.log") as out:
@@ -86,7 +100,7 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
     with outputs_in(tmp_path) as outputs:
         with outputs.open("a.log") as out:
             out.write(b"x" * 100 * KIB)
-        wait_for(lambda: not list(tmp_path.glob(f"*{PIPE}")))
+        asyncio.run(outputs.written("a.log"))
         assert outputs.names() == ["a.log"]
         assert outputs.size("a.log") == 100 * KIB
         assert outputs.size("a.log.1") == 0
@@ -129,7 +143,7 @@ def test_a_drain_that_was_killed_is_replaced_and_nothing_is_lost(tmp_path: Path)
 def test_a_drain_ends_when_no_container_and_no_daemon_is_left(tmp_path: Path) -> None:
     with outputs_in(tmp_path) as outputs:
         outputs.open("a.log").close()
-        wait_for(lambda: {path.name for path in tmp_path.iterdir()} == {"a.log", CONTROL})
+        wait_for(lambda: bool(outputs.look([])) or {path.name for path in tmp_path.iterdir()} == {"a.log", CONTROL})
 
 
 def test_an_output_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
