@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.entries import Entry
+from pinfold.core.events.entries import Entry
 from pinfold.node.journal.hands import hands
 from pinfold.node.journal.journal import MAX_BYTES, Journal
 

@@ -21,12 +21,12 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape, preset
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.policies.repacking import Consent
-from pinfold.core.repack import Movable, Packer
+from pinfold.core.moving.repack import Movable, Packer
 from pinfold.core.state import State
 
 if TYPE_CHECKING:
     from pinfold.core.admission import Admitter
-    from pinfold.core.cost import Cost
+    from pinfold.core.moving.cost import Cost
     from pinfold.core.machine.topology import Topology
 
 _SIZES: Final = (1, 2, 2, 4, 4, 4, 6, 8, 8, 12, 16, 24, 48)

@@ -36,7 +36,7 @@ from urllib.request import urlopen
 
 from benchmarks._watchers import LAST, WITHIN, Load, Seen, watch
 from pinfold.cli.asking.client import Client
-from pinfold.core.entries import STATE
+from pinfold.core.events.entries import STATE
 from pinfold.node.journal.files import DIRECTORY, Archive
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pinfold.core.admission import Admission, Admitter, Scope
-    from pinfold.core.advice import Advice, advise
     from pinfold.core.allocators.order import Fidelity
     from pinfold.core.config import Config, Reservation
+    from pinfold.core.explaining.advice import Advice, advise
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.presets import preset
     from pinfold.core.machine.topology import CPUInfo, Group, Topology
@@ -66,7 +66,7 @@ KUBERNETES = "Kubernetes 1.37-rc (HEAD of 2026-08-20)"
 
 _HOMES = {
     "pinfold.core.admission": "Admission Admitter Scope",
-    "pinfold.core.advice": "Advice advise",
+    "pinfold.core.explaining.advice": "Advice advise",
     "pinfold.core.allocators.order": "Fidelity",
     "pinfold.core.config": "Config Reservation",
     "pinfold.core.machine.cpuset": "CPUSet",

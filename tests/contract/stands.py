@@ -53,8 +53,8 @@ from tests.now import now
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pinfold.core.entries import Entry
     from pinfold.core.events import Event
+    from pinfold.core.events.entries import Entry
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State

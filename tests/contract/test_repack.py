@@ -11,8 +11,8 @@ import pytest
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.moving.repack import Pace
 from pinfold.core.policies.running import NotResizable
-from pinfold.core.repack import Pace
 from pinfold.manager.repacker import Notifier, Repacker
 from pinfold.manager.sources.nri import NRISource
 from pinfold.node.notices import Notices

@@ -20,17 +20,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
-from pinfold.core.advice import advise
-from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
-from pinfold.core.entries import STATE, Entry, Subject
-from pinfold.core.explanation import alignment_counts, explain_entry
+from pinfold.core.events.entries import STATE, Entry, Subject
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.alignment import Ruler
+from pinfold.core.explaining.explanation import alignment_counts, explain_entry
+from pinfold.core.explaining.outcome import Outcome
+from pinfold.core.explaining.sharing import why_shared
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.layout import layout_data
 from pinfold.core.machine.presets import preset
-from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.core.sharing import why_shared
 from pinfold.core.snapshot import pools
 from pinfold.core.topologymanager.others import WHOLE
 from pinfold.node.journal.history import answer_at, answer_history, parse_question
@@ -43,7 +43,7 @@ from pinfold.serve.page import Page
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from pinfold.core.explanation import Explanation
+    from pinfold.core.explaining.explanation import Explanation
     from pinfold.core.machine.topology import Topology
     from pinfold.errors import AdmissionError
 

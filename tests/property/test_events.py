@@ -8,13 +8,13 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.entries import Entry, Subject
 from pinfold.core.events import Told
 from pinfold.core.events.about import Audience, PodName
+from pinfold.core.events.entries import Entry, Subject
 from pinfold.core.events.fields import entry_fields, is_for
-from pinfold.core.explanation import decides_on, explain_entry
+from pinfold.core.events.timeline import state_at
+from pinfold.core.explaining.explanation import decides_on, explain_entry
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.timeline import state_at
 from pinfold.formats.journal.record import Packer, parse_records
 from pinfold.formats.journal.trace import JournalReader
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.entries import Entry
-from pinfold.core.timeline import owners_of, settled_times, state_at
+from pinfold.core.events.entries import Entry
+from pinfold.core.events.timeline import owners_of, settled_times, state_at
 from pinfold.formats.journal.record import Packer, parse_records
 from pinfold.node.journal.files import Archive
 from pinfold.node.journal.hands import hands

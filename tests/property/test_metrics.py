@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.alignment import Level, Ruler
 from pinfold.core.config import Config, Reservation
 from pinfold.core.events.measures import Judged, Left
+from pinfold.core.explaining.alignment import Level, Ruler
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.snapshot import Snapshot

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.advice import advise, resized
-from pinfold.core.alignment import Level, Ruler
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
+from pinfold.core.explaining.advice import advise, resized
+from pinfold.core.explaining.alignment import Level, Ruler
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.errors import ConfigError

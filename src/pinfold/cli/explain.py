@@ -10,7 +10,7 @@ from pinfold.cli.arguments.when import show_when
 from pinfold.cli.asking.client import add_output
 from pinfold.cli.asking.records import add_records, find_records
 from pinfold.cli.output.terminal import look
-from pinfold.core.entries import Subject
+from pinfold.core.events.entries import Subject
 from pinfold.render.explanation import format_explanation
 
 if TYPE_CHECKING:

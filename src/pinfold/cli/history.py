@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, get_args
 from pinfold.cli.arguments.when import parse_when, show_when
 from pinfold.cli.asking.records import add_records, find_records
 from pinfold.cli.output.terminal import look
-from pinfold.core.entries import Subject
 from pinfold.core.events import GROUPS
+from pinfold.core.events.entries import Subject
 from pinfold.core.machine.cpuset import MAX_CPU
 from pinfold.errors import ParseError, PinfoldError, excerpt
 from pinfold.render.canvas import wrap

@@ -15,7 +15,7 @@ from pinfold.cli.output.terminal import look
 from pinfold.cli.planning.arguments import BadQuestion, add_arguments
 from pinfold.cli.planning.inputs import read_inputs, read_text
 from pinfold.cli.planning.journal import JournalEvents, format_then, then_data
-from pinfold.core.sharing import missed_pinning
+from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.formats.pods.trace import parse_trace
 from pinfold.planning.compare import combinations, compare, ranked
 from pinfold.planning.orders import sample, tally

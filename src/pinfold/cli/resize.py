@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pinfold.cli.asking.client import Client, add_output, add_socket
-from pinfold.core.entries import Subject
+from pinfold.core.events.entries import Subject
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.admission import NOTHING_ASKED, Asked
-from pinfold.core.mending import Mended, give_back, mend
+from pinfold.core.moving.mending import Mended, give_back, mend
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import StateError
 

@@ -12,13 +12,13 @@ import asyncio
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from pinfold.core.advice import NO_ADVICE
 from pinfold.core.events.daemon import Reconfigured
 from pinfold.core.events.decisions import Undone
 from pinfold.core.events.measures import Applied, Configured, Decided, Left
 from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
-from pinfold.core.outcome import Outcome
+from pinfold.core.explaining.advice import NO_ADVICE
+from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over, fates
 from pinfold.errors import PinfoldError
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 
     from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.advice import Advice
     from pinfold.core.events.about import PodName
+    from pinfold.core.explaining.advice import Advice
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.moving.repack import Move, RepackPlan
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.repacking import Repacking
-    from pinfold.core.repack import Move, RepackPlan
     from pinfold.core.state import State
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.manager.manager import Manager

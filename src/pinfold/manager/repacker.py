@@ -22,9 +22,9 @@ from pinfold.node.notices import Place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pinfold.core.moving.repack import Move, Pace, RepackPlan
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Wanted
-    from pinfold.core.repack import Move, Pace, RepackPlan
     from pinfold.manager.manager import Manager
     from pinfold.manager.node import Node
     from pinfold.manager.telling.bus import Bus

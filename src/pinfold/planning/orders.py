@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pinfold.core.admission import Admitter
-    from pinfold.core.alignment import Ruler
-    from pinfold.core.outcome import Outcome
+    from pinfold.core.explaining.alignment import Ruler
+    from pinfold.core.explaining.outcome import Outcome
     from pinfold.core.pods.pod import Pod
     from pinfold.core.state import State
 

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.admission import Admission
-from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.outcome import Outcome
+from pinfold.core.explaining.alignment import Ruler
+from pinfold.core.explaining.outcome import Outcome
+from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.core.sharing import missed_pinning
 from pinfold.core.state import State
 from pinfold.core.topologymanager.others import WHOLE, NotEnoughResources
 from pinfold.core.trace import Recorder, Trace
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
-    from pinfold.core.alignment import Alignment, Leftover
     from pinfold.core.config import Config
+    from pinfold.core.explaining.alignment import Alignment, Leftover
+    from pinfold.core.explaining.sharing import MissedPinning
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod
-    from pinfold.core.sharing import MissedPinning
     from pinfold.core.topologymanager.others import OtherHints
     from pinfold.core.trace import Defect
     from pinfold.errors import AdmissionError

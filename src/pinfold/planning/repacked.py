@@ -11,8 +11,8 @@ from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pinfold.core.moving.repack import RepackPlan
     from pinfold.core.pods.pod import Pod
-    from pinfold.core.repack import RepackPlan
     from pinfold.planning.plan import Plan
 
 _PREFIX = "pinfold.dev/"

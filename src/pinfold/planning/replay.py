@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admitter
     from pinfold.core.config import Config
+    from pinfold.core.explaining.outcome import Outcome
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State
     from pinfold.planning.plan import Running

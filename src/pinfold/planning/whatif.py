@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.advice import resized
+from pinfold.core.explaining.advice import resized
 from pinfold.core.pods.pod import PodUID
 from pinfold.errors import PinfoldError, excerpt
 

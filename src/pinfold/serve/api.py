@@ -13,12 +13,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pinfold
-from pinfold.core.alignment import Ruler
-from pinfold.core.entries import STATE, Subject
-from pinfold.core.explanation import DECISIONS, Explanation, alignment_counts, explain_entry
+from pinfold.core.events.entries import STATE, Subject
+from pinfold.core.explaining.alignment import Ruler
+from pinfold.core.explaining.explanation import DECISIONS, Explanation, alignment_counts, explain_entry
+from pinfold.core.explaining.sharing import why_shared
 from pinfold.core.machine.layout import layout_data
 from pinfold.core.pods.pod import ContainerRef
-from pinfold.core.sharing import why_shared
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.machine.topologyjson import format_topology_json
@@ -31,8 +31,8 @@ from pinfold.serve.openapi import document
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from pinfold.core.alignment import Alignment
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
+    from pinfold.core.explaining.alignment import Alignment
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Pod
     from pinfold.core.snapshot import ContainerView, Snapshot

@@ -7,8 +7,8 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.core.pods.pod import Amounts, PodUID
-from pinfold.core.sharing import missed_pinning
 from pinfold.core.snapshot import pools
 from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pinfold.core.admission import Admission
+    from pinfold.core.moving.repack import Move
     from pinfold.core.pods.pod import Pod
-    from pinfold.core.repack import Move
     from pinfold.formats.pods.manifest import PodDocuments
     from pinfold.manager.repacker import Repacker
     from pinfold.manager.shielding import ShieldSwitch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.entries import Subject
+from pinfold.core.events.entries import Subject
 from pinfold.errors import ParseError, excerpt
 from pinfold.manager.sources.workloads import WorkloadKind, output_name
 from pinfold.node.outputs import earlier_half

@@ -16,7 +16,7 @@ from pinfold.core.allocators.order import Fidelity
 from pinfold.core.caching import overlaps
 from pinfold.core.config import NOT_SAID, POLICIES, Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.repack import Pace
+from pinfold.core.moving.repack import Pace
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem
 from pinfold.formats.cacheclasses import parse_cache_classes

@@ -15,7 +15,7 @@ import pytest
 from pinfold.cli.arguments.when import parse_when, show_when
 from pinfold.cli.history import all_hands
 from pinfold.cli.main import main
-from pinfold.core.entries import Entry, Subject
+from pinfold.core.events.entries import Entry, Subject
 from pinfold.errors import ParseError
 from pinfold.node.journal.files import Archive
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question

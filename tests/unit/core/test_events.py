@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from pinfold.core.entries import Entry
 from pinfold.core.events import GROUPS, Event, Measured, Told
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.daemon import Failed, NotKept, StateNotUsable, TakenOver
 from pinfold.core.events.decisions import Admitted, Assigned, Gone, Refused, Released, StateChanged
+from pinfold.core.events.entries import Entry
 from pinfold.core.events.fields import entry_fields, fields_of, is_for
 from pinfold.core.events.repairs import Drifted, Hotplugged, NotRepaired
 from pinfold.core.events.running import Ended, GivenBack, RanUnpinned

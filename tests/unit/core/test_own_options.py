@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pinfold.core.admission import Asked
-from pinfold.core.advice import advise
-from pinfold.core.alignment import Ruler
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.alignment import Ruler
+from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.machine.topology import Topology
-from pinfold.core.outcome import Outcome
 from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
 from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OWN

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from signal import Signals
 
     from pinfold.core.admission import Admitter
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
     from pinfold.runtimes.base import Main
 
 

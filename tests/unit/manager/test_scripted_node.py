@@ -31,7 +31,7 @@ from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
     from pinfold.runtimes.simulated.record import ContainerRecord
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from pinfold.core.advice import NO_ADVICE, advise
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import Config, Reservation
+from pinfold.core.explaining.advice import NO_ADVICE, advise
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import PodUID

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from pinfold.core.caching import CacheUsage
 from pinfold.core.config import Config, Reservation
-from pinfold.core.entries import Entry
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.daemon import Warned
 from pinfold.core.events.decisions import Assigned, Refused, Released
+from pinfold.core.events.entries import Entry
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
 from pinfold.cli.asking.client import Client, NoDaemon, add_socket
-from pinfold.core.entries import Subject, entry_of
+from pinfold.core.events.entries import Subject, entry_of
 from pinfold.errors import PinfoldError
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
 
     Data = dict[str, Any]  # Any: JSON of the daemon
 

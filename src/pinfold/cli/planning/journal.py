@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
     from pinfold.planning.replay import Change, Event, Replay
     from pinfold.render.canvas import Look
 

@@ -6,16 +6,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.moving.repack import Movable, Packer, RepackPlan
 from pinfold.core.policies.running import Running, changed_pool
-from pinfold.core.repack import Movable, Packer, RepackPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pinfold.core.moving.repack import Move
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.options import Options
     from pinfold.core.policies.static import StaticPolicy
-    from pinfold.core.repack import Move
     from pinfold.core.state import State
 
 _SPREADING: Final = ("distribute-cpus-across-numa", "distribute-cpus-across-cores")

@@ -16,7 +16,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
-from pinfold.core.entries import STATE, Entry, entry_of
+from pinfold.core.events.entries import STATE, Entry, entry_of
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:

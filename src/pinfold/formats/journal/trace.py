@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.entries import STATE
+from pinfold.core.events.entries import STATE
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.pods.quantity import Quantity
@@ -21,7 +21,7 @@ from pinfold.planning.replay import Event
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
 
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; its size does not matter here
 _REMARKS: Final = {

@@ -12,10 +12,10 @@ from collections import deque
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pinfold.core.entries import Entry
 from pinfold.core.events import Measured
 from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import Failed
+from pinfold.core.events.entries import Entry
 from pinfold.core.events.fields import entry_fields, is_for
 from pinfold.manager.telling.watchers import Watchers
 

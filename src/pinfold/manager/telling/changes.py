@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.events.decisions import Moved, Resized, ResizeRefused
-from pinfold.core.explanation import alignment_counts
+from pinfold.core.explaining.explanation import alignment_counts
 from pinfold.core.trace import Recorder
 
 if TYPE_CHECKING:
     from pinfold.core.admission import Asked
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
+    from pinfold.core.moving.repack import Move
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.base import Policy
-    from pinfold.core.repack import Move
     from pinfold.core.state import State
     from pinfold.errors import AdmissionError
     from pinfold.manager.manager import Rules

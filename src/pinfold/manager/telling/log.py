@@ -19,7 +19,7 @@ from pinfold.core.events.daemon import LogDropped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
 
 _ROOM: Final = select.PIPE_BUF
 """Bytes that a pipe takes at once if it can take any."""
@@ -99,7 +99,7 @@ class Log:
 def format_line(entry: Entry, *, as_json: bool) -> str:
     r"""Return the line of an entry.
 
-    >>> from pinfold.core.entries import Entry
+    >>> from pinfold.core.events.entries import Entry
     >>> format_line(Entry(1, 0.0, "undone", {"why": "no room"}), as_json=False)[24:]
     ' event=undone why="no room"\n'
     """

@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from pinfold.core.advice import advise
-from pinfold.core.alignment import Ruler
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept
 from pinfold.core.events.decisions import (
@@ -25,9 +23,11 @@ from pinfold.core.events.decisions import (
 )
 from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
-from pinfold.core.explanation import alignment_counts
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.alignment import Ruler
+from pinfold.core.explaining.explanation import alignment_counts
+from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.core.reconcile import Cause, describe
-from pinfold.core.sharing import missed_pinning
 from pinfold.core.topologymanager.others import WHOLE
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
@@ -36,11 +36,11 @@ from pinfold.manager.telling.names import PodNames
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pinfold.core.advice import Advice
     from pinfold.core.events import Event
+    from pinfold.core.explaining.advice import Advice
+    from pinfold.core.explaining.outcome import Outcome
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
-    from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.base import Policy
     from pinfold.core.reconcile import Drift

@@ -12,8 +12,8 @@ import re
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.entries import STATE
-from pinfold.core.timeline import Moment, moment_of
+from pinfold.core.events.entries import STATE
+from pinfold.core.events.timeline import Moment, moment_of
 from pinfold.errors import StateError
 from pinfold.formats.journal.record import Parsed, parse_records
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
 
 MAX_SEGMENT: Final = 64 << 20
 DIRECTORY: Final = "journal"

@@ -12,15 +12,15 @@ import re
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
+from pinfold.core.events.timeline import owners_of
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.timeline import owners_of
 from pinfold.node.journal.files import SLACK, find_segments, read_bytes, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pinfold.core.timeline import Tenure
+    from pinfold.core.events.timeline import Tenure
     from pinfold.node.journal.files import Segment
 
 _BASE: Final = b'{"base":'

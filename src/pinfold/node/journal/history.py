@@ -6,17 +6,17 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pinfold.core.entries import Entry, Subject
-from pinfold.core.explanation import decides_on, explain_entry
+from pinfold.core.events.entries import Entry, Subject
+from pinfold.core.events.timeline import Moment, moment_of
+from pinfold.core.explaining.explanation import decides_on, explain_entry
 from pinfold.core.machine.cpuset import MAX_CPU, CPUSet
-from pinfold.core.timeline import Moment, moment_of
 from pinfold.errors import ParseError, excerpt
 from pinfold.node.journal.hands import hands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pinfold.core.explanation import Explanation
+    from pinfold.core.explaining.explanation import Explanation
     from pinfold.node.journal.files import Archive
 
 MOST: Final = 10_000

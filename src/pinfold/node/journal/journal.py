@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.entries import STATE
+from pinfold.core.events.entries import STATE
 from pinfold.errors import PinfoldError
 from pinfold.formats.journal.record import Packer, UnusableEntry, format_base
 from pinfold.node.journal.files import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pinfold.core.entries import Entry
+    from pinfold.core.events.entries import Entry
 
 MAX_BYTES: Final = 64 << 20
 MAX_AGE: Final = 30 * 86400.0

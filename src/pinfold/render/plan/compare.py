@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.alignment import Level
+from pinfold.core.explaining.alignment import Level
 from pinfold.formats.kubelet.configwriter import format_kubelet_config
 from pinfold.planning.compare import needed_gates
 from pinfold.render.canvas import Canvas, wrap

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from pinfold.core.advice import advise
+from pinfold.core.explaining.advice import advise
 from pinfold.core.snapshot import pools
 
 if TYPE_CHECKING:
-    from pinfold.core.alignment import Alignment, Leftover
+    from pinfold.core.explaining.alignment import Alignment, Leftover
     from pinfold.planning.plan import Placement, Plan
 
     Data = dict[str, object]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.advice import advise
-from pinfold.core.alignment import Level
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.alignment import Level
 from pinfold.core.snapshot import pools
 from pinfold.render.plan.svg import format_plan_svg
 from pinfold.render.plan.table import describe, format_ids, plural, unsound, verdict

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pinfold.core.moving.repack import Move, RepackPlan
     from pinfold.core.pods.pod import PodUID
-    from pinfold.core.repack import Move, RepackPlan
 
 
 def format_repack(repack: RepackPlan, names: Mapping[PodUID, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.advice import advise
-from pinfold.core.alignment import Level
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.alignment import Level
 from pinfold.core.machine.layout import summary
 from pinfold.core.pods.quantity import Quantity
 from pinfold.core.snapshot import pool_cpus
@@ -27,7 +27,7 @@ from pinfold.render.columns import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pinfold.core.alignment import Span
+    from pinfold.core.explaining.alignment import Span
     from pinfold.planning.plan import Placement, Plan
 
 _COLUMNS: Final = (

@@ -12,7 +12,7 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.alignment import Level, Ruler
+from pinfold.core.explaining.alignment import Level, Ruler
 from pinfold.core.machine.cpuset import CPUSet, cpus_of
 from pinfold.formats.openmetrics import Sample
 from pinfold.serve.metrics import table as rows

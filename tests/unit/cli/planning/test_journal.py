@@ -12,7 +12,7 @@ import pytest
 from pinfold.cli.main import main
 from pinfold.cli.planning.journal import JournalEvents, read_entries
 from pinfold.core.config import Config, Reservation
-from pinfold.core.entries import Entry
+from pinfold.core.events.entries import Entry
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.formats.pods.document import pod_document

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pinfold.core.admission import Admitter, Asked, Scope
-from pinfold.core.advice import advise
-from pinfold.core.alignment import Ruler
 from pinfold.core.config import Config, Reservation
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.alignment import Ruler
+from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
-from pinfold.core.outcome import Outcome
 from pinfold.core.state import State
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.others import NO_OTHERS, WHOLE, Held, Holding, covering

@@ -5,7 +5,7 @@ from math import nan
 
 import pytest
 
-from pinfold.core.entries import Entry
+from pinfold.core.events.entries import Entry
 from pinfold.formats.journal.record import (
     LONGEST,
     Packer,

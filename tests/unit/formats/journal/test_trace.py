@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.entries import Entry
+from pinfold.core.events.entries import Entry
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.errors import ParseError

@@ -23,8 +23,8 @@ from tests.unit.serve.http_site import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from pinfold.core.entries import Entry
     from pinfold.core.events import Event, Told
+    from pinfold.core.events.entries import Entry
 
 WITHIN = 60.0
 STATE = StateChanged(EMPTY, EMPTY, EMPTY, {})

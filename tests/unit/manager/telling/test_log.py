@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.entries import Entry
 from pinfold.core.events.daemon import LogDropped
+from pinfold.core.events.entries import Entry
 from pinfold.manager.telling.log import Descriptor, Log, format_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.entries import Entry, Subject
+from pinfold.core.events.entries import Entry, Subject
 from pinfold.errors import ParseError
 from pinfold.node.journal.files import Archive
 from pinfold.node.journal.history import MOST_BYTES, answer_at, answer_history, explain_kept, parse_question

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.entries import Entry
-from pinfold.core.timeline import owners_of, state_at
+from pinfold.core.events.entries import Entry
+from pinfold.core.events.timeline import owners_of, state_at
 from pinfold.node.journal.files import Archive, JournalError
 from pinfold.node.journal.hands import hands
 from pinfold.node.journal.journal import Journal
@@ -31,7 +31,7 @@ DAY = 86400.0
 WRITER = """
 import sys, time
 from pathlib import Path
-from pinfold.core.entries import Entry
+from pinfold.core.events.entries import Entry
 from pinfold.node.journal.journal import Journal
 
 journal = Journal(Path(sys.argv[1]), clock=time.time, tell=print, max_bytes=8 << 20)

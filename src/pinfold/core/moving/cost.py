@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import add, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.alignment import Level
+from pinfold.core.explaining.alignment import Level
 from pinfold.core.machine.cpuset import cpus_of
 from pinfold.core.topologymanager.closeness import Closeness
 

@@ -12,7 +12,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.admission import Scope
-from pinfold.core.alignment import Level
+from pinfold.core.explaining.alignment import Level
 from pinfold.core.machine.cpuset import EMPTY, format_list
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.policies.caches import UncoreAlignmentError
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pinfold.core.admission import Admission
-    from pinfold.core.alignment import Ruler
+    from pinfold.core.explaining.alignment import Ruler
+    from pinfold.core.explaining.outcome import Outcome
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.outcome import Outcome
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.core.alignment import Level, Ruler
+from pinfold.core.explaining.alignment import Level, Ruler
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.machine.topology import Topology

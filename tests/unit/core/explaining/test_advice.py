@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.advice import NO_ADVICE, Advice, advise, resized
 from pinfold.core.config import Config, Reservation
+from pinfold.core.explaining.advice import NO_ADVICE, Advice, advise, resized
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources

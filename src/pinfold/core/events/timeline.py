@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.entries import STATE, Entry, Subject
+from pinfold.core.events.entries import STATE, Entry, Subject
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.errors import ParseError
 

@@ -1,6 +1,6 @@
 """Why a container has its CPUs, shares CPUs, or was refused: what the journal records, and the explanation from it.
 
-Every "would fit" was tried when the pod was refused (core/advice.py).
+Every "would fit" was tried when the pod was refused (core/explaining/advice.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pinfold.errors import ParseError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pinfold.core.alignment import Alignment
-    from pinfold.core.entries import Entry, Subject
+    from pinfold.core.events.entries import Entry, Subject
+    from pinfold.core.explaining.alignment import Alignment
 
 _SHOWN: Final = 3
 _PASSED: Final = "passed over "

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 
-from pinfold.core.advice import advise
 from pinfold.core.config import Config, Reservation
-from pinfold.core.entries import Entry, Subject
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.decisions import Assigned
+from pinfold.core.events.entries import Entry, Subject
 from pinfold.core.events.fields import entry_fields
-from pinfold.core.explanation import (
+from pinfold.core.explaining.advice import advise
+from pinfold.core.explaining.explanation import (
     NOT_KEPT,
     Explanation,
     WhyRefused,
@@ -16,10 +16,10 @@ from pinfold.core.explanation import (
     decides_on,
     explain_entry,
 )
+from pinfold.core.explaining.sharing import why_shared
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.sharing import why_shared
 from pinfold.core.topologymanager.others import WHOLE
 from pinfold.core.trace import TraceStep
 from pinfold.planning.plan import make_plan

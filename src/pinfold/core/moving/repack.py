@@ -11,8 +11,8 @@ from bisect import bisect_left
 from itertools import accumulate, combinations, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.cost import Cost, Meter
 from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
+from pinfold.core.moving.cost import Cost, Meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.entries import Entry, Subject, entry_of
+from pinfold.core.events.entries import Entry, Subject, entry_of
+from pinfold.core.events.timeline import Moment, Tenure, owners_of, state_at
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.timeline import Moment, Tenure, owners_of, state_at
 from pinfold.errors import ParseError
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from pinfold.core.config import Config, Reservation
+from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
-from pinfold.core.sharing import missed_pinning
 
 STATIC = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(preset("cores:16")).policy
 NONE = Config("none").build(preset("cores:16")).policy
