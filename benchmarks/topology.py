@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from benchmarks._targets import Target, verdict
 from pinfold.core.machine.presets import preset
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.sysfs import discover
 from tests.machines.builder import write_sysfs
 from tests.machines.machine import Machine
 

@@ -24,16 +24,16 @@ from pinfold.kubernetes.wholepods import WholePods
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
+from pinfold.manager.saving.store import StateStore
 from pinfold.manager.sources.cri import POLLING, CRISource
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.nri import NRISource
 from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
-from pinfold.manager.store import StateStore
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
-from pinfold.node.outputs import Outputs
+from pinfold.node.outputs.outputs import Outputs
 from pinfold.node.podgroups.groups import PodGroups
 from pinfold.node.podgroups.simulated import Simulated
 from pinfold.node.processgroups.groups import choose

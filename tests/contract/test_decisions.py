@@ -13,7 +13,7 @@ from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
-from pinfold.manager.store import FILE, StateStore
+from pinfold.manager.saving.store import FILE, StateStore
 from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.contract.test_lifecycle import owner, play
 from tests.property.strategies import guaranteed, pinned

@@ -15,7 +15,7 @@ from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.kubernetes.podresources import PodResources
 from pinfold.manager.nearby import NodeHints
-from pinfold.node.devices import Devices
+from pinfold.node.machine.devices import Devices
 from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.contract.test_lifecycle import play
 from tests.property.strategies import pinned

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.sysfs import discover
 from tests.e2e.daemon import allowed, container, pod
 from tests.needs import needs
 

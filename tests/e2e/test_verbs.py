@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.sysfs import discover
 from tests.e2e.daemon import SPARE, container, needs_two_cpus, pod, wait_for
 from tests.needs import needs_root
 

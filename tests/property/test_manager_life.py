@@ -24,7 +24,7 @@ from pinfold.core.reconcile import drift
 from pinfold.errors import PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.manager.manager import Manager, Rules
-from pinfold.manager.store import StateStore
+from pinfold.manager.saving.store import StateStore
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.runtimes.roster import Roster

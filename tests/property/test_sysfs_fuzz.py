@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import cpus_of
 from pinfold.errors import PinfoldError
-from pinfold.node.kubeletview import discover_as_kubelet
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.kubeletview import discover_as_kubelet
+from pinfold.node.machine.sysfs import discover
 from tests.machines.builder import write_sysfs
 from tests.machines.catalogue import MACHINES
 

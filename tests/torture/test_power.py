@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.pods.pod import PodUID
+from pinfold.manager.saving.store import StateStore
 from pinfold.manager.sources.kept import KeptWorkload, KeptWorkloads
 from pinfold.manager.sources.workloads import WorkloadKind
-from pinfold.manager.store import StateStore
 from pinfold.node import statefile
 from tests.now import now
 from tests.torture.powerless import RecordingOS, crashes

@@ -9,7 +9,7 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.formats.machine.cadvisor import parse_cadvisor
 from pinfold.formats.machine.hwloc import parse_hwloc
 from pinfold.formats.machine.lscpu import format_lscpu, parse_lscpu
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.sysfs import discover
 from tests.machines.builder import cadvisor_json, lscpu_text, write_sysfs
 from tests.machines.catalogue import MACHINES
 from tests.machines.hwlocbuilder import hwloc_xml

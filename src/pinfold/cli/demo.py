@@ -15,7 +15,7 @@ from pinfold.benefit.picture import picture
 from pinfold.benefit.report import page, short
 from pinfold.cli.asking.client import Client, NoDaemon, add_socket
 from pinfold.errors import ParseError
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.sysfs import discover
 
 if TYPE_CHECKING:
     import argparse

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli.asking.client import add_output
 from pinfold.daemon.directory import StateDirectory
 from pinfold.errors import ParseError, PinfoldError
-from pinfold.manager.upkeep import examine, kept_aside, look_at
+from pinfold.manager.saving.upkeep import examine, kept_aside, look_at
 from pinfold.node.statefile import MAX_FILE, keep_aside, read_state_file, write_atomically
 from pinfold.settings.places import find_state
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from pinfold.manager.upkeep import Found
+    from pinfold.manager.saving.upkeep import Found
 
 DAMAGED: Final = 1
 _FORMAT: Final = "pinfold-state-1"

@@ -14,14 +14,14 @@ from pinfold.cli.asking.client import Client, NoDaemon, add_output, add_socket
 from pinfold.cli.output.keyboard import Screen
 from pinfold.cli.output.terminal import look
 from pinfold.formats.machine.topologyjson import parse_topology_json
-from pinfold.node.cpuload import loads, read_cpu_times
+from pinfold.node.machine.cpuload import loads, read_cpu_times
 from pinfold.render.columns import printable
 from pinfold.render.top import Choices, Glance, format_once, format_screen, give_signs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pinfold.node.cpuload import CPUTimes
+    from pinfold.node.machine.cpuload import CPUTimes
 
 _SHORTEST, _LONGEST = 0.1, 86_400.0
 _RESIZED: Final = 0.5

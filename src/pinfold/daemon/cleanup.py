@@ -15,9 +15,9 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.formats.pods.runtime import RuntimePod
 from pinfold.manager.leaving import leave
+from pinfold.manager.saving.store import FILE
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.workloads import WorkloadKind
-from pinfold.manager.store import FILE
 from pinfold.node.podgroups import systemd
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.origin import Origin

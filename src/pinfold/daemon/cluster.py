@@ -14,7 +14,7 @@ from pinfold.kubernetes.podresources import SOCKET, pod_resources
 from pinfold.kubernetes.refusals import Refusals
 from pinfold.kubernetes.wholepods import WholePods
 from pinfold.manager.nearby import NodeHints
-from pinfold.node.devices import Devices
+from pinfold.node.machine.devices import Devices
 from pinfold.settings.table import OnRefusal
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
 from pinfold.errors import PinfoldError
 from pinfold.manager.manager import Manager, Rules
+from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.manager.nearby import near_devices
 from pinfold.manager.node import Node
-from pinfold.manager.repacker import Notifier, Repacker
+from pinfold.manager.saving.store import StateStore
 from pinfold.manager.scoring import Scoring
 from pinfold.manager.shielding import Shielding
 from pinfold.manager.sources.kept import KeptWorkloads
@@ -26,15 +27,14 @@ from pinfold.manager.sources.outputs import bound_outputs
 from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
-from pinfold.manager.store import StateStore
 from pinfold.manager.telling.names import PodNames, recalled
 from pinfold.manager.telling.telling import Telling
-from pinfold.node.devices import Devices
 from pinfold.node.exclusivity import Meter
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.journal.files import DIRECTORY, Archive
+from pinfold.node.machine.devices import Devices
 from pinfold.node.notices import Notices
-from pinfold.node.outputs import OutputLimits, Outputs
+from pinfold.node.outputs.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups import affinity
 from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose

@@ -26,7 +26,7 @@ from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.node import Node
-from pinfold.manager.store import FILE
+from pinfold.manager.saving.store import FILE
 from pinfold.node.kubeletstate import CONFIG, ask_policy, find_kubelet, other_reservation
 from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups

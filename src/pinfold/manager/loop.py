@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pinfold.core.events.daemon import Failed
 from pinfold.core.events.repairs import ReconcileFailed
 from pinfold.errors import PinfoldError
-from pinfold.node.hotplug import Hotplug
+from pinfold.node.machine.hotplug import Hotplug
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -22,8 +22,8 @@ from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over, fates
 from pinfold.errors import PinfoldError
-from pinfold.manager.repairs import Repairs
-from pinfold.manager.saves import Saves
+from pinfold.manager.repairing.repairs import Repairs
+from pinfold.manager.saving.saves import Saves
 from pinfold.manager.shielding import Shielding, room_of
 from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.recover import Fate
     from pinfold.core.state import State
-    from pinfold.manager.saves import Store
+    from pinfold.manager.saving.saves import Store
     from pinfold.manager.telling.telling import Telling
     from pinfold.runtimes.base import Applier
     from pinfold.runtimes.roster import Roster

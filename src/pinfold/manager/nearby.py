@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.others import OtherHints
     from pinfold.formats.pods.runtime import RuntimePod
     from pinfold.manager.cluster import HintSource
-    from pinfold.node.devices import Devices
+    from pinfold.node.machine.devices import Devices
 
 NEAR: Final = f"{PREFIX}near"
 LOCAL_MEMORY: Final = f"{PREFIX}local-memory"

@@ -19,9 +19,9 @@ from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, name_of, told_uid
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Refusal
-from pinfold.manager.mover import Mover
+from pinfold.manager.moving.mover import Mover
 from pinfold.manager.releases import Releases
-from pinfold.manager.unpinned import Unpinned
+from pinfold.manager.repairing.unpinned import Unpinned
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import LIVE

@@ -14,7 +14,7 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Cause, Drift
 from pinfold.core.shield import Room, counted, kept_cpus
 from pinfold.errors import PinfoldError
-from pinfold.manager.fights import FIGHT, Fights
+from pinfold.manager.repairing.fights import FIGHT, Fights
 
 if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pinfold.core.moving.repack import Move
     from pinfold.core.pods.pod import Pod
     from pinfold.formats.pods.manifest import PodDocuments
-    from pinfold.manager.repacker import Repacker
+    from pinfold.manager.moving.repacker import Repacker
     from pinfold.manager.shielding import ShieldSwitch
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.serve.api import Views

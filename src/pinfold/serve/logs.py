@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.entries import Subject
 from pinfold.errors import ParseError, excerpt
 from pinfold.manager.sources.workloads import WorkloadKind, output_name
-from pinfold.node.outputs import earlier_half
+from pinfold.node.outputs.outputs import earlier_half
 from pinfold.serve.http.messages import HTTPError, Response
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from pinfold.cli.main import main
 from pinfold.core.pods.pod import PodUID
 from pinfold.daemon.directory import AlreadyRunning, StateDirectory
+from pinfold.manager.saving.store import StateStore
 from pinfold.manager.sources.kept import KeptWorkload, KeptWorkloads
 from pinfold.manager.sources.workloads import WorkloadKind
-from pinfold.manager.store import StateStore
 from pinfold.runtimes.base import Main
 from tests.now import now
 from tests.unit.manager.sources.test_supervisor import APP

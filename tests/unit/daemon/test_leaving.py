@@ -13,7 +13,7 @@ from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.contract.test_lifecycle import play
 
 if TYPE_CHECKING:
-    from pinfold.manager.repacker import Repacker
+    from pinfold.manager.moving.repacker import Repacker
     from tests.contract.stands import Stand
 
 

@@ -14,7 +14,7 @@ from pinfold.core.machine.presets import preset
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import ParseError
 from pinfold.manager.nearby import far_from, near_devices
-from pinfold.node.devices import Devices, NoSuchDevice
+from pinfold.node.machine.devices import Devices, NoSuchDevice
 from tests.property.strategies import pinned, pod_of
 from tests.support.devices import usual_devices
 from tests.unit.manager.sources.test_supervisor import Host, with_command

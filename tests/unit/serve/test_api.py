@@ -29,16 +29,16 @@ from pinfold.core.snapshot import Figures
 from pinfold.core.state import State
 from pinfold.manager.manager import Manager, Refusal, Rules
 from pinfold.manager.node import Node
+from pinfold.manager.saving.store import StateStore
 from pinfold.manager.sources.kept import KeptWorkloads
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import Workbook
-from pinfold.manager.store import StateStore
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.manager.views import Viewer
 from pinfold.node.journal.files import DIRECTORY
 from pinfold.node.journal.journal import Journal
-from pinfold.node.outputs import Outputs
+from pinfold.node.outputs.outputs import Outputs
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 from pinfold.serve.api import API, Views

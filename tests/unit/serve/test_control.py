@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.moving.repack import Pace
-from pinfold.manager.repacker import Notifier, Repacker
+from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.node.notices import Notices
 from pinfold.serve.control import Changes, Control
 from pinfold.serve.http.messages import HTTPError, Peer, Request

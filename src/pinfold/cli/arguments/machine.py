@@ -15,9 +15,9 @@ from pinfold.core.machine.presets import SHAPES, preset
 from pinfold.core.machine.topology import CPUInfo
 from pinfold.errors import ParseError, PinfoldError
 from pinfold.formats.machine.machinefile import parse_machine, parse_machine_as_kubelet
-from pinfold.node.devices import Devices
-from pinfold.node.kubeletview import discover_as_kubelet
-from pinfold.node.sysfs import discover
+from pinfold.node.machine.devices import Devices
+from pinfold.node.machine.kubeletview import discover_as_kubelet
+from pinfold.node.machine.sysfs import discover
 
 if TYPE_CHECKING:
     import argparse

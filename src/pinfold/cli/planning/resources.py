@@ -11,8 +11,8 @@ from pinfold.core.machine.devices import DeviceKind
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError
 from pinfold.formats.machine.resources import parse_resources
-from pinfold.node.devices import Devices
-from pinfold.node.memory import read_memory
+from pinfold.node.machine.devices import Devices
+from pinfold.node.machine.memory import read_memory
 
 if TYPE_CHECKING:
     import argparse

@@ -14,7 +14,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
-from pinfold.manager.savedfile import SavedFile
+from pinfold.manager.saving.savedfile import SavedFile
 from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
 from pinfold.node.procfs import Procfs

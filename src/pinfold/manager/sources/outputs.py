@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.manager.sources.workbook import Workbook
-    from pinfold.node.outputs import Outputs
+    from pinfold.node.outputs.outputs import Outputs
 
 _EVERY: Final = 10.0
 """Seconds between two looks."""

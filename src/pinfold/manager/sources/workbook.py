@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.others import OtherHints
     from pinfold.manager.sources.kept import KeptWorkloads
     from pinfold.manager.telling.bus import Bus
-    from pinfold.node.outputs import Outputs
+    from pinfold.node.outputs.outputs import Outputs
     from pinfold.runtimes.base import Launcher
     from pinfold.runtimes.roster import Roster
 

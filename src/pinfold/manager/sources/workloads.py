@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.events import Event
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
-    from pinfold.node.outputs import Outputs
+    from pinfold.node.outputs.outputs import Outputs
     from pinfold.runtimes.base import Launcher
 
 _GRACE: Final = 5.0

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import GroupError, NoCPUsError
+from pinfold.node.machine.sysfs import SYSTEM
+from pinfold.node.machine.tree import Tree
 from pinfold.node.processgroups.errors import AffinityError, BarredError
-from pinfold.node.sysfs import SYSTEM
-from pinfold.node.tree import Tree
 
 if TYPE_CHECKING:
     from pathlib import Path

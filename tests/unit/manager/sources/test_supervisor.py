@@ -20,7 +20,7 @@ from pinfold.manager.sources.resumption import Resumption
 from pinfold.manager.sources.supervisor import Supervisor
 from pinfold.manager.sources.workbook import PodExists, UnknownPod, Workbook
 from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
-from pinfold.node.outputs import Outputs
+from pinfold.node.outputs.outputs import Outputs
 from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, StillRunning
 from tests.now import now

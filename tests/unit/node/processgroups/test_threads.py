@@ -9,9 +9,9 @@ import pytest
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.grouperrors import GroupError, NoCPUsError
+from pinfold.node.machine.sysfs import SYSTEM
 from pinfold.node.processgroups.errors import BarredError
 from pinfold.node.processgroups.threads import Reach
-from pinfold.node.sysfs import SYSTEM
 
 if TYPE_CHECKING:
     from pathlib import Path

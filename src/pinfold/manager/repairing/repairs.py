@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinfold.core.events.measures import Looked
 from pinfold.core.events.repairs import LostUpdate
 from pinfold.core.reconcile import drift
-from pinfold.manager.fights import FIGHT, Fights
+from pinfold.manager.repairing.fights import FIGHT, Fights
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
 from pinfold.core.machine.topology import CPUInfo, Topology
-from pinfold.node.sysfs import SYSTEM, read_distances, read_isolated, read_nodes, read_online, uncore_directory
-from pinfold.node.tree import NoCPUs, Tree
+from pinfold.node.machine.sysfs import SYSTEM, read_distances, read_isolated, read_nodes, read_online, uncore_directory
+from pinfold.node.machine.tree import NoCPUs, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
-from pinfold.node.kubeletview import discover_as_kubelet
-from pinfold.node.sysfs import discover
-from pinfold.node.tree import NoCPUs
+from pinfold.node.machine.kubeletview import discover_as_kubelet
+from pinfold.node.machine.sysfs import discover
+from pinfold.node.machine.tree import NoCPUs
 from tests.machines.builder import write_sysfs
 from tests.machines.catalogue import MACHINES
 from tests.machines.machine import Files, Machine, expected

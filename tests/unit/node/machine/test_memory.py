@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.cli.planning.resources import read_resources
-from pinfold.node.memory import NodeMemory, read_memory
+from pinfold.node.machine.memory import NodeMemory, read_memory
 from tests.support.devices import usual_devices
 
 if TYPE_CHECKING:

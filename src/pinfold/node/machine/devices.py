@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.devices import Device, DeviceKind
 from pinfold.errors import PinfoldError, excerpt
-from pinfold.node.tree import Tree
+from pinfold.node.machine.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

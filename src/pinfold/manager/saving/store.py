@@ -12,7 +12,7 @@ from pinfold.core.policies.options import POD_LEVEL, RESIZE
 from pinfold.core.state import NOTHING, State
 from pinfold.errors import StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
-from pinfold.manager.savedfile import SavedFile
+from pinfold.manager.saving.savedfile import SavedFile
 from pinfold.node.statefile import keep_aside, read_state_file
 
 if TYPE_CHECKING:

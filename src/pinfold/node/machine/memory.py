@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.node.tree import Tree
+from pinfold.node.machine.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

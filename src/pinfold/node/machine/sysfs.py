@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pinfold.core.machine.cpuset import cpus_of, format_list
 from pinfold.core.machine.topology import Facts, Topology
 from pinfold.errors import excerpt
-from pinfold.node.tree import NoCPUs, Tree
+from pinfold.node.machine.tree import NoCPUs, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

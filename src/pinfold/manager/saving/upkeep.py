@@ -11,9 +11,9 @@ from pinfold.core.config import POLICIES
 from pinfold.errors import PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.formats.kubelet.checkpointerrors import OtherPolicy
+from pinfold.manager.saving.store import FILE as STATE
 from pinfold.manager.sources.kept import FILE as WORKLOADS
 from pinfold.manager.sources.kept import format_workloads, parse_workloads
-from pinfold.manager.store import FILE as STATE
 from pinfold.node.statefile import leftover_of, read_state_file
 
 if TYPE_CHECKING:

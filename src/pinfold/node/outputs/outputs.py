@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.node import drain
+from pinfold.node.outputs import drain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.drain import CONTROL
-from pinfold.node.outputs import OutputLimits, Outputs
+from pinfold.node.outputs.drain import CONTROL
+from pinfold.node.outputs.outputs import OutputLimits, Outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

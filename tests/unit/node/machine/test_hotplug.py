@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinfold.node.hotplug import Hotplug
+from pinfold.node.machine.hotplug import Hotplug
 
 
 def test_without_a_change_nothing_has_happened_and_the_call_returns() -> None:

@@ -12,8 +12,8 @@ import pytest
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.errors import StateError
-from pinfold.manager.savedfile import SavedFile
-from pinfold.manager.store import FILE, StateStore
+from pinfold.manager.saving.savedfile import SavedFile
+from pinfold.manager.saving.store import FILE, StateStore
 from tests.now import now
 from tests.unit.manager.test_manager import ADMITTER, FIRST, ONE
 

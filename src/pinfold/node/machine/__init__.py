@@ -1,0 +1,1 @@
+"""What this machine is: CPUs, NUMA nodes, devices, memory, load; read below a root directory, never written."""
