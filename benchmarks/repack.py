@@ -19,15 +19,15 @@ from benchmarks._targets import Target, verdict
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape, preset
+from pinfold.core.moving.repack import Movable, Packer
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
 from pinfold.core.policies.repacking import Consent
-from pinfold.core.moving.repack import Movable, Packer
 from pinfold.core.state import State
 
 if TYPE_CHECKING:
     from pinfold.core.admission import Admitter
-    from pinfold.core.moving.cost import Cost
     from pinfold.core.machine.topology import Topology
+    from pinfold.core.moving.cost import Cost
 
 _SIZES: Final = (1, 2, 2, 4, 4, 4, 6, 8, 8, 12, 16, 24, 48)
 _FULL: Final = 0.95
