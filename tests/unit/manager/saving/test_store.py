@@ -52,7 +52,7 @@ def disk() -> Iterator[SlowDisk]:
 
 
 def test_a_disk_that_keeps_us_waiting_is_an_error_and_the_last_state_stays(tmp_path: Path, disk: SlowDisk) -> None:
-    store = StateStore(tmp_path, POLICY, disk=disk, patience=0.2)
+    store = StateStore(tmp_path, POLICY, disk=disk, patience=1)
 
     async def scenario() -> None:
         await store.save(FIRST)
@@ -68,7 +68,7 @@ def test_a_disk_that_keeps_us_waiting_is_an_error_and_the_last_state_stays(tmp_p
 
 
 def test_a_state_that_timed_out_and_is_saved_again_is_on_the_disk(tmp_path: Path, disk: SlowDisk) -> None:
-    store = StateStore(tmp_path, POLICY, disk=disk, patience=0.2)
+    store = StateStore(tmp_path, POLICY, disk=disk, patience=1)
 
     async def scenario() -> None:
         await store.save(FIRST)
