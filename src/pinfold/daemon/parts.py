@@ -33,6 +33,7 @@ from pinfold.node.exclusivity import Meter
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.machine.devices import Devices
+from pinfold.node.machine.memory import nodes_with_memory
 from pinfold.node.notices import Notices
 from pinfold.node.outputs.outputs import OutputLimits, Outputs
 from pinfold.node.processgroups import affinity
@@ -100,6 +101,11 @@ def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, _DISK, patience)
 
 
+def memory_of(chosen: Settings) -> CPUSet | None:
+    """Return the NUMA nodes that have memory; None if that is not known."""
+    return None if chosen.preset else nodes_with_memory(chosen.sysroot)
+
+
 def with_caches(chosen: Settings, applier: Applier, only_watches: Callable[[], bool] = lambda: False) -> Applier:
     """Return an Applier that also divides the cache, if there is a table for it."""
     table = chosen.cache_classes
@@ -133,7 +139,7 @@ def loaded_manager(basis: Basis, applier: Applier, roster: Roster, running: dict
     telling = Telling(basis.bus, names=PodNames(lambda: _earlier_names(basis.chosen, assigned)))
     for ref, cpus in loaded.lost.items():
         telling.tell(NotKept(telling.name(ref.pod), ref.name, cpus))
-    rules = Rules(basis.admitter, basis.topology, store)
+    rules = Rules(basis.admitter, basis.topology, store, memory_of(basis.chosen))
     return Manager(rules, loaded.state, applier, roster, telling)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pinfold.core.events.daemon import ReloadRefused, Warned
 from pinfold.core.events.repairs import Hotplugged, HotplugRefused
 from pinfold.core.machine.layout import summary
-from pinfold.daemon.parts import limit_of, store_of
+from pinfold.daemon.parts import limit_of, memory_of, store_of
 from pinfold.errors import ConfigError, PinfoldError
 from pinfold.manager.manager import Rules, agree_to_all
 from pinfold.settings.table import RELOADED, SETTINGS
@@ -165,7 +165,7 @@ class Reloader:
             roster.limits = partial(limit_of, chosen)
         shielding.on = chosen.shield and not node.read_only
         try:
-            rules_ = Rules(admitter, topology, store_of(chosen, admitter))
+            rules_ = Rules(admitter, topology, store_of(chosen, admitter), memory_of(chosen))
             await node.manager.reconfigure(rules_, node.due_pods, agree)
         except BaseException:
             roster.limits, shielding.on = before

@@ -12,8 +12,9 @@ import asyncio
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import Reconfigured
-from pinfold.core.events.decisions import Undone
+from pinfold.core.events.decisions import MemoryNotLocal, Undone
 from pinfold.core.events.measures import Applied, Configured, Decided, Left
 from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
@@ -25,15 +26,15 @@ from pinfold.errors import PinfoldError
 from pinfold.manager.repairing.repairs import Repairs
 from pinfold.manager.saving.saves import Saves
 from pinfold.manager.shielding import Shielding, room_of
-from pinfold.manager.wanting import wanted_of
+from pinfold.manager.wanting import far_from_memory, wanted_of
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 
     from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.events.about import PodName
     from pinfold.core.explaining.advice import Advice
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted
@@ -57,6 +58,8 @@ class Rules(NamedTuple):
     admitter: Admitter
     topology: Topology
     store: Store
+    memory: CPUSet | None = None
+    """The NUMA nodes that have memory; None: not known, so all are assumed to have some."""
 
 
 class Refusal(PinfoldError):  # noqa: N818 - the fact
@@ -152,6 +155,8 @@ class Manager:
             raise
         self.telling.judged(outcome, start)
         self.telling.admitted(outcome, self.state, rules.topology)
+        for ref, cpus in far_from_memory(before, self.state.of_pod(pod.uid), rules, self._roster):
+            self.telling.tell(MemoryNotLocal(PodName.of(pod), ref.name, cpus))
         return admission
 
     def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:

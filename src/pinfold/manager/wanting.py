@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.reconcile import wanted
+from pinfold.core.topologymanager.others import Held
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Wanted
     from pinfold.core.state import State
@@ -17,14 +20,37 @@ if TYPE_CHECKING:
 
 def wanted_of(state: State, rules: Rules, roster: Roster) -> Wanted:
     """Return what should be, with the limits and the local memory of the containers on the Roster."""
-    topology = rules.topology
     # Policy none has no pool: every container has all CPUs.
-    want = wanted(state, rules.admitter.policy.pools.shared(state) or topology.online)
-    near = [(ref, cpus) for ref, cpus in want.exclusive.items() if _wants_local_memory(roster, ref)]
-    mems = {ref: CPUSet.of(*(node.id for node in topology.numa_nodes if node.cpus & cpus)) for ref, cpus in near}
+    want = wanted(state, rules.admitter.policy.pools.shared(state) or rules.topology.online)
+    near = ((ref, cpus) for ref, cpus in want.exclusive.items() if _wants_local_memory(roster, ref))
+    mems = {ref: nodes for ref, cpus in near if (nodes := _memory_nodes(ref, cpus, rules, roster))}
     classes = {ref: name for ref in want.exclusive if (name := _cache_class(roster, ref))}
     sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
     return want._replace(sharing=sharing, mems=mems, cache_classes=classes)
+
+
+def far_from_memory(
+    before: State, after: Iterable[tuple[ContainerRef, CPUSet]], rules: Rules, roster: Roster
+) -> Iterator[tuple[ContainerRef, CPUSet]]:
+    """Yield the containers with new CPUs that ask for local memory, but no NUMA node of their CPUs has memory."""
+    for ref, cpus in after:
+        new = before.cpus(*ref) != cpus
+        if new and _wants_local_memory(roster, ref) and not _memory_nodes(ref, cpus, rules, roster):
+            yield ref, cpus
+
+
+def _memory_nodes(ref: ContainerRef, cpus: CPUSet, rules: Rules, roster: Roster) -> CPUSet:
+    """Return the NUMA nodes of a container's CPUs, and of the memory that the kubelet has assigned to it.
+
+    Only those that have memory: the kernel refuses others in cpuset.mems.
+    """
+    topology = rules.topology
+    nodes = CPUSet.of(*(node.id for node in topology.numa_nodes if node.cpus & cpus))
+    everything = CPUSet.of(*topology.memory_only, *(node.id for node in topology.numa_nodes))
+    there = everything if rules.memory is None else rules.memory
+    held = roster.held.get(ref.pod)
+    assigned = held.memory(ref.name) if isinstance(held, Held) else 0
+    return (nodes | CPUSet(assigned)) & there
 
 
 def _cache_class(roster: Roster, ref: ContainerRef) -> str:

@@ -117,6 +117,16 @@ class NotPinned:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryNotLocal:
+    """A container asks for local memory, but no NUMA node of its CPUs has memory: it uses any node's, as before."""
+
+    what: ClassVar = "memory-not-local"
+    pod: PodName
+    container: str
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """A container's CPUs are shared again."""
 
@@ -164,6 +174,7 @@ DecisionEvent = (
     | Moved
     | Refused
     | NotPinned
+    | MemoryNotLocal
     | Released
     | Gone
     | StateChanged

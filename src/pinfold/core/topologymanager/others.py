@@ -95,6 +95,10 @@ class Held:
         both = {name: self.by_container.get(name, ()) + other.by_container.get(name, ()) for name in names}
         return Held(both, self.is_asked or other.is_asked)
 
+    def memory(self, container: str) -> int:
+        """Return the NUMA nodes of the memory and hugepages that a container has, as a mask."""
+        return reduce(or_, (unit for one in self._holdings(container) if one.together for unit in one.units), 0)
+
     def taken(self, container: str, affinity: int | None) -> Held:  # noqa: ARG002 - they are where they are
         """Return the same: these resources are where they are."""
         return self

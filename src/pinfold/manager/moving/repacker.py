@@ -78,6 +78,8 @@ class Notifier:
 
     def _place(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> Place:
         """Return a container's CPUs, and the NUMA nodes of its memory: any, unless it asks for local memory."""
+        if ref in want.mems and want.exclusive.get(ref) == cpus:
+            return Place(cpus, want.mems[ref])
         nodes = self._manager.rules.topology.numa_nodes
         near = [node.id for node in nodes if ref not in want.mems or node.cpus & cpus]
         return Place(cpus, CPUSet.of(*near))

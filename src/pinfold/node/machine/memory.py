@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.machine.tree import Tree
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def read_memory(root: Path) -> dict[int, NodeMemory]:
         available = sum(int(lines.get(name, 0)) for name in _RECLAIMABLE)
         found[node] = NodeMemory(int(lines["MemTotal"]) << 10, available << 10, _hugepages(tree, node))
     return found
+
+
+def nodes_with_memory(root: Path) -> CPUSet | None:
+    """Return the NUMA nodes that have memory; None if the machine whose /sys is below *root* does not tell."""
+    return CPUSet.from_cpus(node for node, memory in read_memory(root).items() if memory.total) or None
 
 
 def _hugepages(tree: Tree, node: int) -> dict[int, tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.cli.planning.resources import read_resources
-from pinfold.node.machine.memory import NodeMemory, read_memory
+from pinfold.node.machine.memory import NodeMemory, nodes_with_memory, read_memory
 from tests.support.devices import usual_devices
 
 if TYPE_CHECKING:
@@ -34,4 +34,17 @@ def test_memory_hugepages_and_gpus_of_a_node_are_read(tmp_path: Path) -> None:
 
 def test_a_machine_that_tells_nothing_has_none(tmp_path: Path) -> None:
     assert read_memory(tmp_path) == {}
+    assert nodes_with_memory(tmp_path) is None
     assert read_resources(tmp_path) == {}
+
+
+def test_a_node_with_no_memory_or_none_told_is_not_among_those_with_memory(tmp_path: Path) -> None:
+    for node, text in {
+        0: "Node 0 MemTotal: 4096 kB\n",
+        1: "Node 1 MemTotal: 0 kB\n",
+        2: "Node 2 HugePages_Total: 0\n",
+    }.items():
+        directory = tmp_path / f"sys/devices/system/node/node{node}"
+        directory.mkdir(parents=True)
+        (directory / "meminfo").write_text(text)
+    assert str(nodes_with_memory(tmp_path)) == "0"
