@@ -122,6 +122,7 @@ def status(answer: bytes) -> int:
         (["--cpu-manager-reconcile-period", "1ms"], "1ms", ["10ms"]),
         (["--groups", "docker"], "docker", ["cgroup-v1", "cgroup-v2", "affinity"]),
         (["--runtime", "docker"], "docker", ["processes", "simulated"]),
+        (["--groups", "affinity", "--local-memory"], "--local-memory needs cgroups", []),
         (["--group-name", "../x"], "cannot be the name of a group", ["letters"]),
         (["--config", "/no/such/file"], "/no/such/file", []),
         (["--state-dir", ""], "--state-dir", []),

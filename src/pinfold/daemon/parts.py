@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
-from pinfold.errors import PinfoldError
+from pinfold.errors import ConfigError, PinfoldError, Problem
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.manager.nearby import near_devices
@@ -196,7 +196,7 @@ async def host_parts(basis: Basis) -> Parts:
     running: dict[PodUID, dict[str, CPUSet]] = {}
     for ref, cpus in applier.find().items():
         running.setdefault(ref.pod, {})[ref.name] = cpus
-    roster = Roster()
+    roster = Roster(local_memory=chosen.local_memory)
     roster.limits = partial(limit_of, chosen)
     manager = loaded_manager(basis, with_caches(chosen, applier), roster, running)
     claim(basis)
@@ -267,6 +267,8 @@ def _simulated() -> tuple[SimulatedApplier, Launcher, Callable[[], None]]:
 
 def _processes(chosen: Settings) -> tuple[ProcessApplier, Launcher, Callable[[], None]]:
     groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
+    if chosen.local_memory and groups.kind == affinity.KIND:
+        raise ConfigError(Problem("--local-memory needs cgroups; this daemon sets the affinity of threads only"))
     groups.hold()
     applier = ProcessApplier(groups, chosen.state_dir)
     return applier, ProcessLauncher(applier), partial(_remove_all, groups)

@@ -61,7 +61,7 @@ async def kube_parts(basis: Basis) -> Parts:
         said = f"--cgroup-root {chosen.kubernetes.cgroup_root}: there is no such cgroup below {groups.tree.root}"
         raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
     nri = chosen.runtime == "nri"
-    roster = Roster(whole.find)
+    roster = Roster(whole.find, local_memory=chosen.local_memory)
     places = PodPlaces(groups, roster, asked_first=nri)
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     caching = with_caches(chosen, applier, lambda: applier.read_only)

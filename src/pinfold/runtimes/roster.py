@@ -59,7 +59,8 @@ UNKNOWN: Final = Known(None)
 class Roster:
     """Pods and containers by their runtime's own ids; *lookup* is what else is known of a pod."""
 
-    def __init__(self, lookup: Lookup = lambda _pod: None) -> None:
+    def __init__(self, lookup: Lookup = lambda _pod: None, *, local_memory: bool = False) -> None:
+        """*local_memory*: pods whose annotations say nothing about it get local memory."""
         self.pods: dict[str, RuntimePod] = {}
         self.containers: dict[str, RuntimeContainer] = {}
         self.limits: Callable[[Container], Limit] | None = None
@@ -69,6 +70,7 @@ class Roster:
         self.is_complete = False
         """Whether a source has ever reported everything that runs."""
         self._lookup = lookup
+        self._local_memory = local_memory
         self._ids: dict[str, set[str]] = {}
         """The runtime's own names for the pod with a UID: more than one while its sandbox is replaced."""
         self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
@@ -212,9 +214,8 @@ class Roster:
             return Known(None, wrong=wrong)
         last = latest(self.containers_of(pod_id)).values()
         live = tuple((_ref(found, container), container) for container in last if container.phase in LIVE)
-        return Known(
-            pod, is_current(pod, lookup), live, overrides.local_memory, overrides.movable, wrong, overrides.cache_class
-        )
+        local = self._local_memory if overrides.local_memory is None else overrides.local_memory
+        return Known(pod, is_current(pod, lookup), live, local, overrides.movable, wrong, overrides.cache_class)
 
 
 def _build(
@@ -237,7 +238,7 @@ def _build(
 def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
     """Return a whole pod with those of its annotations that do not concern a container runtime."""
     movable = pod.annotations.get(f"{PREFIX}movable") != "false"
-    local = pod.annotations.get(f"{PREFIX}local-memory") == "true"
+    local = {"true": True, "false": False}.get(pod.annotations.get(f"{PREFIX}local-memory", ""))
     cache_class = pod.annotations.get(f"{PREFIX}cache-class", "")
     return pod, replace(NO_OVERRIDES, movable=movable, local_memory=local, cache_class=cache_class), None
 

@@ -126,6 +126,7 @@ class Settings:
     end_workloads: bool
     on_exit: OnExit
     shield: bool
+    local_memory: bool
     kubernetes: Kubernetes
     views: ViewSettings
     outputs: OutputSettings
@@ -166,6 +167,7 @@ def read_settings(
         end_workloads=reader.take("end_workloads", parse_bool, otherwise=False),
         on_exit=reader.choose("on_exit", OnExit.KEEP),
         shield=reader.take("shield", parse_bool, otherwise=False),
+        local_memory=reader.take("local_memory", parse_bool, otherwise=False),
         kubernetes=_read_kubernetes(reader),
         state_dir=reader.place("state_dir", lambda flag: find_state(environment, uid, flag)),
         socket=reader.place("socket", lambda flag: find_socket(environment, uid, flag)),

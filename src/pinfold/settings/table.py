@@ -286,6 +286,14 @@ DAEMON: Final = (
         form="BOOL",
     ),
     Setting(
+        "local_memory",
+        "exclusive containers get memory only from the NUMA nodes of their CPUs, and of the memory that the kubelet "
+        'has assigned; for one pod: the annotation pinfold.dev/local-memory, where "false" opts out',
+        "false",
+        "--local-memory",
+        form="BOOL",
+    ),
+    Setting(
         "state_dir",
         "where the checkpoint and the journal are kept",
         "/var/lib/pinfold as root, else $XDG_STATE_HOME/pinfold or ~/.local/state/pinfold",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,22 @@ def test_local_memory_is_for_those_who_ask() -> None:
     roster = Roster()
     roster.replace_all([pod_of(1), pod_of(2, "u2")._replace(annotations={"pinfold.dev/local-memory": "true"})], [])
     assert [roster.of(pod_id).local_memory for pod_id in ("s1", "s2")] == [False, True]
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(False, [False, True, False]), (True, [True, True, False])])
+@pytest.mark.parametrize("is_whole", [False, True], ids=["of a runtime", "of this host"])
+def test_local_memory_for_all_can_be_refused_by_annotation(
+    *,
+    setting: bool,
+    expected: list[bool],
+    is_whole: bool,
+) -> None:
+    said: list[dict[str, str]] = [{}, {"pinfold.dev/local-memory": "true"}, {"pinfold.dev/local-memory": "false"}]
+    roster = Roster(local_memory=setting)
+    for number, annotated in enumerate(said):
+        spec = Pod(PodUID("u1"), "p1", annotations=annotated, containers=(Container("app"),)) if is_whole else None
+        roster.know_pod(pod_of(number)._replace(annotations=annotated, spec=spec))
+    assert [roster.of(f"s{number}").local_memory for number in range(3)] == expected
 
 
 def test_a_pod_of_this_host_says_its_cache_class_and_whether_it_moves_by_annotation() -> None:

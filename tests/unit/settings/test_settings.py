@@ -57,6 +57,12 @@ def reserved(settings: Settings) -> str:
     return str(settings.config.reserved.cpus)
 
 
+def test_local_memory_for_all_is_off_unless_asked_for() -> None:
+    assert not read().local_memory
+    assert read("--local-memory", "true").local_memory
+    assert problems("--local-memory", "yes") == ['--local-memory: "yes" is unknown; allowed: true, false']
+
+
 def test_names_that_may_be_asked_for_add_up() -> None:
     assert read().views.hosts == frozenset()
     chosen = read("--allow-host", "Node-7.example", "--allow-host", "pinfold,[::1]")

@@ -5,7 +5,7 @@
 | `pinfold.dev/cache-class` | a name | the cache class of its exclusive containers (`--cache-classes`) |
 | `pinfold.dev/cpus.CONTAINER` | a whole number, or `shared` | number of exclusive CPUs, or none |
 | `pinfold.dev/exclude` | `true`, `false` | pinfold ignores the pod |
-| `pinfold.dev/local-memory` | `true`, `false` | exclusive containers use memory of their CPUs' NUMA nodes |
+| `pinfold.dev/local-memory` | `true`, `false` | memory of its CPUs' NUMA nodes only (default: `serve --local-memory`) |
 | `pinfold.dev/movable` | `true`, `false` | whether its exclusive CPUs may change while it runs (default true) |
 | `pinfold.dev/near` | names of devices, with commas | exclusive CPUs are at the NUMA nodes of these devices |
 | `pinfold.dev/OPTION` | `true`, `false` | the policy option is in force for the pod, if its value is `per-pod` |
@@ -48,7 +48,8 @@ class Overrides:
     """Exclusive CPUs by container; SHARED: never any."""
     exclude: bool = False
     movable: bool = True
-    local_memory: bool = False
+    local_memory: bool | None = None
+    """None: as the daemon is set."""
     cache_class: str = ""
     near: tuple[str, ...] = ()
     """The names of devices."""
