@@ -246,6 +246,29 @@ def test_a_process_that_wants_more_cpus_is_put_back(groups: ProcessGroups, kind:
     assert groups.group(APP).cpus() == LAST
 
 
+@pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "shared"])
+def test_what_is_started_has_all_cpus_of_its_group_also_if_its_parent_has_fewer(
+    groups: ProcessGroups, running: Workload, *, exclusive: bool
+) -> None:
+    """A child inherits the affinity of its parent, and the kernel does not widen that when a cpuset gets more CPUs."""
+    if exclusive:
+        groups.make_exclusive(APP, ALL)
+    else:
+        groups.make_shared(APP, NONE)
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, FIRST)
+    try:
+        pid, _ = running.start(IDLE, groups, APP)
+    finally:
+        os.sched_setaffinity(0, before)
+    for cpus in (ALL, FIRST, LAST, ALL):
+        if exclusive:
+            groups.make_exclusive(APP, cpus)
+        else:
+            groups.set_shared(cpus)
+        assert allowed(pid) == {str(cpus)}
+
+
 def test_threads_started_meanwhile_are_confined_too(groups: ProcessGroups, running: Workload) -> None:
     groups.make_exclusive(APP, LAST)
     pid, _ = running.start(THREAD_STORM)

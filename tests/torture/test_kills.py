@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pinfold.errors import PinfoldError
-from tests.e2e.daemon import ONLINE, Daemon, allowed, best_kind, container, needs_two_cpus, pod, process_of, wait_for
+from tests.e2e.daemon import (
+    ONLINE,
+    RESERVED,
+    Daemon,
+    allowed,
+    best_kind,
+    container,
+    needs_two_cpus,
+    pod,
+    process_of,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,3 +109,24 @@ def test_a_daemon_killed_at_any_call_of_a_change_leaves_all_or_nothing_of_it(
             if acknowledged:
                 return
         pytest.fail(f"the change has made more than {MOST} calls")
+
+
+@pytest.mark.parametrize("kind", sorted({best_kind(), "affinity"}))
+def test_a_killed_daemon_that_had_fewer_cpus_leaves_its_containers_all_of_theirs(kind: str) -> None:
+    """The daemon itself is moved by the shield of another one, by systemd's CPUAffinity, or by taskset."""
+    with Daemon(kind=kind) as daemon:
+        daemon.start()
+        for thread in Path(f"/proc/{daemon.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), RESERVED)
+        daemon.apply(pod("worker"))
+        pid = daemon.running("worker")
+        assert allowed(pid) == {str(ONLINE)}
+        daemon.apply(pod("owner", container(cpus=len(ONLINE - RESERVED))))
+        daemon.running("owner")
+        assert allowed(pid) == {str(RESERVED)}
+        daemon.restart()
+        daemon.delete("owner")
+        wait_for(lambda: allowed(pid) == {str(ONLINE)}, "the worker has the whole pool again")
+        daemon.check()
+        daemon.delete("worker")
+        daemon.idle()

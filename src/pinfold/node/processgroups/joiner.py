@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from pinfold.node.cgroupfiles import PROCS, opened
+from pinfold.node.processgroups.threads import every_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,15 +27,25 @@ class Joiner:
 
     @classmethod
     def into(cls, groups: Sequence[Path]) -> Joiner:
-        """Return a Joiner that moves its caller into these cgroups; their files are opened now."""
+        """Return a Joiner that moves its caller into these cgroups; their files are opened now.
+
+        The caller may then use all CPUs of its group, also if the daemon has fewer. A child inherits the affinity of
+        its parent, and since Linux 6.2 no cpuset widens what was once set by affinity.
+        """
         files: list[int] = []
+        possible = every_cpu()
         try:
             files.extend(opened(group / PROCS, os.O_WRONLY, "join") for group in groups)
         except BaseException:
             _close_all(files)
             raise
-        # "0" is the process that writes: the child need not know its own number.
-        return cls(lambda: _write_all(files, b"0"), lambda: _close_all(files))
+
+        def join() -> None:
+            _write_all(files, b"0")  # the process that writes: the child need not know its own number
+            with suppress(OSError):  # a sandbox forbids it, or the possible CPUs are not known: it keeps what it has
+                os.sched_setaffinity(0, possible)  # last: a shield moves only processes outside of our groups
+
+        return cls(join, lambda: _close_all(files))
 
     def __call__(self) -> None:
         """Move the calling process by system calls alone; after a fork, locks of other threads may be held for ever."""

@@ -10,6 +10,8 @@ import os
 import threading
 from contextlib import suppress
 from enum import Enum, auto
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
@@ -19,8 +21,6 @@ from pinfold.node.machine.tree import Tree
 from pinfold.node.processgroups.errors import AffinityError, BarredError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pinfold.node.procfs import Procfs
 
 ROUNDS: Final = 1000
@@ -109,6 +109,12 @@ def _confine_thread(thread: int, cpus: CPUSet, strictness: Strictness) -> bool:
     if now != cpus and strictness is Strictness.EXACTLY:
         raise AffinityError(thread, cpus, f"it has only {now}; the others are offline, or not in its cpuset")
     return True
+
+
+@cache
+def every_cpu() -> CPUSet:
+    """Return all CPUs that this machine can have; none if the kernel does not say."""
+    return Reach(Path("/")).possible
 
 
 def _usable(possible: CPUSet) -> CPUSet:
