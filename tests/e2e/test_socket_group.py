@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.daemon import ONLINE, Daemon, User, best_kind, container, needs_cgroups, needs_two_cpus, pod, process_of
+from tests.e2e.daemon import (
+    ONLINE,
+    Daemon,
+    User,
+    best_kind,
+    container,
+    needs_cgroups,
+    needs_two_cpus,
+    pod,
+    process_of,
+    wait_for,
+)
 from tests.e2e.test_unprivileged import nobody
 from tests.needs import lacking, needs_root
 
@@ -154,6 +165,7 @@ def test_a_user_who_finds_groups_of_root_falls_back_to_affinity_and_is_told_why(
             own.start()
             assert "affinity" in own.ready
             kind = best_kind().replace("-", " ")
+            wait_for(lambda: "affinity is used because" in own.said(), "the log says so")
             (said,) = (line for line in own.said().splitlines() if "affinity is used because" in line)
             assert f"{kind} cannot be used" in said
             assert "not permitted; it belongs to another user" in said

@@ -163,5 +163,5 @@ def test_the_usual_port_being_taken_is_a_warning_and_the_daemon_runs_on() -> Non
         daemon.where = daemon.where[: daemon.where.index("--listen")]
         daemon.start()
         assert "page" not in daemon.ready
-        assert re.search(r"event=warning .*9440.*in use", daemon.said()), daemon.said()
+        wait_for(lambda: re.search(r"event=warning .*9440.*in use", daemon.said()), "the log says so")
         assert daemon.apply(pod("web", container(cpus=1)))[0]["cpus"]
