@@ -20,7 +20,7 @@ import pytest
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.shield import PlaceKind
 from pinfold.node.shield.shield import Host
-from tests.e2e.daemon import ONLINE, RESERVED, SPARE, Daemon, wait_for
+from tests.e2e.daemon import ONLINE, RESERVED, SPARE, Daemon, pod, wait_for
 from tests.needs import IN_GUEST
 
 if TYPE_CHECKING:
@@ -121,6 +121,29 @@ def test_a_start_with_the_shield_goes_on_with_it(daemon: Daemon) -> None:
         assert of(pid) == REST
         daemon.delete("owner")
         wait_for(lambda: of(pid) == ALL, "the bystander has all CPUs again")
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "with a kill"])
+def test_shared_containers_of_that_time_have_the_whole_pool_afterwards(daemon: Daemon, *, killed: bool) -> None:
+    daemon.start("--shield", "true")
+    with bystander() as adopted:
+        own_all(daemon)
+        daemon.apply(pod("started"))
+        daemon.run("run", "sleep", "1000", options=["--qos", "besteffort"])  # by a shell that was moved
+        assert daemon.say("adopt", str(adopted), "--name", "adopted", "--qos", "besteffort").returncode == 0
+        pids = [daemon.running(name) for name in ("started", "run", "adopted")]
+        assert [of(pid) for pid in pids] == [REST] * 3
+        if killed:
+            owner = daemon.running("owner")
+            daemon.kill()
+            os.kill(owner, signal.SIGKILL)
+            daemon.start()
+        else:
+            daemon.delete("owner")
+        wait_for(lambda: [of(pid) for pid in pids] == [ALL] * 3, "all have the whole pool", within=5)
+        os.sched_setaffinity(pids[0], RESERVED)
+        daemon.restart("--shield", "true")
+        assert of(pids[0]) == REST, "what it has chosen itself is left alone"
 
 
 def test_the_score_shows_who_else_ran(daemon: Daemon) -> None:

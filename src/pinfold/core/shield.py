@@ -143,6 +143,17 @@ def _shift(place: Place, now: CPUSet, origin: Origin | None, room: Room) -> Shif
     return Shift(place, now, then, again=clashes and origin is not None and not is_ours)
 
 
+def plan_return(joined: Mapping[Place, CPUSet], origins: Mapping[str, Origin], since: int | None) -> ShieldPlan:
+    """Return the changes that give threads back what they had before they joined a container: its group rules them.
+
+    Threads that were moved, or were started by such and inherit that, come back; others have chosen their CPUs.
+    """
+    known = {**origins, **heirs(joined, origins, since)}
+    back = {place: known[place.key].before for place in joined if place.key in known}
+    shifts = tuple(Shift(place, joined[place], before) for place, before in back.items())
+    return ShieldPlan(shifts, {shift.place.key: Origin(shift.then, shift.then, shift.now) for shift in shifts})
+
+
 def heirs(found: Mapping[Place, CPUSet], origins: Mapping[str, Origin], since: int | None) -> dict[str, Origin]:
     """Return the Origins of threads that were started after *since* by others that had been moved, and inherit that.
 

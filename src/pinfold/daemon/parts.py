@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.daemon import NotKept, NotSaved, SecondManager, StateNotUsable, Weaker
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import Claim
 from pinfold.errors import ConfigError, PinfoldError, Problem
@@ -50,7 +51,7 @@ from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier, SimulatedLauncher
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from pinfold.core.admission import Admitter
     from pinfold.core.events.about import PodName
@@ -114,17 +115,16 @@ def with_caches(chosen: Settings, applier: Applier, only_watches: Callable[[], b
     return CachingApplier(applier, Resctrl(RealFiles(chosen.sysroot), table), table, only_watches)
 
 
-def set_shielding(
-    basis: Basis, manager: Manager, members: Callable[[], Collection[int]] = frozenset, *, read_only: bool = False
-) -> None:
+def set_shielding(basis: Basis, manager: Manager, applier: Applier | None = None, *, read_only: bool = False) -> None:
     """Let the Manager move the rest of this host, if the user wants that; what an earlier daemon moved comes back.
 
-    *members* returns the processes of containers that are in no cgroup. Only this host can be moved, no recorded one.
+    *applier* knows the processes of containers, if they are not those of a runtime. Only this host can be moved, no
+    recorded one.
     """
     chosen = basis.chosen
     if chosen.runtime == "simulated" or chosen.sysroot != Path("/"):
         return
-    shield = Shield(Host(Path("/"), members=members), chosen.state_dir)
+    shield = Shield(_host_around(applier), chosen.state_dir)
     manager.shielding = Shielding(manager.telling, shield, on=chosen.shield and not read_only)
 
 
@@ -202,7 +202,7 @@ async def host_parts(basis: Basis) -> Parts:
     claim(basis)
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
-    set_shielding(basis, manager, partial(_ungrouped, applier))
+    set_shielding(basis, manager, applier)
     scoring = scoring_of(manager)
     await manager.start()
     node = Node(manager, roster, basis.bus)
@@ -222,15 +222,21 @@ async def host_parts(basis: Basis) -> Parts:
     return Parts(node, sources, repacker, supervisor, clean_up)
 
 
-def _ungrouped(applier: ProcessApplier | SimulatedApplier) -> set[int]:
-    """Return the processes of containers that are in no cgroup of their own."""
-    if not isinstance(applier, ProcessApplier) or applier.kind != affinity.KIND:
-        return set()
-    pids = set[int]()
-    for ref in applier.known:
-        with suppress(GroupError):
-            pids.update(applier.groups.group(ref).members())
-    return pids
+def _host_around(applier: Applier | None) -> Host:
+    """Return this host, which knows the processes of the applier's containers, if it has some."""
+    if not isinstance(applier, ProcessApplier):
+        return Host(Path("/"))
+    by_affinity = applier.kind == affinity.KIND
+
+    def processes() -> dict[int, CPUSet]:
+        found: dict[int, CPUSet] = {}
+        for ref in applier.known:
+            with suppress(GroupError):
+                group = applier.groups.group(ref)
+                found |= dict.fromkeys(group.members(), EMPTY if by_affinity else group.cpus())
+        return found
+
+    return Host(Path("/"), members=processes) if by_affinity else Host(Path("/"), joined=processes)
 
 
 def _registered(basis: Basis) -> Register:

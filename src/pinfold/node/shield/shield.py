@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.shield import PlaceKind, Room, ShieldPlan, heirs, plan_shield
+from pinfold.core.shield import PlaceKind, Room, ShieldPlan, heirs, plan_return, plan_shield
 from pinfold.errors import PinfoldError
 from pinfold.node.shield.hostgroups import HostGroups
 from pinfold.node.shield.masks import Masks
@@ -50,17 +50,22 @@ class Host:
         root: Path,
         *,
         members: Callable[[], Collection[int]] = frozenset,
+        joined: Callable[[], Mapping[int, CPUSet]] = dict,
         scheduler: Scheduler | None = None,
         systemctl: str = "systemctl",
     ) -> None:
-        """*members* returns the processes of containers that are in no group."""
+        """*members* returns the processes of containers that are in no group, *joined* the others with their CPUs."""
         self.groups = HostGroups(root, systemctl=systemctl)
         self._masks = Masks(root)
-        self._threads = Threads(root, self.groups.top, scheduler or KernelScheduler(), members)
+        self._threads = Threads(root, self.groups.top, scheduler or KernelScheduler(), members, joined)
 
     def read(self) -> dict[Place, CPUSet]:
         """Return the CPUs of every Place that can be moved."""
         return {**self.groups.read(), **self._threads.read(), **self._masks.read()}
+
+    def joined(self, known: Collection[str], *, all_of_them: bool) -> dict[Place, CPUSet]:
+        """Return the CPUs of threads in groups of containers, as `Threads.joined` does."""
+        return self._threads.joined(known, all_of_them=all_of_them)
 
     def write(self, place: Place, cpus: CPUSet) -> None:
         """Set the CPUs of a Place, or raise a GroupError."""
@@ -98,13 +103,15 @@ class Shield:
 
     def plan(self, room: Room) -> ShieldPlan:
         """Return what would be changed."""
-        found = self.host.read()
-        known = self._load()
-        known = {**known, **heirs(found, known, self._record.since)}
+        found, known, since = self.host.read(), self._load(), self._record.since
+        # At the end also those that have no fewer CPUs than their group now: it may get more later.
+        joined = self.host.joined(known, all_of_them=not room.kept) if known else {}
+        back = plan_return(joined, known, since)
+        known = {**known, **heirs(found, known, since)}
         plan = plan_shield(found, known, room)
-        shifts = tuple(shift for shift in plan.shifts if shift.place.key not in self._refused)
+        shifts = tuple(shift for shift in (*back.shifts, *plan.shifts) if shift.place.key not in self._refused)
         stuck = {key: known[key] for key in known.keys() & self._refused.keys()}
-        moved = {key: origin for key, origin in plan.origins.items() if key not in self._refused}
+        moved = {key: origin for key, origin in {**plan.origins, **back.origins}.items() if key not in self._refused}
         return ShieldPlan(shifts, {**stuck, **moved})
 
     def apply(self, room: Room) -> ShieldReport:

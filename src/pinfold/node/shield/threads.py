@@ -12,7 +12,7 @@ from pinfold.node.cgroupfiles import CgroupError, read_pids
 from pinfold.node.grouperrors import GroupError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 _KERNEL: Final = 0x0020_0000
@@ -72,12 +72,17 @@ class Threads:
         top: Path | None,
         scheduler: Scheduler,
         members: Callable[[], Collection[int]] = frozenset,
+        joined: Callable[[], Mapping[int, CPUSet]] = dict,
     ) -> None:
-        """*top* is the topmost group, None if there are none; *members* returns the processes of containers in it."""
+        """*top* is the topmost group, None if there are none; *members* returns the processes of containers in it.
+
+        *joined* returns the processes of containers with groups of their own, and the CPUs of these groups.
+        """
         self._proc = root / "proc"
         self._top = top
         self._scheduler = scheduler
         self._members = members
+        self._joined = joined
 
     def read(self) -> dict[Place, CPUSet]:
         """Return the CPUs of each thread that may be moved."""
@@ -89,6 +94,19 @@ class Threads:
             for thread in self._threads(pid):
                 cpus, place = self._get(thread), self._place(pid, thread)
                 if cpus and place is not None:
+                    found[place] = cpus
+        return found
+
+    def joined(self, known: Collection[str], *, all_of_them: bool) -> dict[Place, CPUSet]:
+        """Return the CPUs of threads in groups of containers.
+
+        Only those with fewer CPUs than their group or with a *known* key, unless *all_of_them*.
+        """
+        found = {}
+        for pid, of_group in self._joined().items():
+            for thread in self._threads(pid):
+                cpus, place = self._get(thread), self._place(pid, thread)
+                if cpus and place is not None and (all_of_them or cpus < of_group or place.key in known):
                     found[place] = cpus
         return found
 

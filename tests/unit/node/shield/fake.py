@@ -42,6 +42,7 @@ class FakeHost:
         self.root = root
         self.scheduler = FakeScheduler()
         self.members: Collection[int] = ()
+        self.joined: dict[int, CPUSet] = {}
         self.state_dir = root / "state"
         self.state_dir.mkdir()
         for number in (24, 25):
@@ -80,7 +81,13 @@ class FakeHost:
             self.write(f"sys/fs/cgroup/cpuset/{group}/cpuset.cpus", "0-3")
 
     def host(self, systemctl: str = "systemctl") -> Host:
-        return Host(self.root, members=lambda: self.members, scheduler=self.scheduler, systemctl=systemctl)
+        return Host(
+            self.root,
+            members=lambda: self.members,
+            joined=lambda: self.joined,
+            scheduler=self.scheduler,
+            systemctl=systemctl,
+        )
 
     def shield(self, systemctl: str = "systemctl", boot: str = "now") -> Shield:
         return Shield(self.host(systemctl), self.state_dir, boot=boot)

@@ -195,6 +195,41 @@ def test_a_process_started_while_all_is_given_back_is_given_back_too(host: FakeH
     assert not shield.has_changes
 
 
+def test_a_moved_process_that_joins_a_container_gets_its_cpus_back_at_once(host: FakeHost) -> None:
+    host.v1()
+    shield = host.shield()
+    shield.apply(ROOM)
+    host.write("sys/fs/cgroup/cpuset/cgroup.procs", "12\n13")
+    host.joined = {1: CPUSet.parse("0-1")}
+    assert [str(shift.then) for shift in host.shield().plan(ROOM).shifts] == ["0-3"]  # also of the next daemon
+    shield.apply(ROOM)
+    assert host.scheduler.cpus[1] == ONLINE
+    assert not shield.plan(ROOM).shifts
+
+
+def test_a_child_of_a_moved_process_in_a_container_gets_the_cpus_of_its_group(host: FakeHost) -> None:
+    host.v1()
+    shield = host.shield()
+    shield.apply(ROOM)
+    for thread, cpus, start in ((20, "0-1", 2000), (21, "0", 2000), (22, "0-1", 5)):
+        host.thread(thread, "sleep", 0, cpus, start=start)
+    host.joined = dict.fromkeys((20, 21, 22), CPUSet.parse("0-1"))
+    assert not shield.plan(ROOM).shifts  # it has all CPUs of its group
+    host.joined = dict.fromkeys((20, 21, 22), CPUSet.parse("0-2"))
+    shield.apply(Room(CPUSet.of(3), ONLINE))
+    assert [str(host.scheduler.cpus[thread]) for thread in (20, 21, 22)] == ["0-3", "0", "0-1"]
+
+
+def test_a_child_of_a_moved_process_comes_back_before_its_container_gets_more_cpus(host: FakeHost) -> None:
+    host.v1()
+    shield = host.shield()
+    shield.apply(ROOM)
+    host.thread(20, "sleep", 0, "0-1", start=2000)
+    host.joined = {20: CPUSet.parse("0-1")}
+    shield.undo(ONLINE)
+    assert host.scheduler.cpus[20] == ONLINE
+
+
 def test_after_a_boot_the_file_means_nothing(host: FakeHost) -> None:
     host.shield(boot="then").apply(ROOM)
     host.scheduler.cpus[12] = CPUSet.of(1)
