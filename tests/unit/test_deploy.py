@@ -125,6 +125,7 @@ def test_alerts_are_there_for_everything_that_breaks_a_promise() -> None:
         "PinfoldStateNotSaved",
         "PinfoldRuntimeDisconnected",
         "PinfoldPoolAlmostEmpty",
+        "PinfoldTwoManagers",
     }
     for rule in alerts():
         assert rule["labels"]["severity"] in {"critical", "warning"}

@@ -82,6 +82,7 @@ class Metrics:
             rows.DRIFT_LEFT.name: Sample((), self._counters.drift_left),
             rows.WAITING.name: Sample((), snapshot.waiting),
             rows.CONNECTED.name: Sample((("runtime", snapshot.runtime),), int(snapshot.connected)),
+            rows.WATCH_ONLY.name: Sample((), int(bool(snapshot.about.get("read_only")))),
             rows.JOURNAL_DROPS.name: Sample((), snapshot.figures.journal_drops),
             rows.BUILD.name: Sample((("version", __version__), ("policy", snapshot.policy.name)), 1),
         }

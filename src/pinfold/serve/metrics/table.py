@@ -283,6 +283,11 @@ BROKEN_FREE: Final = Metric(
 CONNECTED: Final = Metric(
     "runtime_connected", MetricKind.GAUGE, "Whether the container runtime can be reached; 1 or 0.", (Label("runtime"),)
 )
+WATCH_ONLY: Final = Metric(
+    "watch_only",
+    MetricKind.GAUGE,
+    "Whether a kubelet with a policy of its own manages the CPUs here, so that pinfold only watches; 1 or 0.",
+)
 DISCONNECTS: Final = Metric(
     "runtime_disconnects_total", MetricKind.COUNTER, "How often the connection to the runtime was lost."
 )

@@ -287,6 +287,14 @@ def test_what_is_left_is_described_by_its_largest_piece_and_by_how_broken_it_is(
     assert broken == pytest.approx([2 / 12, 6 / 12, 1, 1])
 
 
+@pytest.mark.parametrize(("about", "expected"), [({}, 0), ({"read_only": False}, 0), ({"read_only": True}, 1)])
+def test_a_daemon_that_only_watches_says_so(about: dict[str, object], expected: int) -> None:
+    node = Node()
+    metrics = Metrics(lambda: node.snapshot()._replace(about=about), node.counters, process=dict)
+    (family,) = [family for family in metrics.families() if family.name == "pinfold_watch_only"]
+    assert [sample.value for sample in family.samples if isinstance(sample, Sample)] == [expected]
+
+
 def test_names_in_labels_cannot_break_the_format() -> None:
     node = Node()
     hostile = 'x"} 1\nkubelet_evil_total 7\n# EOF\\'
