@@ -556,6 +556,12 @@ def kubelet_state(node: KubeDaemon, uid: str = "", cpus: CPUSet = OWN) -> None:
     (node.kubelet_dir / "cpu_manager_state").write_text(format_checkpoint("static", state))
 
 
+def _is_shown(node: KubeDaemon, pod: str, own: CPUSet) -> bool:
+    """Return whether a pod is shown with exclusive CPUs, and on these CPUs in its cgroup."""
+    view = node.find(pod)
+    return view is not None and (view["exclusive"], view["cpus"], view["allowed"]) == (True, str(own), str(own))
+
+
 def test_it_only_watches_where_a_kubelet_manages_cpus(containerd: Containerd, node: KubeDaemon) -> None:
     node.kill()
     kubelet_state(node)
@@ -580,7 +586,7 @@ def test_it_gives_way_to_a_kubelet_that_starts_to_manage_cpus(containerd: Contai
     assert "a kubelet with policy static has started beside pinfold" in told["why"]
     assert node.client.get("/v1/node")["read_only"] is True
     containerd.remove_all()
-    assert allowed(containerd.run_container(containerd.run_pod("web"), ALL)[1]) <= ONLINE
+    assert allowed(containerd.run_container(containerd.run_pod("web"), ALL)[1]) == ONLINE
     assert node.events("drift", "assigned")[1:] == []
 
 
@@ -590,8 +596,15 @@ def test_taking_over_keeps_the_cpus_that_the_kubelet_has_given(containerd: Conta
     container, pid = containerd.run_container(pod, ALL)
     containerd.wait(containerd.update_async(container, cpuset_cpus=str(OWN)))
     kubelet_state(node, pod.uid)
+    own = node.state_dir / "cpu_manager_state"
+    before = own.read_bytes()
     node.start()
     assert node.events("read-only")
+    wait_for(lambda: _is_shown(node, "db", OWN), "the kubelet's assignment is shown")
+    os.kill(node.pid, signal.SIGHUP)
+    wait_for(lambda: node.events("reconfigured"), "it has read its configuration again")
+    assert _is_shown(node, "db", OWN)
+    assert own.read_bytes() == before
     node.kill()
     node.start("--take-over")
     other = shared_pod(containerd)

@@ -27,6 +27,7 @@ from pinfold.kubernetes.account import ServiceAccount
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.node import Node
 from pinfold.manager.saving.store import FILE
+from pinfold.manager.watching import Watching, give_way
 from pinfold.node.kubeletstate import CONFIG, ask_policy, find_kubelet, other_reservation
 from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
@@ -83,8 +84,7 @@ async def kube_parts(basis: Basis) -> Parts:
     repacker = repacker_of(basis, node, notifier)
     sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow, repacker.follow]
     published = publisher(basis, account, node)
-    if not read_only:
-        sources.append(lambda: _give_way(basis, node, applier, stamp))
+    sources.append(lambda: _watch_kubelet(basis, node, applier, stamp))
     if published is None:
         return Parts(node, sources, repacker)
     return Parts(node, [*sources, published.follow], repacker, withdraw=published.withdraw)
@@ -135,8 +135,14 @@ def _stamp(kubelet_dir: Path) -> tuple[int, str | None]:
     return changed, ask_policy()
 
 
+async def _watch_kubelet(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[int, str | None]) -> None:
+    """Give way to a kubelet that starts to assign CPUs, then show what it assigns, for ever."""
+    await _give_way(basis, node, applier, stamp)
+    await Watching(node, basis.chosen.kubernetes.kubelet_dir, basis.bus).follow()
+
+
 async def _give_way(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[int, str | None]) -> None:
-    """Only watch from the moment on that a kubelet assigns CPUs too: the two would undo each other's changes."""
+    """Return when a kubelet assigns CPUs too, and only watch from then on: the two would undo each other's changes."""
     directory = basis.chosen.kubernetes.kubelet_dir
     while not node.read_only:
         await asyncio.sleep(basis.chosen.reconcile_period)
@@ -144,11 +150,9 @@ async def _give_way(basis: Basis, node: Node, applier: PodApplier, stamp: tuple[
             continue
         kubelet = await asyncio.to_thread(find_kubelet, directory)
         if kubelet is not None:
-            node.read_only = applier.read_only = True
-            await node.manager.shielding.end(node.manager.rules.topology.online)
+            await give_way(node, applier, basis.bus)
             why = f"a kubelet with policy {kubelet.policy} has started beside pinfold ({kubelet.path})"
             basis.bus.tell(ReadOnly(f"{why}; set its policy to none and restart pinfold, or stop pinfold"))
-    await asyncio.Event().wait()
 
 
 def _kubepods(cgroup_root: str | None, hierarchy: Hierarchy) -> str | None:

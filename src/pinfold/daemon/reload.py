@@ -12,6 +12,7 @@ from pinfold.core.machine.layout import summary
 from pinfold.daemon.parts import limit_of, memory_of, store_of
 from pinfold.errors import ConfigError, PinfoldError
 from pinfold.manager.manager import Rules, agree_to_all
+from pinfold.manager.watching import watch_under
 from pinfold.settings.table import RELOADED, SETTINGS
 
 if TYPE_CHECKING:
@@ -166,7 +167,10 @@ class Reloader:
         shielding.on = chosen.shield and not node.read_only
         try:
             rules_ = Rules(admitter, topology, store_of(chosen, admitter), memory_of(chosen))
-            await node.manager.reconfigure(rules_, node.due_pods, agree)
+            if node.read_only:
+                watch_under(node.manager, rules_)
+            else:
+                await node.manager.reconfigure(rules_, node.due_pods, agree)
         except BaseException:
             roster.limits, shielding.on = before
             raise

@@ -181,7 +181,8 @@ class Node:
         if self.manager.saves.unsaved:
             await self.manager.keep()
         await self._sweep()
-        await self.releases.retry()
+        if not self.read_only:
+            await self.releases.retry()
         for container_id in self.unpinned:
             container, ref = self.roster.containers.get(container_id), self.roster.ref(container_id)
             if container is None or ref is None or container.phase not in LIVE:

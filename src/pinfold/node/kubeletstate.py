@@ -43,7 +43,7 @@ class KubeletState(NamedTuple):
 def find_kubelet(directory: Path, port: int = READ_ONLY_PORT) -> KubeletState | None:
     """Return the state of a kubelet whose own policy assigns CPUs; None if there is none."""
     path = directory / FILE
-    found = _read(path)
+    found = read_kubelet(directory)
     config = _configured(directory)
     if found is None and _STATIC in {config.policy if config is not None else None, ask_policy(port)}:
         return KubeletState(path, _STATIC, None, "the kubelet has policy static, but this file is missing")
@@ -82,7 +82,9 @@ def ask_policy(port: int = READ_ONLY_PORT) -> str | None:
     return policy if isinstance(policy, str) else None
 
 
-def _read(path: Path) -> KubeletState | None:
+def read_kubelet(directory: Path) -> KubeletState | None:
+    """Return what the kubelet's state file says; None if there is no file, or its policy assigns no CPUs."""
+    path = directory / FILE
     try:
         text = read_state_file(path)
     except PinfoldError as error:

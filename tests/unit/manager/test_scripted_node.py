@@ -52,9 +52,9 @@ class Pinfold:
         admitter = Config("static", reserved=Reservation.of(CPUSet.of(0))).build(machine)
         roster = Roster()
         places = PodPlaces(PodGroups(node.groups), roster, asked_first=source == "nri")
-        applier = PodApplier(source, places)
+        self.applier = PodApplier(source, places, read_only=read_only)
         rules, state = Rules(admitter, machine, NoDisk()), admitter.policy.start(State.new())
-        self.manager = Manager(rules, state, applier, roster, Telling(self.bus))
+        self.manager = Manager(rules, state, self.applier, roster, Telling(self.bus))
         self.node = PinfoldNode(self.manager, roster, self.bus, read_only=read_only)
         self.node.sight = places
 

@@ -219,6 +219,9 @@ class CRISource:
         if container.phase not in LIVE:
             self._node.stopped(container)
             return
+        if self._node.read_only:
+            await self._node.arrive(container)
+            return
         known = container.id in self._node.roster.containers
         if known and container.id in self._node.unpinned:
             self._share(container)
@@ -279,6 +282,8 @@ class CRISource:
     async def _tell(self, container: RuntimeContainer, cpus: CPUSet) -> None:
         delay = _FIRST_DELAY
         for tries_left in reversed(range(_TRIES)):
+            if self._node.read_only:  # a kubelet manages the CPUs by now
+                return
             try:
                 await self._set(container, cpus)
             except PinfoldError as error:
