@@ -133,6 +133,10 @@ function about(entry) {
   const pairs = CHANGED.filter(([from, to]) => isText(entry[from]) && isText(entry[to]));
   for (const [from, to, what] of pairs) parts.push(make("span", { class: "soft" }, named(`${what} ${spaced(entry[from])} → ${spaced(entry[to])}`, "", 160)));
   const told = new Set(pairs.flatMap(([from, to]) => [from, to]));
+  if (isText(entry.need) && isText(entry.room)) {
+    parts.push(make("span", { class: "soft" }, named(`${entry.need}: ${entry.room}`, "", 320)));
+    told.add("need").add("room");
+  }
   for (const [name, value] of Object.entries(entry)) {
     if (told.has(name) || TOLD.has(name) || value === null || value === "" || typeof value === "object") continue;
     const text = name === "cpus" ? `CPUs ${spaced(value)}` : PLAIN.has(name) ? value : `${name} ${value}`;
