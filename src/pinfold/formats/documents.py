@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_TEXT: Final = 16 << 20
 MAX_VALUES: Final = 1_000_000
 MAX_DEPTH: Final = 100
+MAX_SETTINGS: Final = 10_000
+"""Values of a file of settings: a kubelet's with every field set has a few hundred."""
 
 _LOADER: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _TAG: Final = "tag:yaml.org,2002:"

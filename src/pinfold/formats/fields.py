@@ -175,6 +175,8 @@ def misspelt(mapping: Field, ours: Sequence[str], others: Iterable[str] = ()) ->
     >>> print(*misspelt(Field({"resource": {}, "image": "x"}, Problems(), "pods.yaml"), ("resources",)))
     pods.yaml: resource: unknown and ignored; was resources meant?
     """
+    if not mapping.names:
+        return
     exact = frozenset((*ours, *others))
     names = [name for name in mapping.names if name not in exact and len(name) <= _LONGEST_NAME]
     known = {_plain(name): name for name in (*ours, *others)} if names else {}

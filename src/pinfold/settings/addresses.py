@@ -17,6 +17,7 @@ _PREFIX: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*|")
 _HOST: Final = re.compile(r"\[[0-9a-f:.]{2,45}\]|[a-z0-9_]([a-z0-9._-]{0,251}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _MOST_PORT: Final = 65_535
+_LONGEST_LIST: Final = 1 << 16
 
 
 class Address(NamedTuple):
@@ -71,6 +72,8 @@ def parse_hosts(text: str) -> frozenset[str]:
     >>> sorted(parse_hosts("node-7.example,PINFOLD.monitoring.svc"))
     ['node-7.example', 'pinfold.monitoring.svc']
     """
+    if len(text) > _LONGEST_LIST:
+        raise ParseError(f"a list of {len(text):,} characters; {_LONGEST_LIST:,} are allowed")
     names = text.lower().split(",")
     for name in names:
         if not _HOST.fullmatch(name):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import ParseError, Problem
-from pinfold.formats.documents import parse_documents
+from pinfold.formats.documents import MAX_SETTINGS, parse_documents
 from pinfold.formats.fields import DocumentError, Field, Problems, bare
 from pinfold.formats.number import Number
 from pinfold.settings.filetext import read_text
@@ -61,7 +61,8 @@ def parse_own_file(text: str, *, source: str) -> dict[str, str]:
     Traceback (most recent call last):
     pinfold.formats.fields.DocumentError: config.yaml: polcy: unknown; did you mean policy?
     """
-    documents = [document for document in parse_documents(text, source=source) if document.value is not None]
+    found = parse_documents(text, source=source, most=MAX_SETTINGS)
+    documents = [document for document in found if document.value is not None]
     if len(documents) > 1:
         raise ParseError(f"{len(documents)} documents; one is expected", where=source)
     problems = Problems()

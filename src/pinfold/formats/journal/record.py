@@ -126,9 +126,12 @@ class Parsed(NamedTuple):
 def parse_records(content: bytes) -> Parsed:
     """Return all readable entries of a file, in order; numbers that do not go up are damage."""
     *lines, torn = content.split(b"\n")
+    # A damaged file can be all line breaks: lines that are none of ours are counted, and not parsed.
+    framed = [line for line in lines if line[_SUM : _HEAD + 1] == b" {"]
     unpacker = _Unpacker()
-    entries = tuple(unpacker.entries(lines))
-    return Parsed(entries, unpacker.base, unpacker.damaged, len(content) - len(torn))
+    entries = tuple(unpacker.entries(framed))
+    damaged = unpacker.damaged + len(lines) - len(framed)
+    return Parsed(entries, unpacker.base, damaged, len(content) - len(torn))
 
 
 class _Unpacker:
@@ -147,8 +150,11 @@ class _Unpacker:
 
     def _entry(self, data: dict[str, Any] | None) -> Entry | None:
         """Return the entry in a line; None if it is a base, or damaged."""
+        if data is None:
+            self.damaged += 1
+            return None
         try:
-            if data is not None and _BASE in data and not self._number:
+            if _BASE in data and not self._number:
                 self.base = self._last = entry_of({"number": data.pop(_BASE), "what": STATE, **data})
                 self._number = self.base.number
                 return None

@@ -14,7 +14,7 @@ from pinfold.core.config import POLICIES, Config
 from pinfold.core.policies.options import OPTION_GATES, POD_LEVEL, RESIZE
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ParseError
-from pinfold.formats.documents import Document, parse_documents
+from pinfold.formats.documents import MAX_SETTINGS, Document, parse_documents
 from pinfold.formats.fields import Field, Problems, misspelt, shown
 from pinfold.formats.kubelet.flags import (
     check_gate,
@@ -115,7 +115,8 @@ def parse_kubelet_config(text: str, *, source: str = "") -> KubeletConfig:
 
 def _find_root(text: str, source: str, problems: Problems) -> Field:
     """Return the one KubeletConfiguration in *text*; other kinds are ignored, as in a file for kubeadm."""
-    documents = [document for document in parse_documents(text, source=source) if document.value is not None]
+    found = parse_documents(text, source=source, most=MAX_SETTINGS)
+    documents = [document for document in found if document.value is not None]
     ours = [document for document in documents if _kind(document) == KIND]
     if len(documents) > 1 and len(ours) != 1:
         raise ParseError(f"{len(ours)} documents of kind {KIND}; one is expected", where=source)

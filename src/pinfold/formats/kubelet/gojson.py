@@ -22,6 +22,7 @@ _SHORT: Final = {'"': r"\"", "\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n",
 _HALF_PAIR: Final = re.compile(r"[\ud800-\udfff]")
 _NATURAL: Final = re.compile(r"[0-9]{1,20}")
 _MAX_NATURAL: Final = 2**64 - 1
+_MOST_COMMAS: Final = 50_000
 
 _T = TypeVar("_T")
 
@@ -64,6 +65,8 @@ def parse_json(text: str) -> Value:
     """
     if not text:
         raise ParseError("expected JSON, found nothing")
+    if text.count(",") > _MOST_COMMAS:  # there is one before every value but the first
+        raise ParseError(f"more than {_MOST_COMMAS:,} commas; a checkpoint has a few for each container")
     try:
         value: Value = json.loads(
             text, object_pairs_hook=tuple, parse_int=Number, parse_float=Number, parse_constant=_refuse

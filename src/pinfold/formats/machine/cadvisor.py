@@ -10,14 +10,16 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from pinfold.core.machine.cpuset import MAX_CPU
 from pinfold.core.machine.topology import Counts, Facts, Topology
 from pinfold.errors import ParseError, excerpt
+from pinfold.formats.machine.topologyjson import MOST_CPUS, check_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _MAX_TEXT: Final = 1 << 24
+_MAX_OBJECTS: Final = 4 * MOST_CPUS  # each core has a few caches
+_MAX_NODES: Final = 1024  # as in Linux
 _MAX_ID: Final = 2**31 - 1
 # Levels 1 and 2 belong to cores; 0 is how Go writes a level that is not set.
 _CORE_LEVELS: Final = (1, 2)
@@ -103,12 +105,9 @@ class _Cache(NamedTuple):
 class _Core(NamedTuple):
     where: str
     cpus: list[int]
+    mask: int
     socket: int | None
     caches: list[_Cache]
-
-    @property
-    def mask(self) -> int:
-        return sum(1 << cpu for cpu in set(self.cpus))
 
 
 class _Node(NamedTuple):
@@ -120,6 +119,9 @@ class _Node(NamedTuple):
 
 
 def _nodes(document: _Field) -> list[_Node]:
+    listed = list(document.items("topology"))
+    if len(listed) > _MAX_NODES:
+        raise ParseError(f"{len(listed):,} NUMA nodes; {_MAX_NODES:,} are allowed", where="topology")
     return [
         _Node(
             where=node.path,
@@ -128,14 +130,16 @@ def _nodes(document: _Field) -> list[_Node]:
             caches=_caches(node, "caches"),
             distances=[distance.as_number() for distance in node.items("distances")],
         )
-        for node in document.items("topology")
+        for node in listed
     ]
 
 
 def _core(core: _Field) -> _Core:
+    cpus = [cpu.as_number(highest=MOST_CPUS - 1) for cpu in core.items("thread_ids")]
     return _Core(
         where=core.path,
-        cpus=[cpu.as_number(highest=MAX_CPU) for cpu in core.items("thread_ids")],
+        cpus=cpus,
+        mask=sum(1 << cpu for cpu in set(cpus)),
         socket=core.number("socket_id", lowest=_UNKNOWN),
         caches=_caches(core, "uncore_caches"),
     )
@@ -244,6 +248,9 @@ _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", bool: "t
 def _load(text: str) -> _Field:
     if len(text) > _MAX_TEXT:
         raise ParseError(f"MachineInfo of {len(text):,} characters; {_MAX_TEXT:,} are allowed")
+    if text.count("{") > _MAX_OBJECTS:
+        raise ParseError(f"MachineInfo with more than {_MAX_OBJECTS:,} objects")
+    check_values(text)
     try:
         value: object = json.loads(text, parse_constant=_no_constant, parse_int=_whole)
     except json.JSONDecodeError as error:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.machine.cpuset import MAX_CPU
 from pinfold.core.machine.topology import Facts, Topology
 from pinfold.errors import ParseError
+from pinfold.formats.machine.topologyjson import MOST_CPUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     _Key = TypeVar("_Key", int, tuple[int | None, int])
 
-_MAX_TEXT: Final = 1 << 23
+_MAX_TEXT: Final = 1 << 20
+_MAX_CELLS: Final = 64
+_MAX_COMMENTS: Final = 100
 _MAX_ID: Final = 2**31 - 1
 _COLUMNS: Final = ("cpu", "core", "socket", "node")
 # Without a header, the number of cells identifies the default output of lscpu.
@@ -102,52 +104,85 @@ def format_lscpu(topology: Topology) -> str:
 
 
 class _Header(NamedTuple):
-    """Names of the columns, lower-cased ("" is ignored); how many caches, and where they end; the uncore cache."""
+    """How many columns there are; how many caches, and where they end; where what is read of a row is."""
 
-    names: Sequence[str]
+    columns: int
     caches: int
     end: int
-    uncore: str
+    places: Sequence[_Place]
+    """Of core, socket, node and uncore cache."""
+    cpu: _Place
+    online: _Place
 
-    def cells(self, line: str, where: str) -> dict[str, tuple[str, int]]:
-        """Return the cells of a row by column name, each with its place in the line."""
-        placed = list(_split(line, ",", 0))
-        missing = len(self.names) - len(placed)
+    def cells(self, line: str, where: str) -> list[str]:
+        """Return the cells of a row, one for each column."""
+        cells = line.split(",")
+        missing = self.columns - len(cells)
         if 0 < missing < self.caches:
             # lscpu leaves out caches that a CPU does not have; for an offline CPU, all but one empty cell.
-            placed[self.end - missing : self.end - missing] = [("", 0)] * missing
-        if len(placed) != len(self.names):
-            raise ParseError(f"expected {len(self.names)} cells, found {len(placed)}", text=line, where=where)
-        found: dict[str, tuple[str, int]] = {}
-        for name, (cell, at) in zip(self.names, placed, strict=True):
-            parts = _split(cell, ":", at) if ":" in name else [(cell, at)]
-            found.update(zip(name.split(":"), parts, strict=False))
-        return found
+            cells[self.end - missing : self.end - missing] = [""] * missing
+        elif missing:
+            raise ParseError(f"expected {self.columns} cells, found {len(cells)}", text=line, where=where)
+        return cells
+
+
+class _Place(NamedTuple):
+    """Where a value is: the column, and the part of the cell if the column has several names, as in L1d:L1i:L2:L3."""
+
+    column: int = -1
+    part: int = -1
+
+    def cell(self, cells: Sequence[str]) -> str:
+        """Return the text of the value; none if the header does not name it."""
+        if self.column < 0:
+            return ""
+        cell = cells[self.column]
+        if self.part >= 0:
+            cell = (cell.split(":") + [""] * self.part)[self.part]
+        return cell.strip()
+
+    def start(self, cells: Sequence[str]) -> int:
+        """Return where the value starts in a line of these cells."""
+        before = cells[: self.column]
+        inside = cells[self.column].split(":")[: self.part] if self.part > 0 else []
+        return sum(len(cell) + 1 for cell in (*before, *inside))
 
 
 def _header(names: Sequence[str]) -> _Header:
     caches = [i for i, name in enumerate(names) if _CACHE.match(name)]
-    uncore = [name for column in names for name in column.split(":") if _UNCORE.fullmatch(name)]
-    return _Header(names, len(caches), max(caches, default=-1) + 1, min(uncore, default=""))
+    places = {}
+    for column, several in enumerate(names):
+        parts = several.split(":")
+        places.update({name: _Place(column, part if len(parts) > 1 else -1) for part, name in enumerate(parts)})
+    uncore = min((name for name in places if _UNCORE.fullmatch(name)), default="-")
+    cpu, online, *rest = (places.get(name, _Place()) for name in ("cpu", "online", "core", "socket", "node", uncore))
+    return _Header(len(names), len(caches), max(caches, default=-1) + 1, rest, cpu, online)
 
 
 def _rows(text: str) -> list[_Row]:
     header: _Header | None = None
-    rows: list[_Row] = []
-    seen: set[int] = set()
-    for number, raw in enumerate(text.splitlines(), 1):
+    rows: dict[int, _Row] = {}
+    comments = 0
+    lines = text.splitlines()
+    if len(lines) > MOST_CPUS + _MAX_COMMENTS:
+        raise ParseError(f"{len(lines):,} lines; {MOST_CPUS:,} CPUs and {_MAX_COMMENTS} comments are allowed")
+    for number, raw in enumerate(lines, 1):
         line = raw.strip()
         where = f"line {number}"
+        if line.count(",") >= _MAX_CELLS:
+            raise ParseError(f"more than {_MAX_CELLS} cells", text=line, where=where)
         if line.startswith("#"):
+            comments += 1
+            if comments > _MAX_COMMENTS:
+                raise ParseError(f"more than {_MAX_COMMENTS} comments", where=where)
             header = _parse_header(line) or header
         elif line:
             header = header or _guess_header(line)
             row = _parse_row(header, line, where)
-            if row.cpu in seen:
+            if row.cpu in rows:
                 raise ParseError(f"CPU {row.cpu} is listed twice", text=line, where=where)
-            seen.add(row.cpu)
-            rows.append(row)
-    return rows
+            rows[row.cpu] = row
+    return list(rows.values())
 
 
 def _parse_header(line: str) -> _Header | None:
@@ -168,21 +203,23 @@ def _guess_header(line: str) -> _Header:
 def _parse_row(header: _Header, line: str, where: str) -> _Row:
     cells = header.cells(line, where)
 
-    def number(name: str, highest: int = _MAX_ID) -> int | None:
-        cell, at = cells.get(name, ("", 0))
+    def number(place: _Place, highest: int = _MAX_ID) -> int | None:
+        cell = place.cell(cells)
         if cell in _UNKNOWN:
             return None
         if not (cell.isascii() and cell.isdigit()) or len(cell) > len(str(highest)) or int(cell) > highest:
+            filled = header.columns - line.count(",") - 1 if place.column >= header.end else 0
+            at = place.start(cells) - filled
             raise ParseError(f"expected a number from 0 to {highest}", text=line, at=at, where=where)
         return int(cell)
 
-    cpu = number("cpu", MAX_CPU)
+    cpu = number(header.cpu, MOST_CPUS - 1)
     if cpu is None:
         raise ParseError("a row without a CPU", text=line, where=where)
-    uncore = number(header.uncore) if header.uncore else None
-    said = cells.get("online", ("", 0))[0].lower()
+    said = header.online.cell(cells).lower()
     online = None if said in _UNKNOWN else said not in {"n", "no"}
-    return _Row(cpu, number("core"), number("socket"), number("node"), uncore, online)
+    core, socket, node, uncore = map(number, header.places)
+    return _Row(cpu, core, socket, node, uncore, online)
 
 
 def _offline(rows: Sequence[_Row]) -> set[int]:
@@ -202,10 +239,3 @@ def _masks(pairs: Iterator[tuple[_Key, int]]) -> dict[_Key, int]:
     for key, cpu in pairs:
         masks[key] = masks.get(key, 0) | 1 << cpu
     return masks
-
-
-def _split(text: str, separator: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield the parts of *text*, stripped, each with its position if *text* starts at *at*."""
-    for part in text.split(separator):
-        yield part.strip(), at
-        at += len(part) + len(separator)

@@ -19,6 +19,10 @@ from pinfold.errors import ParseError, excerpt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+MOST_CPUS: Final = 8192
+"""CPUs of the largest machine that can be described: the most that a Linux kernel is built for."""
+MOST_VALUES: Final = 65_536
+_MAX_NODES: Final = 1024  # as in Linux
 _MAX_ID: Final = 2**31 - 1
 _NODE: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,9})")
 _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}
@@ -92,6 +96,7 @@ def parse_topology_json(text: str) -> Topology:
 
 def load_json(text: str) -> object:
     """Return the value of the JSON in *text*; a ParseError says where it is wrong."""
+    check_values(text)
     try:
         value: object = json.loads(text, parse_int=lambda digits: int(digits[:20]))  # longer ones take too long
     except json.JSONDecodeError as error:
@@ -99,6 +104,12 @@ def load_json(text: str) -> object:
     except RecursionError:
         raise ParseError("not JSON of a machine: nested too deeply") from None
     return value
+
+
+def check_values(text: str) -> None:
+    """Raise if JSON has more values than a machine needs: there is a comma before every value but the first."""
+    if text.count(",") > MOST_VALUES:
+        raise ParseError(f"not JSON of a machine: more than {MOST_VALUES:,} values")
 
 
 def _list(items: Iterable[object]) -> str:
@@ -176,10 +187,14 @@ class _Value(NamedTuple):
     def items(self) -> Iterator[_Value]:
         if not isinstance(self.value, list):
             self._fail("a list")
+        if len(self.value) > MOST_CPUS:
+            raise ParseError(f"{len(self.value):,} items; {MOST_CPUS:,} are allowed", where=self.path)
         return (_Value(f"{self.path}[{i}]", item) for i, item in enumerate(self.value))
 
     def by_node(self) -> dict[int, _Value]:
         """Return the members, which must be named by NUMA nodes."""
+        if len(self.members()) > _MAX_NODES:
+            raise ParseError(f"{len(self.members()):,} NUMA nodes; {_MAX_NODES:,} are allowed", where=self.path)
         for key in self.members():
             if not _NODE.fullmatch(key):
                 raise ParseError(f"expected the number of a NUMA node, found {excerpt(key)}", where=self.path)

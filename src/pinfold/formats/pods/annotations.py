@@ -37,6 +37,7 @@ SHARED: Final = 0
 _CONTAINER_FORM: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _DEVICE_FORM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@!-]{0,127}")
 _NUMBER_FORM: Final = re.compile(r"[1-9][0-9]{0,6}")
+_LONGEST_LIST: Final = 4096
 _SWITCHES: Final = {"true": True, "false": False}
 
 
@@ -132,6 +133,9 @@ class _Reader:
             self.refuse(key, f"{excerpt(value)} is not the name of a cache class")
 
     def read_near(self, key: str, value: str) -> None:
+        if len(value) > _LONGEST_LIST:
+            self.refuse(key, f"a list of {len(value):,} characters; {_LONGEST_LIST:,} are allowed")
+            return
         self.near = tuple(name.strip() for name in value.split(","))
         wrong = next((name for name in self.near if not _DEVICE_FORM.fullmatch(name)), None)
         if wrong is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import Pod
 
+MAX_CONTAINERS: Final = 10_000
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -104,10 +105,19 @@ class PodObjects:
 
     def look(self, pod: Field) -> None:
         """Record misspelt fields of a pod or a template, and the resources that it asks for beside CPU and memory."""
+        self._check_room(pod.child("spec"))
         self.warnings += near_misses(pod)
         self.others |= dict.fromkeys(other_resources(pod))
         if self._to_run:
             self.warnings += check_runnable(pod)
+
+    def _check_room(self, spec: Field) -> None:
+        """Raise if a pod has too many containers."""
+        for name in ("initContainers", "containers"):
+            containers = spec.child(name)
+            if isinstance(containers.value, list) and len(containers.value) > MAX_CONTAINERS:
+                containers.refuse(f"{len(containers.value):,} containers; {MAX_CONTAINERS:,} are allowed")
+                self.problems.check()
 
     def ignore(self, found: PodObject, why: str) -> None:
         """Record why an object is skipped."""

@@ -120,10 +120,12 @@ def _checksum(boot: str, row: Mapping[str, object]) -> int:
     return crc32(json.dumps([boot, row]).encode())
 
 
-def _row(boot: str, row: dict[str, object]) -> KeptWorkload | Exception:
+def _row(boot: str, row: object) -> KeptWorkload | Exception:
+    if not isinstance(row, dict) or "mains" not in row:
+        return ValueError("a row is not a workload")
     try:
         checksum = row.pop("checksum", None)
-        if checksum not in {None, _checksum(boot, row)}:  # None: of an earlier version
+        if checksum is not None and checksum != _checksum(boot, row):  # None: of an earlier version
             raise ValueError("a row does not match its checksum")
         return _parse(row)
     except _UNREADABLE as error:

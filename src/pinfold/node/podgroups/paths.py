@@ -67,8 +67,7 @@ def parse_absolute(path: str) -> Parts:
     """
     if not path.startswith("/"):
         raise GroupPathError(path, 'does not begin with "/"')
-    if len(path) > _MAX_PATH + 1:
-        raise GroupPathError(path, f"up to {_MAX_PATH} bytes are allowed")
+    _check_length(path)
     return _checked(path, path[1:].split("/"))
 
 
@@ -80,6 +79,7 @@ def parse_cgroups_path(path: str) -> Parts:
     """
     if path.startswith("/"):
         return parse_absolute(path)
+    _check_length(path)
     fields = path.split(":")
     if len(fields) != _OCI_FIELDS or not fields[2]:
         raise GroupPathError(path, "expected /PATH, or SLICE:PREFIX:NAME for the systemd cgroup driver")
@@ -107,6 +107,7 @@ def expand_slice(unit: str) -> Parts:
     """
     if unit == _ROOT_SLICE:
         return ()
+    _check_length(unit)
     name = unit.removesuffix(_SLICE)
     levels = name.split("-")
     if name == unit or not all(levels) or "/" in name:
@@ -186,6 +187,12 @@ def unit_of(name: str) -> str | None:
     ('kubepods.slice', None, None)
     """
     return name if _UNIT.fullmatch(name) else None
+
+
+def _check_length(path: str) -> None:
+    """Raise if a path is longer than the kernel allows, before any other work is done with it."""
+    if len(path) > _MAX_PATH + 1:
+        raise GroupPathError(path, f"up to {_MAX_PATH} bytes are allowed")
 
 
 def _checked(path: str, parts: Sequence[str]) -> Parts:

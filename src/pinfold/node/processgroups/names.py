@@ -25,6 +25,8 @@ _ESCAPED: Final = re.compile(rb"%([0-9A-F]{2})")
 _LIKE_A_FILE: Final = re.compile(rb"([a-z_]*)\.|(?=(?:tasks|notify_on_release|release_agent)$)")
 _TREE: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,200}")
 _EMPTY: Final = "%"
+_LONGEST: Final = 4095
+"""Characters of the longest component; names come from environments of processes, which can be large."""
 
 
 def encode(name: str) -> str:
@@ -49,6 +51,8 @@ def decode(component: str) -> str | None:
     >>> decode("a%2Fb"), decode("cpu.max")
     ('a/b', None)
     """
+    if len(component) > _LONGEST:
+        return None
     try:
         raw = b"" if component == _EMPTY else component.encode("ascii")
         name = _ESCAPED.sub(lambda match: bytes([int(match[1], 16)]), raw).decode("utf-8", "surrogatepass")

@@ -20,6 +20,7 @@ KINDS: Final = ("L3", "L3CODE", "L3DATA")
 """The ways of the L3 cache; with CDP those for code and for data."""
 BANDWIDTH: Final = "MB"
 _PERCENT: Final = 100
+_LONGEST: Final = 1 << 16
 
 
 def problems_of(files: Files, table: Mapping[str, CacheClass]) -> Iterator[str]:
@@ -79,6 +80,8 @@ def parse_schemata(text: str) -> Schemata:
     >>> parse_schemata("    MB:0=100;1=50\n    L3:0=ff0;1=f\n")
     {'MB': {0: 100, 1: 50}, 'L3': {0: 4080, 1: 15}}
     """
+    if len(text) > _LONGEST:
+        raise ParseError(f"{len(text):,} characters; {_LONGEST:,} are allowed", where="resctrl schemata")
     found = {}
     for line in text.split():
         kind, _, rest = line.partition(":")

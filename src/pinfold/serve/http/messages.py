@@ -15,6 +15,7 @@ Headers = tuple[tuple[str, str], ...]
 
 _MOST_FIELDS: Final = 100
 _MOST_PROBLEMS: Final = 100
+_LONGEST_TARGET: Final = 16 << 10
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
@@ -131,6 +132,8 @@ def parse_target(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
     """
     if not text.startswith("/"):
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} is not a path: it must begin with /")
+    if len(text) > _LONGEST_TARGET:
+        raise HTTPError(414, "URITooLong", f"a target of {len(text):,} characters; {_LONGEST_TARGET:,} are allowed")
     if _BROKEN_ESCAPE.search(text):
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} has a % without two hexadecimal digits")
     path, _, query = text.partition("?")

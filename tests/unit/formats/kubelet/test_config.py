@@ -325,7 +325,7 @@ def test_no_other_field_of_a_kubelet_is_taken_for_a_misspelt_one() -> None:
 
 
 def test_of_very_many_fields_only_the_first_are_compared_with_ours() -> None:
-    text = "".join(f"cpuManagerPolicy{number}: 1\n" for number in range(20_000))
+    text = "".join(f"cpuManagerPolicy{number}: 1\n" for number in range(9_000))
     assert len(parse(text).warnings) == 1000 - len(HEAD.splitlines())
 
 
