@@ -10,6 +10,7 @@ from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.shield import Place, PlaceKind
 from pinfold.node.cgroupfiles import CgroupError, read_pids
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.processgroups.names import CONTAINER_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ _BOUND: Final = 0x0400_0000
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
 _STATE, _FLAGS, _START = 0, 6, 19
 _DEAD: Final = ("Z", "X")
+_MARK: Final = f"{CONTAINER_MARK}=".encode()
 
 
 class AffinityError(GroupError):
@@ -85,11 +87,14 @@ class Threads:
         self._joined = joined
 
     def read(self) -> dict[Place, CPUSet]:
-        """Return the CPUs of each thread that may be moved."""
+        """Return the CPUs of each thread that may be moved.
+
+        Processes of another pinfold stay: it keeps them where they are by their affinity, as we would.
+        """
         ours = set(self._members())
         found = {}
         for pid in self._pids():
-            if pid in ours:
+            if pid in ours or self._is_marked(pid):
                 continue
             for thread in self._threads(pid):
                 cpus, place = self._get(thread), self._place(pid, thread)
@@ -128,6 +133,14 @@ class Threads:
             return int(float((self._proc / "uptime").read_text().split()[0]) * os.sysconf("SC_CLK_TCK"))
         except (OSError, ValueError, IndexError):
             return None
+
+    def _is_marked(self, pid: int) -> bool:
+        """Return whether a process is in a container of a pinfold, as its environment says."""
+        try:
+            entries = (self._proc / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return any(entry.startswith(_MARK) for entry in entries)
 
     def _place(self, pid: int, thread: int) -> Place | None:
         stat = self._stat(pid, thread)

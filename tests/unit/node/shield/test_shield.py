@@ -159,6 +159,16 @@ def test_processes_of_containers_without_groups_are_not_moved(host: FakeHost) ->
     assert host.scheduler.cpus[12] == CPUSet.parse("0-1")
 
 
+def test_processes_of_another_pinfold_are_not_moved(host: FakeHost) -> None:
+    shield = host.shield()
+    shield.apply(ROOM)
+    host.thread(30, "app", 0, "0-1", start=2000)
+    host.write("proc/30/environ", "HOME=/\0PINFOLD_CONTAINER=default_web/app\0")
+    shield.undo(ONLINE)
+    assert host.scheduler.cpus[30] == CPUSet.parse("0-1")
+    assert host.scheduler.cpus[1] == ONLINE
+
+
 def test_another_process_with_the_number_of_an_earlier_one_keeps_its_cpus(host: FakeHost) -> None:
     host.shield().apply(ROOM)
     host.thread(1, "other", 0, "0-1", start=99)
