@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
+    pytest.mark.slow,  # as root it shields a CPU from all processes of the machine, also from those of other tests
     needs("two CPUs", met=(os.cpu_count() or 1) >= 2),
     needs("the virtual environment that make sets up", met=(ROOT / ".venv/bin/pinfold").exists()),
 ]
@@ -37,8 +38,8 @@ def short() -> Iterator[Path]:
     "number",
     [
         signal.SIGINT,
-        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        signal.SIGHUP,
+        signal.SIGTERM,
     ],
     ids=lambda number: number.name,
 )
