@@ -1321,9 +1321,9 @@ def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, gro
     right = path.read_text()
     path.write_text(str(RESERVED if group == "exclusive" else ONLINE))
     wait_for(lambda: path.read_text() == right, "it is put right", within=5)
-    event = wait_for(lambda: daemon.events("drift"), "it is said")[0]
-    assert event.get("pool") == ("shared" if group == "shared" else None)
-    assert event.get("container") == (None if group == "shared" else "app")
+    # A wider pool shows in the containers below it too; which of them is looked at first is not said.
+    about = {"pool": "shared"} if group == "shared" else {"container": "app"}
+    wait_for(lambda: [event for event in daemon.events("drift") if about.items() <= event.items()], "it is said")
     assert daemon.client.get("/v1/node")["drifts_repaired"] >= 1
     daemon.check()
     before = len(daemon.events("drift"))

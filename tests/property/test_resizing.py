@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.admission import Admitter, Scope
@@ -110,6 +110,7 @@ def test_a_resize_is_exact_keeps_the_baseline_and_touches_no_other(data: st.Data
     assert APP.pod not in left.baselines
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data())
 def test_only_dynamic_goes_below_the_baseline_and_down_to_one(data: st.DataObject) -> None:
     admitter = data.draw(admitters(dynamic=True))
