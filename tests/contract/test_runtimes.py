@@ -300,7 +300,8 @@ def test_containers_that_exchange_cpus_with_the_pool_do_not_run_meanwhile(real: 
         assert real.watched is not None
         real.watched.watch(pid)
         real.see(Wanted(LAST, {APP: FIRST}))
-        assert set(real.watched.states) == {"T"}
+        # R: on a busy machine it still waits for a CPU, and takes the signal before it runs. Asleep it would be S.
+        assert set(real.watched.states) <= {"T", "R"}
         assert allowed(pid) == {str(FIRST)}
         wait_until(lambda: state_of(pid) == "S")
 
