@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same for the same Place, whatever its name."""
+        """The same for the same Place, also after it was renamed."""
         return f"{self.kind}/{self.id}"
 
     def __str__(self) -> str:
