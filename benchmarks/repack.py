@@ -20,8 +20,8 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape, preset
 from pinfold.core.moving.repack import Movable, Packer
+from pinfold.core.moving.repacking import Consent
 from pinfold.core.pods.pod import Amounts, Container, ContainerRef, Pod, PodUID, Resources
-from pinfold.core.policies.repacking import Consent
 from pinfold.core.state import State
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.reconcile import Limit
 from pinfold.errors import PinfoldError
-from pinfold.kubernetes.wholepods import WholePods
+from pinfold.kubernetes.pods.wholepods import WholePods
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.state import State
-    from pinfold.kubernetes.base import PodSource
+    from pinfold.kubernetes.pods.base import PodSource
     from pinfold.manager.cluster import HintSource, Refuse
     from pinfold.runtimes.base import Applier, Launcher
 

@@ -10,9 +10,9 @@ import pytest
 from pinfold.core.config import Config
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import PinfoldError
-from pinfold.kubernetes.apiserver import APIServer as Feed
+from pinfold.kubernetes.pods.apiserver import APIServer as Feed
+from pinfold.kubernetes.pods.watched import WatchedPods
 from pinfold.kubernetes.refusals import Refusals
-from pinfold.kubernetes.watched import WatchedPods
 from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.property.strategies import pinned
 from tests.support.apiserver import APIServer

@@ -12,7 +12,7 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.moving.repack import Pace
-from pinfold.core.policies.running import NotResizable
+from pinfold.core.moving.running import NotResizable
 from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.manager.sources.nri import NRISource
 from pinfold.node.notices import Notices

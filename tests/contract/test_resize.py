@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.config import Config
-from pinfold.core.policies.resizing import NotResized
+from pinfold.core.moving.resizing import NotResized
 from pinfold.errors import PinfoldError
 from pinfold.manager.sources.cri import Polling
 from pinfold.runtimes.simulated.record import Spec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pinfold.core.config import Config
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Container, Pod, PodUID
-from pinfold.node.processgroups.membership import Membership
+from pinfold.node.processgroups.affinity.membership import Membership
 from tests.contract.stands import HostStand
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pinfold.core.config import Config
 from pinfold.core.machine.topology import Topology
 from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.errors import PinfoldError
-from pinfold.kubernetes.podsapi import PodsAPI as Feed
-from pinfold.kubernetes.watched import WatchedPods
+from pinfold.kubernetes.pods.podsapi import PodsAPI as Feed
+from pinfold.kubernetes.pods.watched import WatchedPods
 from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.contract.test_lifecycle import play, sharer
 from tests.property.strategies import guaranteed, pinned

@@ -36,7 +36,7 @@ from pinfold.formats.pods.annotations import PREFIX, parse_annotations
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.trace import parse_trace
 from pinfold.formats.wire.criinfo import parse_info
-from pinfold.kubernetes.items import parse_object
+from pinfold.kubernetes.pods.items import parse_object
 from pinfold.manager.sources.kept import KeptWorkload, format_workloads, parse_workloads
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.node.podgroups.paths import parse_absolute, parse_cgroup_parent, parse_cgroups_path

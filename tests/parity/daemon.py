@@ -37,7 +37,7 @@ from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
-from pinfold.runtimes.simulated.nripeer import PluginError
+from pinfold.runtimes.simulated.nri.peer import PluginError
 from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.parity import admit, static

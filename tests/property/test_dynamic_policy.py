@@ -14,11 +14,11 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.machine.topology import Topology
+from pinfold.core.moving.baselines import baseline
 from pinfold.core.moving.repack import Packer
-from pinfold.core.policies.baselines import baseline
+from pinfold.core.moving.repacking import Consent
+from pinfold.core.moving.resizing import NotResized
 from pinfold.core.policies.options import OPTION_GATES, OPTIONS
-from pinfold.core.policies.repacking import Consent
-from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.recover import carry_over
 from pinfold.core.state import State

@@ -16,13 +16,13 @@ from pinfold.core.allocators.order import Machine
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.moving.repacking import Consent, pinned_by
+from pinfold.core.moving.resizing import NotResized
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, REFERENCE, Options, Values, parse_options
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
-from pinfold.core.policies.repacking import Consent, pinned_by
-from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.recover import carry_over
 from pinfold.core.state import State

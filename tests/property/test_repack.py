@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pinfold.core.allocators.order import Machine
 from pinfold.core.machine.cpuset import CPUSet, cpus_of
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.moving.baselines import baseline
 from pinfold.core.moving.cost import Cost
 from pinfold.core.moving.repack import Movable, Packer, RepackPlan
+from pinfold.core.moving.repacking import Consent
+from pinfold.core.moving.resizing import NotResized
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.core.policies.baselines import baseline
 from pinfold.core.policies.options import Options
-from pinfold.core.policies.repacking import Consent
-from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
 from tests.property.strategies import regular_topologies, topologies

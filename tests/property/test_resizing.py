@@ -13,10 +13,10 @@ from pinfold.core.admission import Admitter, Scope
 from pinfold.core.allocators.order import Machine
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
+from pinfold.core.moving.baselines import baseline
+from pinfold.core.moving.resizing import NotResized
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.core.policies.baselines import baseline
 from pinfold.core.policies.options import Options
-from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
 from pinfold.core.topologymanager.manager import TopologyManager

@@ -16,7 +16,7 @@ import yaml
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
-from pinfold.core.policies import resizing, running
+from pinfold.core.moving import resizing, running
 from pinfold.core.snapshot import Snapshot
 from pinfold.core.state import State
 from pinfold.errors import AdmissionError

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli.asking.client import add_output
 from pinfold.cli.output.terminal import look
 from pinfold.node.doctor import Finding, Health, examine
-from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import GREEN, RED, YELLOW, join_parts
+from pinfold.render.machine.canvas import Canvas, wrap
 
 if TYPE_CHECKING:
     import argparse
 
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
 _STYLES: Final = {Health.OK: GREEN, Health.WARN: YELLOW, Health.FAIL: RED}
 

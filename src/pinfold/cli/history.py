@@ -17,14 +17,14 @@ from pinfold.core.events import GROUPS
 from pinfold.core.events.entries import Subject
 from pinfold.core.machine.cpuset import MAX_CPU
 from pinfold.errors import ParseError, PinfoldError, excerpt
-from pinfold.render.canvas import wrap
 from pinfold.render.history import format_entry, format_moment, format_tenure
+from pinfold.render.machine.canvas import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pinfold.cli.asking.records import Data, Records
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
 _WIDEST: Final = 1 << 30
 

@@ -9,9 +9,9 @@ from pinfold.cli.arguments import machine
 from pinfold.cli.output.terminal import look
 from pinfold.formats.machine.lscpu import format_lscpu
 from pinfold.formats.machine.topologyjson import format_topology_json
-from pinfold.render.map import format_map
-from pinfold.render.svg import format_svg
-from pinfold.render.topologytable import format_topology
+from pinfold.render.machine.map import format_map
+from pinfold.render.machine.svg import format_svg
+from pinfold.render.machine.table import format_topology
 
 if TYPE_CHECKING:
     import argparse

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.allocators.order import Fidelity
+from pinfold.core.moving.resizing import NotResized
+from pinfold.core.moving.running import NotResizable
 from pinfold.core.policies.base import Decision
-from pinfold.core.policies.resizing import NotResized
-from pinfold.core.policies.running import NotResizable
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy

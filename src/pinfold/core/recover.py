@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.admission import Admitter
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.moving.resizing import NotResized
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
-    from pinfold.core.policies.resizing import NotResized
     from pinfold.core.state import State
     from pinfold.core.topologymanager.others import OtherHints
     from pinfold.errors import AdmissionError

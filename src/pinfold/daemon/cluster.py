@@ -8,11 +8,11 @@ from pinfold.core.admission import Scope
 from pinfold.core.events.daemon import Weaker
 from pinfold.errors import ConfigError, Problem
 from pinfold.formats.kubelet.nodetopology import node_topology
-from pinfold.kubernetes.discovery import AUTO, pod_sources
 from pinfold.kubernetes.nodetopology import NodeTopology
 from pinfold.kubernetes.podresources import SOCKET, pod_resources
+from pinfold.kubernetes.pods.discovery import AUTO, pod_sources
+from pinfold.kubernetes.pods.wholepods import WholePods
 from pinfold.kubernetes.refusals import Refusals
-from pinfold.kubernetes.wholepods import WholePods
 from pinfold.manager.nearby import NodeHints
 from pinfold.node.machine.devices import Devices
 from pinfold.settings.table import OnRefusal

@@ -37,7 +37,7 @@ from pinfold.node.machine.devices import Devices
 from pinfold.node.machine.memory import nodes_with_memory
 from pinfold.node.notices import Notices
 from pinfold.node.outputs.outputs import OutputLimits, Outputs
-from pinfold.node.processgroups import affinity
+from pinfold.node.processgroups.affinity import groups as affinity
 from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.register import Register, Registered, directory_of

@@ -18,7 +18,7 @@ from pinfold.core.topologymanager.others import Held, Holding
 from pinfold.errors import ParseError, PinfoldError
 from pinfold.formats.pods.runtime import told_uid
 from pinfold.grpc.client import Channel
-from pinfold.kubernetes.discovery import AUTO, NONE
+from pinfold.kubernetes.pods.discovery import AUTO, NONE
 from pinfold.proto import podresources_pb2 as pb
 
 if TYPE_CHECKING:

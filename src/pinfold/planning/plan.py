@@ -16,9 +16,9 @@ from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.state import State
+from pinfold.core.stock import NO_STOCK, PlannedHints, Stock
 from pinfold.core.topologymanager.others import WHOLE, NotEnoughResources
 from pinfold.core.trace import Recorder, Trace
-from pinfold.planning.stock import NO_STOCK, PlannedHints, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

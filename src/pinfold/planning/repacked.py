@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pinfold.core.allocators.order import Fidelity
-from pinfold.core.policies.repacking import Consent, pinned_by
+from pinfold.core.moving.repacking import Consent, pinned_by
 from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import ConfigError
 

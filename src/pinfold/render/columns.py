@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.render.canvas import Canvas, Look, wrap
+from pinfold.render.machine.canvas import Canvas, Look, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 def format_columns(columns: Sequence[Column], rows: Iterable[Sequence[Cell] | Line], look: Look) -> Canvas:
     r"""Return the rows under their heads, no wider than the terminal if possible.
 
-    >>> from pinfold.render.canvas import Look
+    >>> from pinfold.render.machine.canvas import Look
     >>> columns = [Column("POD", 5, cut=True), Column("CPUS", 6), Column("L3")]
     >>> rows = [[Cell("database"), Cell("1,3,5,7,9"), Cell("0")], Line("needs more")]
     >>> print("\n".join(format_columns(columns, rows, Look(width=17)).lines()))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import BOLD, DIM, GREEN, RED, YELLOW, join_parts, printable
+from pinfold.render.machine.canvas import Canvas, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
     Data = Mapping[str, Any]  # Any: JSON of the daemon
     When = Callable[[float], str]
@@ -22,7 +22,7 @@ _NO_HELP: Final = "no single change is enough"
 def format_explanation(found: Data, when: When, look: Look) -> str:
     """Return an explanation in words, no line longer than the terminal is wide.
 
-    >>> from pinfold.render.canvas import Look
+    >>> from pinfold.render.machine.canvas import Look
     >>> found = {"container": "default/web/app", "cpus": "2-3", "since": 1.0, "steps": ["took core 2: CPUs 2-3"],
     ...          "alignment": {"cores": 1, "uncore_caches": 1, "numa_nodes": 1, "sockets": 1}}
     >>> print(format_explanation(found, "{:.1f}".format, Look()))

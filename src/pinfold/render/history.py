@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import ParseError
-from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import BOLD, DIM, GREEN, RED, YELLOW, Cell, Column, format_columns, printable
+from pinfold.render.machine.canvas import Canvas, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
     Data = Mapping[str, Any]  # Any: JSON of the daemon
     When = Callable[[float], str]
@@ -36,7 +36,7 @@ _IN_NAME: Final = ("number", "time", "what", "namespace", "pod", "container")
 def format_entry(entry: Data, when: When, look: Look) -> str:
     """Return an entry, in one line if it fits; `explain` and JSON show steps and other structures.
 
-    >>> from pinfold.render.canvas import Look
+    >>> from pinfold.render.machine.canvas import Look
     >>> row = {"number": 1, "time": 0.0, "what": "assigned", "namespace": "default", "pod": "web", "cpus": "2-3"}
     >>> format_entry(row, "{:.1f}".format, Look())
     '0.0  assigned      web  cpus=2-3'

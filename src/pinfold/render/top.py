@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.layout import layout
-from pinfold.render.canvas import Canvas, Look
 from pinfold.render.columns import DIM, Cell, Column, format_columns, printable
-from pinfold.render.map import draw_groups
+from pinfold.render.machine.canvas import Canvas, Look
+from pinfold.render.machine.map import draw_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

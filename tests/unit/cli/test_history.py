@@ -20,9 +20,9 @@ from pinfold.errors import ParseError
 from pinfold.node.journal.files import Archive
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.node.journal.journal import Journal
-from pinfold.render.canvas import Look
 from pinfold.render.explanation import format_explanation
 from pinfold.render.history import format_entry
+from pinfold.render.machine.canvas import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -25,7 +25,7 @@ from pinfold.cli.top import Watcher
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
 from pinfold.formats.machine.topologyjson import format_topology_json
-from pinfold.render.canvas import Look
+from pinfold.render.machine.canvas import Look
 from pinfold.render.top import format_once
 from tests.unit.cli.answering import answering
 from tests.unit.cli.test_get import answers, row

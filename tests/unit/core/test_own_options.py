@@ -16,13 +16,13 @@ from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.machine.topology import Topology
+from pinfold.core.moving.repacking import Consent
+from pinfold.core.moving.resizing import NotResized
 from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
 from pinfold.core.policies.caches import UncoreAlignmentError
 from pinfold.core.policies.options import OPTION_GATES, OWN
 from pinfold.core.policies.placing import IsolatedCPUsError, SMTIsolationError
 from pinfold.core.policies.pools import MinSharedCPUsError
-from pinfold.core.policies.repacking import Consent
-from pinfold.core.policies.resizing import NotResized
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.recover import carry_over
 from pinfold.core.state import State

@@ -21,7 +21,8 @@ from pinfold.planning.compare import Compared, Variant, combinations, compare, n
 from pinfold.planning.orders import OrderTally
 from pinfold.planning.plan import Running, make_plan
 from pinfold.planning.replay import Event, replay
-from pinfold.render.canvas import Look
+from pinfold.render.machine.canvas import Look
+from pinfold.render.machine.svg import RESERVED
 from pinfold.render.plan.compare import comparison_data, format_comparison, format_recommendation
 from pinfold.render.plan.data import format_json, format_yaml, plan_data
 from pinfold.render.plan.html import format_html
@@ -30,7 +31,6 @@ from pinfold.render.plan.replay import format_replay, replay_data
 from pinfold.render.plan.svg import OTHERS, format_plan_svg, owners
 from pinfold.render.plan.table import format_plan
 from pinfold.render.plan.view import plan as plan_view
-from pinfold.render.svg import RESERVED
 from tests.property.strategies import guaranteed, pinned, pod_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
-from pinfold.runtimes.simulated.nripeer import PluginError
+from pinfold.runtimes.simulated.nri.peer import PluginError
 from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
 
 if TYPE_CHECKING:

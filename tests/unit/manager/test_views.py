@@ -12,7 +12,7 @@ from pinfold.formats.pods.runtime import Phase
 from pinfold.manager.sources.nri import NRISource
 from pinfold.manager.views import Viewer
 from pinfold.runtimes.nri.answers import Answers
-from pinfold.runtimes.simulated.nripeer import PluginError
+from pinfold.runtimes.simulated.nri.peer import PluginError
 from tests.unit.manager.sources.test_supervisor import APP, REF, Clock, Host, on_a_clock
 from tests.unit.manager.test_scripted_node import Pinfold
 from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play

@@ -6,7 +6,7 @@ import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import SHAPES, preset
-from pinfold.render.canvas import Look
+from pinfold.render.machine.canvas import Look
 from pinfold.render.top import SIGNS, Choices, Glance, Sort, format_screen, give_signs
 
 SIZES = [(80, 24), (140, 40), (200, 50), (40, 12)]

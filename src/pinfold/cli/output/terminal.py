@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from pinfold.render.canvas import Look
+from pinfold.render.machine.canvas import Look
 
 if TYPE_CHECKING:
     from typing import TextIO

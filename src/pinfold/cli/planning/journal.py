@@ -12,8 +12,8 @@ from pinfold.cli.planning.arguments import BadQuestion
 from pinfold.formats.journal.trace import JournalReader
 from pinfold.formats.pods.trace import MAX_EVENTS
 from pinfold.node.journal.files import DIRECTORY, find_segments, walk
-from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import DIM, GREEN, RED, Cell, Column, Line, format_columns, join_parts
+from pinfold.render.machine.canvas import Canvas, wrap
 from pinfold.render.plan.replay import format_seconds
 from pinfold.render.plan.table import plural
 from pinfold.settings.places import check_path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.events.entries import Entry
     from pinfold.planning.replay import Change, Event, Replay
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
 MOST_PODS: Final = 100_000
 """The most pods in one replay; --since continues with the rest."""

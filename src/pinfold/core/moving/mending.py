@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.policies.baselines import baseline, without_baseline
-from pinfold.core.policies.resizing import NotResized
+from pinfold.core.moving.baselines import baseline, without_baseline
+from pinfold.core.moving.resizing import NotResized
 from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.core.moving.repacking import Repacking
+    from pinfold.core.moving.resizing import Resizing
     from pinfold.core.pods.pod import Container, ContainerRef, Pod
     from pinfold.core.policies.pools import Pools
-    from pinfold.core.policies.repacking import Repacking
-    from pinfold.core.policies.resizing import Resizing
     from pinfold.core.state import State
     from pinfold.core.topologymanager.hint import Hints
     from pinfold.core.trace import Defect, Recorder

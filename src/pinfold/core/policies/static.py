@@ -12,17 +12,17 @@ from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
 from pinfold.core.allocators.packed import take_packed
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.moving.baselines import without_baseline
+from pinfold.core.moving.repacking import Repacking
+from pinfold.core.moving.resizing import Resizing
+from pinfold.core.moving.running import Running
 from pinfold.core.pods.pod import ANNOTATION_PREFIX, exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision, Kept
-from pinfold.core.policies.baselines import without_baseline
 from pinfold.core.policies.keeping import keep_what_fits
 from pinfold.core.policies.options import DEFAULT, OWN
 from pinfold.core.policies.placing import Placing
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.policies.pools import EmptySharedPoolError, Pools
-from pinfold.core.policies.repacking import Repacking
-from pinfold.core.policies.resizing import Resizing
-from pinfold.core.policies.running import Running
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
 from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned

@@ -9,9 +9,9 @@ import math
 from typing import TYPE_CHECKING
 
 from pinfold.core.admission import NOTHING_ASKED, Asked
-from pinfold.core.policies.repacking import Consent, pinned_by
-from pinfold.core.policies.resizing import NotResized
-from pinfold.core.policies.running import NotResizable
+from pinfold.core.moving.repacking import Consent, pinned_by
+from pinfold.core.moving.resizing import NotResized
+from pinfold.core.moving.running import NotResizable
 from pinfold.errors import PinfoldError
 from pinfold.manager.telling.changes import Changes
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.moving.repack import Move, RepackPlan
+    from pinfold.core.moving.repacking import Repacking
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.core.policies.repacking import Repacking
     from pinfold.core.state import State
     from pinfold.formats.pods.runtime import RuntimeContainer
     from pinfold.manager.manager import Manager

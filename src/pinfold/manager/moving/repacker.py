@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.daemon import NoticeFailed
 from pinfold.core.events.decisions import Announced
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.policies.repacking import pinned_by
+from pinfold.core.moving.repacking import pinned_by
 from pinfold.errors import PinfoldError
 from pinfold.node.notices import Place
 

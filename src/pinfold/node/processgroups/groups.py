@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import ConfigError, excerpt
 from pinfold.node.grouperrors import KindUnavailableError
-from pinfold.node.processgroups import affinity, v1, v2
+from pinfold.node.processgroups import v1, v2
+from pinfold.node.processgroups.affinity import groups as affinity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from pinfold.node.cgroupfiles import PROCS, opened
-from pinfold.node.processgroups.threads import every_cpu
+from pinfold.node.processgroups.affinity.threads import every_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.explaining.alignment import Level
 from pinfold.formats.kubelet.configwriter import format_kubelet_config
 from pinfold.planning.compare import needed_gates
-from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import (
     BOLD,
     DIM,
@@ -20,6 +19,7 @@ from pinfold.render.columns import (
     join_parts,
     printable,
 )
+from pinfold.render.machine.canvas import Canvas, wrap
 from pinfold.render.plan.data import config_data, leftover_data, summary_data
 from pinfold.render.plan.table import plural
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pinfold.planning.compare import Compared
     from pinfold.planning.plan import Placement, Plan
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
 _MOST_ROWS: Final = 60
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

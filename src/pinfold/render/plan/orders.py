@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.render.canvas import Canvas, wrap
 from pinfold.render.columns import (
     BOLD,
     DIM,
@@ -16,6 +15,7 @@ from pinfold.render.columns import (
     format_columns,
     join_parts,
 )
+from pinfold.render.machine.canvas import Canvas, wrap
 from pinfold.render.plan.table import plural
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import Pod
     from pinfold.planning.orders import OrderTally
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
 _MOST_ROWS: Final = 40
 _MOST_BARS: Final = 20

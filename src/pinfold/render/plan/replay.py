@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.layout import summary
-from pinfold.render.canvas import Canvas, flow, wrap
 from pinfold.render.columns import (
     BOLD,
     DIM,
@@ -19,6 +18,7 @@ from pinfold.render.columns import (
     join_parts,
     printable,
 )
+from pinfold.render.machine.canvas import Canvas, flow, wrap
 from pinfold.render.plan.data import placements_data, plan_facts
 from pinfold.render.plan.table import describe, plural, verdict
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pinfold.planning.replay import Replay
-    from pinfold.render.canvas import Look
+    from pinfold.render.machine.canvas import Look
 
 _MOST_ROWS: Final = 40
 _BARS: Final = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pinfold.render.svg import RESERVED, format_svg
+from pinfold.render.machine.svg import RESERVED, format_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

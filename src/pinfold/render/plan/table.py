@@ -9,7 +9,6 @@ from pinfold.core.explaining.alignment import Level
 from pinfold.core.machine.layout import summary
 from pinfold.core.pods.quantity import Quantity
 from pinfold.core.snapshot import pool_cpus
-from pinfold.render.canvas import Canvas, Look, flow, wrap
 from pinfold.render.columns import (
     BOLD,
     DIM,
@@ -23,6 +22,7 @@ from pinfold.render.columns import (
     join_parts,
     printable,
 )
+from pinfold.render.machine.canvas import Canvas, Look, flow, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

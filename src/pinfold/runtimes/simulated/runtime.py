@@ -16,9 +16,9 @@ from pinfold.formats.pods.runtime import Phase
 from pinfold.runtimes.cri.client import Happening
 from pinfold.runtimes.simulated.cgroups import NodeGroups
 from pinfold.runtimes.simulated.containers import Containers, WrongPhase
-from pinfold.runtimes.simulated.cri import ScriptedCRI
+from pinfold.runtimes.simulated.cri.runtime import ScriptedCRI
 from pinfold.runtimes.simulated.kubelet import Kubelet
-from pinfold.runtimes.simulated.nrihooks import NRIHooks
+from pinfold.runtimes.simulated.nri.hooks import NRIHooks
 from pinfold.runtimes.simulated.record import RuntimeRecord, Spec
 from pinfold.runtimes.simulated.settings import RUNTIMES
 from pinfold.runtimes.simulated.wholepods import WholePods
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.processorgroups import GroupAffinity
     from pinfold.core.pods.pod import Pod
     from pinfold.node.podgroups.simulated import Simulated
-    from pinfold.runtimes.simulated.nri import ScriptedNRI
+    from pinfold.runtimes.simulated.nri.runtime import ScriptedNRI
     from pinfold.runtimes.simulated.record import ContainerRecord, SandboxRecord
     from pinfold.runtimes.simulated.settings import RuntimeSettings
 

@@ -14,7 +14,7 @@ from pinfold.core.machine.presets import preset
 from pinfold.errors import ParseError
 from pinfold.formats.machine.topologyjson import format_topology_json, parse_topology_json
 from pinfold.node.machine.devices import Devices, NoNUMANode, NoSuchDevice
-from pinfold.render.map import format_map
+from pinfold.render.machine.map import format_map
 from tests.support.devices import DeviceTree, usual_devices
 
 if TYPE_CHECKING:

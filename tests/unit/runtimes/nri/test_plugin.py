@@ -20,8 +20,8 @@ from pinfold.proto import ttrpc_pb2 as envelope
 from pinfold.runtimes.backoff import BackOff
 from pinfold.runtimes.nri.plugin import Identity, Launch, NRILink, Plugin, launched, serve, serve_launched
 from pinfold.runtimes.nri.requests import SERVICE
-from pinfold.runtimes.simulated.nri import ScriptedNRI
-from pinfold.runtimes.simulated.nripeer import PluginPeer
+from pinfold.runtimes.simulated.nri.peer import PluginPeer
+from pinfold.runtimes.simulated.nri.runtime import ScriptedNRI
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.unit.manager.sources.test_supervisor import Clock
 from tests.unit.runtimes.nrirecorder import WITHIN, Recorder, Told, update

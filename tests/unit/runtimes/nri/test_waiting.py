@@ -10,7 +10,7 @@ from tests.unit.runtimes.nri.test_plugin import ABOUT, ask, talk
 from tests.unit.runtimes.nrirecorder import WITHIN, Recorder
 
 if TYPE_CHECKING:
-    from pinfold.runtimes.simulated.nripeer import PluginPeer
+    from pinfold.runtimes.simulated.nri.peer import PluginPeer
 
 OTHER = nri.ContainerRequest(pod=nri.PodSandbox(id="q"), container=nri.Container(id="d", pod_sandbox_id="q"))
 

@@ -11,7 +11,7 @@ from pinfold.formats.pods.runtime import Phase
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.proto import nri_pb2 as nri
 from pinfold.runtimes.simulated.containers import WrongPhase
-from pinfold.runtimes.simulated.nripeer import PluginError
+from pinfold.runtimes.simulated.nri.peer import PluginError
 from pinfold.runtimes.simulated.record import Spec
 from pinfold.runtimes.simulated.settings import RUNTIMES, RuntimeSettings
 from tests.unit.runtimes.nrirecorder import Quiet, adjustment, update

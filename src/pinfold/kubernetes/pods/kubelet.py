@@ -1,0 +1,59 @@
+"""The kubelet's list of its pods, over HTTP: with a token on its authenticated port, or on its read-only port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pinfold.kubernetes.http import HTTPClient
+from pinfold.kubernetes.pods.items import find_in, items_of, parse_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pinfold.core.pods.pod import Pod
+    from pinfold.formats.pods.runtime import RuntimePod
+    from pinfold.kubernetes.http import Server
+    from pinfold.kubernetes.pods.base import Found
+
+READ_ONLY_PORT: Final = 10255
+_LISTENS: Final = "0A"
+_ROOT: Final = "0"
+
+
+class KubeletPods:
+    """Asks the kubelet for all its pods; nothing is kept."""
+
+    def __init__(self, name: str, server: Callable[[], Server], is_there: Callable[[], bool]) -> None:
+        """*server* is worked out for each request: it depends on files that change."""
+        self.name = name
+        self.is_there = is_there
+        self._server = server
+
+    async def find(self, pods: Sequence[RuntimePod]) -> Found:
+        """Return those of *pods* that the kubelet lists."""
+        answer = await HTTPClient(self._server()).send("GET", "/pods")
+        return find_in(items_of(parse_object(answer, self.name)), pods, self.name)
+
+    def known(self, _pod: RuntimePod) -> Pod | None:
+        """Return None: each pod is asked for."""
+        return None
+
+    async def follow(self, failed: Callable[[str], object]) -> None:
+        """Return: there is nothing to follow."""
+
+
+def root_listens(port: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether a program of root listens on this TCP port: that of another user is not the kubelet.
+
+    In a pod with a network of its own these are the pod's ports, not the host's.
+    """
+    rows = (line.split() for name in ("tcp", "tcp6") for line in _lines(proc / "net" / name))
+    return any(row[3] == _LISTENS and row[7] == _ROOT and int(row[1].rpartition(":")[2], 16) == port for row in rows)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()[1:]
+    except OSError:
+        return []

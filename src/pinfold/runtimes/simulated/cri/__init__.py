@@ -1,0 +1,1 @@
+"""The runtime's side of CRI, as containerd has it: gRPC on a unix socket."""
