@@ -13,11 +13,12 @@ EVERY ?= 1
 WORKERS ?= $(shell expr $$(nproc) + 1)
 ROUNDS ?= 100
 STEPS ?= 50000
+AWAY ?= 60
 SECONDS ?= 10
-# Compiled modules are kept, whatever the environment says: the tests start the program many hundred times.
+# Compiled modules are kept even if the environment forbids it: the tests start the program many hundred times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage check bench e2e e2e-long torture fuzz parity parity-daemon proto format dist man deb sbom release-check docs clean
+.PHONY: help run test coverage check bench e2e e2e-long cluster torture fuzz parity parity-daemon proto format dist man deb sbom release-check docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,8 +62,8 @@ proto: $(STAMP) ## make the modules of src/pinfold/proto anew
 format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## print all figures
-	@$(BIN)/python -m benchmarks
+bench: $(STAMP) ## measure, and write docs/reference/benchmarks.md with its plots: some minutes on a quiet machine
+	@$(BIN)/python -m benchmarks._page
 
 e2e: $(STAMP) ## the slow tests: containerd, guests, a browser; on Debian as root everything is fetched
 	@tools/packages
@@ -73,9 +74,12 @@ e2e-long: $(STAMP) ## the longer versions of the slow tests
 	@$(BIN)/pytest -q -rs -m long tests
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -q -n auto tests/property
 
-torture: $(STAMP) ## kill daemons under churn, lead a Manager through a long life: make torture ROUNDS=1000 STEPS=1000000
-	@TORTURE_ROUNDS=$(ROUNDS) TORTURE_STEPS=$(STEPS) $(BIN)/pytest -q -s tests/e2e/test_torture.py \
-		tests/property/test_manager_life.py tests/torture
+cluster: $(STAMP) ## pinfold on the node of a real Kubernetes cluster, which is built first: 10 to 30 minutes
+	@$(BIN)/pytest -q -s -rs tests/e2e/cluster
+
+torture: $(STAMP) ## kills, faults, power failures, a long life of a Manager: make torture ROUNDS=1000 STEPS=1000000
+	@TORTURE_ROUNDS=$(ROUNDS) TORTURE_STEPS=$(STEPS) TORTURE_AWAY=$(AWAY) $(BIN)/pytest -q -s tests/e2e/test_torture.py \
+		tests/property/test_manager_life.py tests/property/test_dynamic_life.py tests/torture
 
 dist: $(STAMP) ## build the wheel and the sdist into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null && ls -1 dist

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pinfold.formats.wire import nrimux, ttrpc
@@ -17,8 +18,6 @@ from tests.e2e.containerd import CGROUPS, Ask, Containerd, make_groups, remove_g
 from tests.e2e.nrirelay import Relay
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pinfold.proto.nri_pb2 import PodSandbox
     from tests.e2e.containerd import PodOnNode
 
@@ -27,6 +26,8 @@ PODS = 10
 _SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 _CHUNK = 1 << 16
 _PATIENCE = 60.0
+_V2 = (CGROUPS / "cgroup.controllers").exists()
+_CPUSETS = CGROUPS if _V2 else CGROUPS / "cpuset"
 
 
 class Node(Protocol):
@@ -105,6 +106,10 @@ class RealNode:
         return seconds
 
 
+class Refused(SystemExit):
+    """The plugin has answered with an error."""
+
+
 class BareNode:
     """The runtime's end of NRI, and cgroups with a sleeping process each in place of containers."""
 
@@ -155,19 +160,75 @@ class BareNode:
             container.pid = self._occupy(container.linux.cgroups_path)
             self._containers.append(container)
 
+    def keep(self, milli: int) -> None:
+        """Make a container with CPUs of its own, which stays."""
+        pod = self._pod("kept", "")
+        container = self._container(pod, "app", milli)
+        self._create(pod, container)
+        container.state = nri.CONTAINER_RUNNING
+        container.pid = self._occupy(container.linux.cgroups_path)
+        self._pods.append(pod)
+        self._containers.append(container)
+
     def own(self, milli: int) -> float:
         """Ask for a container with CPUs of its own, and say that its pod is gone."""
         pod = self._pod(f"db-{uuid.uuid4().hex[:8]}", "")
-        request = nri.ContainerRequest(pod=pod, container=self._container(pod, "app", milli))
+        try:
+            return self._create(pod, self._container(pod, "app", milli))
+        finally:
+            self._tell(nri.STOP_POD_SANDBOX, pod)
+            remove_groups(pod.linux.cgroup_parent)
+
+    def _create(self, pod: PodSandbox, container: nri.Container) -> float:
+        """Ask for a container's CPUs; return the seconds that the plugin took to answer."""
+        request = nri.ContainerRequest(pod=pod, container=container).SerializeToString()
         began = time.perf_counter()
-        answer = nri.CreateContainerResponse.FromString(self.call("CreateContainer", request.SerializeToString()))
+        answer = nri.CreateContainerResponse.FromString(self.call("CreateContainer", request))
         seconds = time.perf_counter() - began
         if not answer.adjust.linux.resources.cpu.cpus:
             raise SystemExit(f"no CPUs were given: {answer}")
-        gone = nri.StateChangeEvent(event=nri.STOP_POD_SANDBOX, pod=pod)
-        self.call("StateChange", gone.SerializeToString())
-        remove_groups(pod.linux.cgroup_parent)
         return seconds
+
+    def pass_by(self) -> float:
+        """Let a pod with a container that shares come and go, its groups are not made; return the answer's seconds."""
+        pod = self._pod(f"job-{uuid.uuid4().hex[:8]}", "/burstable", made=False)
+        container = self._container(pod, "app", 100)
+        self._tell(nri.RUN_POD_SANDBOX, pod)
+        request = nri.ContainerRequest(pod=pod, container=container).SerializeToString()
+        began = time.perf_counter()
+        self.call("CreateContainer", request)
+        seconds = time.perf_counter() - began
+        self._tell(nri.STOP_POD_SANDBOX, pod)
+        self._tell(nri.REMOVE_CONTAINER, pod, container)
+        self._tell(nri.REMOVE_POD_SANDBOX, pod)
+        return seconds
+
+    def move_off(self) -> float:
+        """Move all that share off all CPUs but the first, and back, without a plugin; return the seconds of the former.
+
+        These are the fewest writes that the kernel allows: on v2 one, to the group above; on v1 a group must always
+        have all CPUs of those below it, so each is written, from the bottom up.
+        """
+        top = Path(f"/{self.root}/kubepods/burstable")
+        groups = [top] if _V2 else [top, *map(Path, self._below())]
+        files = [_CPUSETS.joinpath(*group.parts[1:], "cpuset.cpus") for group in groups]
+        every = (_CPUSETS / ("cpuset.cpus.effective" if _V2 else "cpuset.cpus")).read_text().strip()
+        began = time.perf_counter()
+        for file in reversed(files):
+            file.write_text("0")
+        seconds = time.perf_counter() - began
+        for file in files:
+            file.write_text(every)
+        return seconds
+
+    def _below(self) -> list[str]:
+        """Return the groups of the pods, then those of their containers."""
+        pods = [pod.linux.cgroup_parent for pod in self._pods[:PODS]]
+        return [*pods, *(container.linux.cgroups_path for container in self._containers)]
+
+    def _tell(self, event: nri.Event, pod: PodSandbox, container: nri.Container | None = None) -> None:
+        told = nri.StateChangeEvent(event=event, pod=pod, container=container)
+        self.call("StateChange", told.SerializeToString())
 
     def call(self, method: str, payload: bytes) -> bytes:
         """Ask the plugin, and return its answer."""
@@ -176,7 +237,7 @@ class BareNode:
         self._send(Connection.PLUGIN, stream, MessageKind.REQUEST, request.SerializeToString())
         response = envelope.Response.FromString(self._next(Connection.PLUGIN).body)
         if response.status.code:
-            raise SystemExit(f"{method}: {response.status.message}")
+            raise Refused(f"{method}: {response.status.message}")
         return bytes(response.payload)
 
     def _send(self, connection: Connection, stream: int, kind: MessageKind, body: bytes) -> None:
@@ -191,10 +252,11 @@ class BareNode:
                     return message
         raise SystemExit("the plugin has hung up")
 
-    def _pod(self, name: str, middle: str) -> PodSandbox:
+    def _pod(self, name: str, middle: str, *, made: bool = True) -> PodSandbox:
         uid = str(uuid.uuid4())
         parent = f"/{self.root}/kubepods{middle}/pod{uid}"
-        make_groups(parent)
+        if made:
+            make_groups(parent)
         pod = nri.PodSandbox(id=uuid.uuid4().hex, name=name, uid=uid, namespace="default")
         pod.linux.cgroup_parent = parent
         return pod
@@ -213,6 +275,5 @@ class BareNode:
         make_groups(path)
         sleeper = subprocess.Popen(["sleep", "2147483647"])  # noqa: S607 - wherever it is
         self._sleepers.append(sleeper)
-        hierarchy = CGROUPS if (CGROUPS / "cgroup.controllers").exists() else CGROUPS / "cpuset"
-        (hierarchy / path.strip("/") / "cgroup.procs").write_text(str(sleeper.pid))
+        (_CPUSETS / path.strip("/") / "cgroup.procs").write_text(str(sleeper.pid))
         return sleeper.pid

@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     """From the time of each event to its being there."""
 
 
-class _Stream:
+class Stream:
     """A client of the event stream."""
 
     def __init__(self, host: str, port: int, source: str) -> None:
@@ -127,11 +127,11 @@ class _Scraper:
 def watch(told: Connection, host: str, port: int, load: Load) -> None:
     """Say when all streams are there, at the end of the scrapes how many a second, and of the streams what was seen."""
     # An address may have 32.
-    streams = [_Stream(host, port, f"127.0.0.{1 + number // 32}") for number in range(load.watchers)]
+    streams = [Stream(host, port, f"127.0.0.{1 + number // 32}") for number in range(load.watchers)]
     scraper = _Scraper(host, port, load)
     told.send("ready")
     with selectors.DefaultSelector() as selector:
-        clients: list[_Stream | _Scraper] = [*streams, scraper]
+        clients: list[Stream | _Scraper] = [*streams, scraper]
         for client in clients:
             selector.register(client.socket, selectors.EVENT_READ, client)
         while selector.get_map():

@@ -1,7 +1,7 @@
 """Journal: the cost of one entry, how many a second, and how long opening and asking a full journal takes.
 
 Half of the entries are States of a node with 100 exclusive containers, of which one has moved; the others are decisions
-with their steps. Times are CPU time of this process; the disk is whatever holds the temporary directory.
+with their steps. Times are CPU time of this process; the disk is that of the temporary directory.
 """
 
 from __future__ import annotations

@@ -150,6 +150,9 @@ def _timed(topology: Topology, free: CPUSet, movable: list[Movable]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
+_STYLE = "<style>text{fill:#1f2933}@media(prefers-color-scheme:dark){svg{background:#0d1216}text{fill:#e6edf3}}</style>"
+
+
 def plot(shares: dict[str, float]) -> str:
     """Return bars for the share of scattered containers under each policy, as SVG."""
     rows = []
@@ -160,8 +163,8 @@ def plot(shares: dict[str, float]) -> str:
         rows.append(f'<text x="{170 + width}" y="{y + 17}">{share:.1%}</text>')
     title = '<text x="10" y="22">Containers with more L3 caches than necessary, mean over all events</text>'
     size = f'width="640" height="{50 + 36 * len(shares)}"'
-    style = 'font-family="sans-serif" font-size="14" fill="#888"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', title, *rows, "</svg>", ""])
+    font = 'font-family="sans-serif" font-size="14"'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>', _STYLE, title, *rows, "</svg>", ""])
 
 
 def main(arguments: list[str]) -> int:

@@ -21,21 +21,16 @@ import argparse
 import json
 import math
 import multiprocessing
-import os
-import re
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.request import urlopen
 
+from benchmarks import _daemon
 from benchmarks._watchers import LAST, WITHIN, Load, Seen, watch
-from pinfold.cli.asking.client import Client
 from pinfold.core.events.entries import STATE
 from pinfold.node.journal.files import DIRECTORY, Archive
 
@@ -44,7 +39,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _PRESET: Final = "epyc-7303-2s"
-_PAGE: Final = re.compile(r"page (http://(\S+):(\d+)/)")
 _PING: Final = b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _TIMES: Final = {"decision": "pinfold_decision_duration_seconds", "save": "pinfold_state_save_duration_seconds"}
 
@@ -115,26 +109,15 @@ class Round(NamedTuple):
     ping: float
 
 
-class Daemon:
-    """A daemon of our own, in its own directory."""
+class Daemon(_daemon.Daemon):
+    """A daemon whose pods come and go."""
 
     def __init__(self, directory: Path, runtime: str) -> None:
-        command = [sys.executable, "-m", "pinfold", "serve", "--state-dir", str(directory / "state")]
-        command += ["--socket", str(directory / "s.sock"), "--listen", "127.0.0.1:0", "--end-workloads"]
-        command += ["--runtime", runtime, "--group-name", f"pinfold-serve-{os.getpid()}"]
-        command += ["--preset", _PRESET] if runtime == "simulated" else []
-        with (directory / "log").open("w") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout is not None  # noqa: S101 - asked for above
-        found = _PAGE.search(self.process.stdout.readline())
-        if found is None:
-            sys.exit((directory / "log").read_text())
-        self.page, self.host, self.port = found[1], found[2], int(found[3])
-        self.client = Client(directory / "s.sock")
-        self._journal = Archive(directory / "state" / DIRECTORY)
+        super().__init__(directory, "--runtime", runtime, *(["--preset", _PRESET] if runtime == "simulated" else []))
+        self._journal = Archive(self.state / DIRECTORY)
         self._names = count()
         self._pings = socket.socket(socket.AF_UNIX)
-        self._pings.connect(str(directory / "s.sock"))
+        self._pings.connect(str(self.path))
 
     def round(self) -> Round:
         """Let two pods come and go, and ask for nothing in between; return how long the first request and that took."""
@@ -165,29 +148,20 @@ class Daemon:
             answer += self._pings.recv(4096)
         return time.perf_counter() - asked
 
-    def rss(self) -> float:
-        """Return its resident memory in MiB."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
-
     def numbers(self, after: int) -> set[int]:
         """Return the numbers of the events after one, as the journal's files have them: the daemon is not asked."""
         return {entry.number for entry in self._journal.entries(number_after=after) if entry.what != STATE}
 
     def used(self) -> Used:
         """Return what it has used so far."""
-        with urlopen(f"{self.page}metrics", timeout=WITHIN) as answer:  # noqa: S310 - an address of our daemon
-            values = dict(line.split() for line in answer.read().decode().splitlines() if line.count(" ") == 1)
-        sums = {name: (float(values[f"{row}_sum"]), float(values[f"{row}_count"])) for name, row in _TIMES.items()}
-        # Of the main thread alone, which is the event loop's: nanoseconds on a CPU, nanoseconds ready but on none.
-        cpu, waited, _ = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
-        return Used(int(cpu) / 1e6, int(waited) / 1e6, sums)
+        values, (cpu, waited) = self.metrics(), self.loop_times()
+        sums = {name: (values[f"{row}_sum"], values[f"{row}_count"]) for name, row in _TIMES.items()}
+        return Used(cpu * 1e3, waited * 1e3, sums)
 
     def stop(self) -> None:
         """End the daemon and everything it has started."""
         self._pings.close()
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(WITHIN)
+        super().stop()
 
 
 # -- the phases
@@ -236,7 +210,7 @@ def _rounds(daemon: Daemon, scraping: Connection, least: int) -> Iterator[Round]
         done += 1
 
 
-def _told(by: Connection) -> Any:  # noqa: ANN401 - whatever it sends
+def _told(by: Connection) -> Any:  # noqa: ANN401 - any message
     if not by.poll(WITHIN):
         sys.exit("the watching process does not answer")
     return by.recv()

@@ -6,7 +6,10 @@ what is allowed.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _EXCERPT = 40
 
@@ -72,6 +75,18 @@ class AdmissionError(PinfoldError):
         """The text in the pod's status: the kubelet wraps unexpected errors."""
         typed = self.reason != AdmissionError.reason
         return str(self) if typed else f"Allocate failed due to {self}, which is unexpected"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the nearest of the known words as a question, to end a message with; nothing if none is near.
+
+    >>> did_you_mean("kafak", ["kafka", "web"])
+    '; did you mean kafka?'
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    close = get_close_matches(word, [*known], n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def excerpt(text: str, at: int = 0) -> str:

@@ -1,9 +1,8 @@
-"""The contract of groups, on the kernel this runs on: one suite over every kind that can be had here."""
+"""The contract of groups, on the kernel this runs on: one suite over every kind that works here."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 import uuid
 from contextlib import suppress
@@ -19,8 +18,21 @@ from pinfold.node.grouperrors import GroupError, KindUnavailableError, NoCPUsErr
 from pinfold.node.processgroups.errors import GroupInUseError, NoGroupError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroups, choose
 from pinfold.node.procfs import PROC
+from pinfold.node.starting.starter import NewProcess, Starter, StartError
 from tests.contract import workload
-from tests.contract.workload import FORK_STORM, IDLE, ORPHAN, PARENT, ROOT, THREAD_STORM, THREADS, Workload, allowed
+from tests.contract.workload import (
+    FORK_STORM,
+    IDLE,
+    ORPHAN,
+    PARENT,
+    ROOT,
+    THREAD_STORM,
+    THREADS,
+    Workload,
+    allowed,
+    started,
+    when_running,
+)
 from tests.needs import needs
 
 if TYPE_CHECKING:
@@ -179,25 +191,26 @@ def test_a_joiner_confines_before_the_first_instruction(
     assert line.split() == ["Cpus_allowed_list:", str(LAST if exclusive else FIRST)]
 
 
-def test_a_joiner_can_start_several_and_leaves_nothing_open(groups: ProcessGroups) -> None:
+def test_starting_several_leaves_nothing_open(groups: ProcessGroups) -> None:
     groups.make_exclusive(APP, LAST)
+    starter = Starter()
+    started(starter, ["true"], groups, APP).wait()  # the forker runs from now on
     before = open_files()
-    with groups.group(APP).joiner() as join:
-        for _ in range(2):
-            done = subprocess.run(["nproc"], preexec_fn=join, stdout=subprocess.PIPE, check=True)
-            assert done.stdout == b"1\n"
-        join.close()
+    for _ in range(2):
+        process = started(starter, ["nproc"], groups, APP)
+        assert process.stdout.read() == "1\n"
+        assert process.wait() == 0
     assert open_files() == before
 
 
-def test_a_joiner_that_cannot_join_lets_nothing_run(groups: ProcessGroups, kind: str) -> None:
+def test_a_process_that_cannot_join_does_not_run(groups: ProcessGroups, kind: str) -> None:
     if kind == "affinity":
         pytest.skip("an affinity cannot be taken away")
     groups.make_exclusive(APP, LAST)
-    with groups.group(APP).joiner() as join:
+    with groups.group(APP).joiner() as joiner:
         groups.remove(APP)
-        with pytest.raises(subprocess.SubprocessError, match="preexec_fn"):
-            subprocess.run(["echo"], preexec_fn=join, check=True)
+        with pytest.raises(StartError, match="join: No such device"):
+            when_running(Starter().begin(NewProcess(["echo"], {}), (0, 1, 2), joiner))
 
 
 def test_children_and_orphans_are_members(groups: ProcessGroups, running: Workload) -> None:

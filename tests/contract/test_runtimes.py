@@ -55,7 +55,7 @@ class Breakable:
         self._group = group
         self._broken = broken
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the group has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of it
         if name in self._broken:
             raise self._broken[name]
         return getattr(self._group, name)
@@ -78,11 +78,11 @@ class Watched:
         """Look, with every change, what this process does."""
         self._pid = pid
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the groups have
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of it
         found = getattr(self.groups, name)
         return self._then_look(name, found) if name in {"set_shared", "make_exclusive", "make_shared"} else found
 
-    def group(self, ref: ContainerRef) -> Any:  # noqa: ANN401 - whatever the group has
+    def group(self, ref: ContainerRef) -> Any:  # noqa: ANN401 - any attribute of it
         return Breakable(self.groups.group(ref), self.broken)
 
     def _then_look(self, name: str, change: Callable[..., None]) -> Callable[..., None]:
@@ -147,8 +147,8 @@ class Stand:
         applier = ProcessApplier(self.watched, self.directory)
         return Runtime(applier, ProcessLauncher(applier))
 
-    def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
-        pid = self.runtime.spawn(ref, Start(list(command), ENVIRONMENT, directory), self.out)
+    async def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
+        pid = await self.runtime.spawn(ref, Start(list(command), ENVIRONMENT, directory), self.out)
         assert isinstance(pid, int)
         return pid
 
@@ -261,7 +261,7 @@ def test_what_is_applied_is_observed(stand: Stand) -> None:
 def test_a_container_that_is_no_longer_exclusive_shares(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
-        pid = stand.spawn(APP, *SLEEP)
+        pid = await stand.spawn(APP, *SLEEP)
         stand.see(SHARED_ONLY)
         assert stand.runtime.observe().containers.get(APP, ALL) == ALL
         if stand.real:
@@ -296,7 +296,7 @@ def test_while_the_pool_changes_it_never_overlaps_with_exclusive_containers(real
 def test_containers_that_exchange_cpus_with_the_pool_do_not_run_meanwhile(real: Stand) -> None:
     async def scenario() -> None:
         real.see(Wanted(FIRST, {APP: LAST}))
-        pid = real.spawn(APP, *SLEEP)
+        pid = await real.spawn(APP, *SLEEP)
         assert real.watched is not None
         real.watched.watch(pid)
         real.see(Wanted(LAST, {APP: FIRST}))
@@ -313,9 +313,9 @@ def test_who_was_stopped_by_a_daemon_that_was_killed_goes_on_with_the_next(real:
 
     async def scenario() -> None:
         real.see(now)
-        pid = real.spawn(APP, *SLEEP)
+        pid = await real.spawn(APP, *SLEEP)
         real.runtime.share(WORKER, Limit())
-        users_own = real.spawn(WORKER, *SLEEP)
+        users_own = await real.spawn(WORKER, *SLEEP)
         os.kill(users_own, signal.SIGSTOP)
         wait_until(lambda: state_of(users_own) == "T")
         killed = os.fork()
@@ -342,7 +342,7 @@ def test_shared_containers_follow_the_pool(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(SHARED_ONLY)
         stand.runtime.share(WORKER, Limit(100, 200))
-        pid = stand.spawn(WORKER, *SLEEP)
+        pid = await stand.spawn(WORKER, *SLEEP)
         for want in (SHARED_ONLY, EXCLUSIVE, SHARED_ONLY):
             stand.see(want)
             assert stand.runtime.observe().containers[WORKER] == want.shared
@@ -401,7 +401,7 @@ def test_of_what_could_not_be_applied_nothing_is_left_when_it_is_forgotten(real:
 def test_a_main_process_is_known_until_it_ends(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
-        pid = stand.spawn(APP, *SLEEP)
+        pid = await stand.spawn(APP, *SLEEP)
         assert stand.runtime.mains[APP].pid == pid
         assert stand.runtime.allowed(APP) == str(LAST)
         assert not await stand.runtime.gone([APP], 0.01)
@@ -417,7 +417,7 @@ def test_a_main_process_is_known_until_it_ends(stand: Stand) -> None:
 def test_to_forget_a_container_ends_it(stand: Stand) -> None:
     async def scenario() -> None:
         stand.see(EXCLUSIVE)
-        stand.spawn(APP, *SLEEP)
+        await stand.spawn(APP, *SLEEP)
         await stand.runtime.clear([APP], WITHIN)
         stand.runtime.vacate(APP)
         stand.runtime.vacate(APP)
@@ -450,7 +450,7 @@ def test_at_last_nothing_is_left_behind(stand: Stand) -> None:
 def test_the_first_instruction_runs_on_the_containers_cpus(real: Stand) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
-        real.spawn(APP, "sh", "-c", "grep Cpus_allowed_list /proc/self/status; sleep 0.05")
+        await real.spawn(APP, "sh", "-c", "grep Cpus_allowed_list /proc/self/status; sleep 0.05")
         assert (await real.end_of(APP)).code == 0
         real.out.seek(0)
         assert real.out.read().split()[1].decode() == str(LAST)
@@ -464,7 +464,7 @@ def test_the_first_instruction_runs_on_the_containers_cpus(real: Stand) -> None:
 def test_the_exit_code_is_told(real: Stand, script: str, code: int) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
-        pid = real.spawn(APP, "sh", "-c", script)
+        pid = await real.spawn(APP, "sh", "-c", script)
         assert await real.end_of(APP) == ProcessEnded(APP, code)
         with pytest.raises(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WNOHANG | os.WEXITED)  # noqa: ASYNC222 - does not wait
@@ -484,7 +484,7 @@ def test_a_command_that_ends_at_once_is_noticed(real: Stand) -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         try:
             for _ in range(5):
-                real.spawn(WORKER, "chrt", "--other", "0", "sh", "-c", "exit 7")
+                await real.spawn(WORKER, "chrt", "--other", "0", "sh", "-c", "exit 7")
                 assert (await real.end_of(WORKER)).code == 7
         finally:
             os.sched_setscheduler(0, scheduler, os.sched_param(0))
@@ -504,11 +504,11 @@ def test_a_command_that_cannot_be_started_is_said_as_a_shell_does(
     async def scenario() -> None:
         real.see(EXCLUSIVE)
         with pytest.raises(LaunchError) as error:
-            real.spawn(APP, command, directory=directory)
+            await real.spawn(APP, command, directory=directory)
         assert error.value.code == code
         assert (directory or command) in str(error.value)
         assert real.runtime.mains == {}
-        real.spawn(APP, "sleep", "0.05")
+        await real.spawn(APP, "sleep", "0.05")
         await real.end_of(APP)
 
     play(real, scenario)
@@ -577,7 +577,7 @@ def test_what_could_not_be_attached_is_as_it_was(real: Stand, error: Exception, 
             assert real.runtime.mains == {}
             real.runtime.vacate(APP)
             assert where(pid) == before
-            assert state_of(pid) == "S"
+            wait_until(lambda: state_of(pid) == "S")  # it is not left stopped
         finally:
             running.end()
 
@@ -691,7 +691,7 @@ def test_what_runs_is_found_again_by_the_next_daemon(real: Stand) -> None:
     async def scenario() -> None:
         real.see(EXCLUSIVE)
         real.runtime.share(WORKER, Limit())
-        pids = [real.spawn(ref, *SLEEP) for ref in (APP, WORKER)]
+        pids = [await real.spawn(ref, *SLEEP) for ref in (APP, WORKER)]
         mains = dict(real.runtime.mains)
         real.runtime = real.make()
         assert real.runtime.find() == {APP: LAST}
@@ -717,12 +717,13 @@ def test_to_forget_a_container_ends_all_it_has_started(real: Stand) -> None:
         "        memory = bytearray(20 << 20)\n"
         "        for at in range(0, len(memory), 4096): memory[at] = 1\n"
         "        time.sleep(1000)\n"
+        "        os._exit(0)\n"
         "time.sleep(1000)"
     )
 
     async def scenario() -> None:
         real.see(EXCLUSIVE)
-        real.spawn(APP, sys.executable, "-ISc", script)
+        await real.spawn(APP, sys.executable, "-ISc", script)
         wait_until(lambda: len(started()) == 61)
         with pytest.raises(StillRunning):
             real.runtime.vacate(APP)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.node.starting.starter import NewProcess, Starter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.groups import ProcessGroups
+    from pinfold.node.starting.starter import Begun
 
 ROOT: Final = Path("/sys/fs/cgroup")
 # Isolated and without site: an interpreter that starts fast, also on an emulated machine.
@@ -73,41 +77,78 @@ PARENT: Final = ["sh", "-c", "exec 3<&0; sh -c 'echo $$; read line' <&3 & read l
 ORPHAN: Final = ["sh", "-c", "exec 3<&0; sh -c 'echo $$; read line' <&3 & exit"]
 
 
+class Running(NamedTuple):
+    """A process, and the pipes to and from it."""
+
+    pid: int
+    stdin: IO[str]
+    stdout: IO[str]
+
+    @classmethod
+    def of(cls, command: list[str]) -> Running:
+        """Start a process in no group."""
+        (theirs, to), (frm, its) = os.pipe(), os.pipe()
+        process = subprocess.Popen(command, stdin=theirs, stdout=its, start_new_session=True)
+        process.returncode = 0  # so that Popen does not wait for it
+        return cls.through(process.pid, theirs, to, frm, its)
+
+    @classmethod
+    def through(cls, pid: int, theirs: int, to: int, frm: int, its: int) -> Running:
+        """Close the ends of the pipes that the process has."""
+        os.close(theirs)
+        os.close(its)
+        return cls(pid, os.fdopen(to, "w"), os.fdopen(frm))
+
+    def wait(self) -> int:
+        """Return how the process ended, as a shell says it."""
+        self.stdin.close()
+        self.stdout.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def when_running(begun: Begun) -> int:
+    """Return the number of a process when its command runs; a loop may run in this thread."""
+    with ThreadPoolExecutor(1) as other:
+        other.submit(asyncio.run, begun.runs()).result()
+    return begun.pid
+
+
+def started(starter: Starter, command: list[str], groups: ProcessGroups, ref: ContainerRef) -> Running:
+    """Start a process in the group of *ref*."""
+    group = groups.group(ref)
+    (theirs, to), (frm, its) = os.pipe(), os.pipe()
+    try:
+        with group.joiner() as joiner:
+            request = NewProcess(command, os.environ | group.environment())
+            pid = when_running(starter.begin(request, (theirs, its, 2), joiner))
+    except BaseException:
+        for file in (theirs, to, frm, its):
+            os.close(file)
+        raise
+    return Running.through(pid, theirs, to, frm, its)
+
+
 class Workload:
     """Starts processes and ends them all."""
 
     def __init__(self) -> None:
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Running] = []
+        self._starter = Starter()
 
     def start(
         self, command: list[str], groups: ProcessGroups | None = None, ref: ContainerRef | None = None
     ) -> tuple[int, str]:
         """Return the process and its first line; in the group of *ref*, if one is given."""
-        environment = dict(os.environ)
-        joiner = None
         if groups is not None and ref is not None:
-            joiner = groups.group(ref).joiner()
-            environment |= groups.group(ref).environment()
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            preexec_fn=joiner,  # noqa: PLW1509 - this is what is tested; no other thread runs here
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            process = started(self._starter, command, groups, ref)
+        else:
+            process = Running.of(command)
         self._started.append(process)
-        if joiner is not None:
-            joiner.close()
-        assert process.stdout is not None
         return process.pid, process.stdout.readline().strip()
 
     def tell(self, pid: int) -> str:
         """Write a line to the process, and return what it answers."""
         (process,) = (process for process in self._started if process.pid == pid)
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write("go on\n")
         process.stdin.flush()
         return process.stdout.readline().strip()
@@ -119,7 +160,7 @@ class Workload:
                 for member in members:
                     with suppress(ProcessLookupError):
                         os.kill(member, 9)
-            process.communicate()
+            process.wait()
             self._started.remove(process)
 
 

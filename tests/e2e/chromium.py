@@ -169,14 +169,14 @@ class Tab:
         self.call("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
 
-    def run(self, script: str) -> Any:  # noqa: ANN401 - whatever the script returns
+    def run(self, script: str) -> Any:  # noqa: ANN401 - any value of JavaScript
         """Return the value of an expression, waiting for promises."""
         said = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in said, said["exceptionDetails"]
         return said["result"].get("value")
 
-    def until(self, condition: str, within: float = 10.0) -> float:
-        """Wait until an expression is true; return how many seconds that took."""
+    def until(self, condition: str, within: float = 60.0) -> float:
+        """Wait until an expression is true, also on a busy machine; return how many seconds that took."""
         begun = time.monotonic()
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < begun + within, f"it does not come: {condition}"

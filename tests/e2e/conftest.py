@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.daemon import Daemon, Hosts
+from tests.e2e.image import build_image
 from tests.needs import IN_GUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # They need a machine as the guest is one (test_guest.py); elsewhere they run only if they are named.
 collect_ignore = [] if IN_GUEST else ["test_dynamic.py", "test_hotplug.py", "test_numa.py"]
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The container image of pinfold."""
+    return build_image(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")

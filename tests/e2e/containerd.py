@@ -83,7 +83,7 @@ class Containerd:
         # Short, because a socket's path has at most 107 bytes; in the guest only /run is no overlay of another.
         self.run = Path(tempfile.mkdtemp(prefix="pf-cd-", dir="/run" if IN_GUEST else None))
         self.cri_socket = self.run / "containerd.sock"
-        self.nri_socket = self.run / "nri.sock"
+        self.nri_socket = self.run / "nri/nri.sock"
         self.pods: dict[str, PodOnNode] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -128,6 +128,14 @@ class Containerd:
         self.script("restart")
         self.wait(self.ready_async())
 
+    def kill(self) -> None:
+        """End only containerd itself, at once; containers go on."""
+        pid = self.pid
+        self.drop_channel()
+        os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}/exe").exists():
+            time.sleep(0.01)
+
     async def ready_async(self) -> None:
         """Return when calls are answered: the socket is there before the service behind it."""
         end = time.monotonic() + CALL
@@ -154,9 +162,23 @@ class Containerd:
         finally:
             os.kill(self.pid, signal.SIGCONT)
 
+    @contextmanager
+    def moved_to(self, cpus: CPUSet) -> Iterator[None]:
+        """Have the threads of containerd on these CPUs while the block runs, as a shield does."""
+        threads = [int(path.name) for path in Path(f"/proc/{self.pid}/task").iterdir()]
+        before = os.sched_getaffinity(self.pid)
+        for thread in threads:
+            os.sched_setaffinity(thread, cpus)
+        try:
+            yield
+        finally:
+            for thread in threads:
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread, before)
+
     # -- calls
 
-    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - the result of any work
         """Run a coroutine on this driver's own loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10 * CALL)
 

@@ -50,7 +50,7 @@ _MARK: Final = "PINFOLD_E2E"
 
 @cache
 def best_kind() -> str:
-    """Return the strongest kind of groups that can be had here, by the name users write."""
+    """Return the strongest kind of groups that works here, by the name users write."""
     try:
         return choose(name=f"pinfold-e2e-{uuid.uuid4().hex[:8]}").kind.replace(" ", "-")
     except KindUnavailableError:
@@ -284,7 +284,7 @@ class Daemon:
         """Run a verb that does not go on, as `verb` does, but in this process, which is much faster."""
         out, error = io.StringIO(), io.StringIO()
         before, stdin = dict(os.environ), sys.stdin
-        os.environ["PINFOLD_SOCKET"], sys.stdin = str(self.socket), io.StringIO(text)
+        os.environ["PINFOLD_SOCKET"], sys.stdin = str(self.socket), io.TextIOWrapper(io.BytesIO(text.encode()))
         try:
             with redirect_stdout(out), redirect_stderr(error):
                 code = main(arguments)
@@ -445,7 +445,7 @@ def process_of(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]
         process.communicate()
 
 
-def wait_for(found: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:  # noqa: ANN401 - whatever is found
+def wait_for(found: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:  # noqa: ANN401 - any value
     """Return what *found* returns as soon as it is something; fail if it takes longer than it may."""
     end = time.monotonic() + within
     while not (result := found()):

@@ -19,6 +19,9 @@ mount --bind /sys "$root/sys"
 mount --bind /dev "$root/dev"
 cp "$first" "$root/tmp/first.deb"
 cp "$next" "$root/tmp/next.deb"
+inside useradd alice
+inside useradd bob
+inside usermod --comment '' bob # the first call leaves backups of the files
 files >/tmp/before.$$
 see all "$(cat /sys/devices/system/cpu/online)"
 
@@ -34,6 +37,10 @@ until_true serves
 inside pinfold run --cpus 1 -- sleep 4711 &
 until_true owns
 see own "$(workload)"
+see socket "$(inside stat --format=%U:%G:%a /run/pinfold/pinfold.sock)"
+inside usermod --append --groups pinfold alice
+see member "$(inside su alice -c 'pinfold get pods >/dev/null && echo may')"
+see stranger "$(inside su bob -c 'pinfold get pods' 2>&1 | tail -1)"
 
 inside dpkg --install /tmp/next.deb
 see upgraded "$(inside pinfold version | head -1)"

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
@@ -18,16 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pinfold.core.state import State
-    from tests.e2e.containerd import Containerd, Seen
+    from tests.e2e.containerd import Seen
 
 PATIENCE: Final = 60.0 if not IN_GUEST else 400.0
 PROC: Final = Procfs(Path("/proc"))
 
 
+class KubeRuntime(Protocol):
+    """The container runtime beside the daemon, a containerd or a scripted one."""
+
+    root: str
+    """The kubelet's cgroup root."""
+    nri_socket: Path
+    cri_socket: Path
+
+    def running(self) -> Sequence[Seen]:
+        """Return the containers that run."""
+
+
 class KubeDaemon(Daemon):
     """The daemon of a Kubernetes node."""
 
-    def __init__(self, containerd: Containerd, runtime: str, *options: str) -> None:
+    def __init__(self, containerd: KubeRuntime, runtime: str, *options: str) -> None:
         super().__init__(*options, kind="affinity")  # it makes no groups itself
         self.containerd = containerd
         self.runtime = runtime
@@ -61,6 +73,10 @@ class KubeDaemon(Daemon):
         """Return the State as it is told."""
         return self._parse(self.client.get("/v1/state")["checkpoint"])
 
+    def saved(self) -> State:
+        """Return the State on disk."""
+        return self._parse((self.state_dir / "cpu_manager_state").read_text())
+
     def _parse(self, checkpoint: str) -> State:
         return parse_checkpoint(checkpoint, policy=self.policy)
 
@@ -75,7 +91,7 @@ class KubeDaemon(Daemon):
         """See that every container really runs where State has it, that State is sound, and that all is told so."""
         state = self.state()
         assert state.check(ONLINE) == []
-        assert self._parse((self.state_dir / "cpu_manager_state").read_text()) == state
+        assert self.saved() == state
         rows = {(row["pod"], row["container"]): row for row in self.containers()}
         for one in self.containerd.running() if seen is None else seen:
             wanted = state.cpus(one.uid, one.name) or state.shared  # type: ignore[arg-type]  # a UID is text

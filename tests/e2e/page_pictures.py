@@ -71,6 +71,7 @@ def moments(tab: Tab, server: PageServer, directory: Path) -> None:
     for _ in range(6):
         tab.click("#back")
     tab.until("document.body.classList.contains('past')")
+    tab.until("/ [5-9] changes since then/.test(document.getElementById('past').textContent)")
     tab.picture(directory / "page-64-past.png")
 
 

@@ -84,8 +84,9 @@ def test_the_host_leaves_an_owners_cpus_and_comes_back(daemon: Daemon) -> None:
             run.terminate()
             wait_for(lambda: of(pid) == ALL, "the bystander has all CPUs again")
             wait_for(lambda: of(child) == ALL, "its sibling too")
+        gone = daemon.state_dir / "shield.json"  # the last step: after every place is back
+        wait_for(lambda: not gone.exists(), "the shield's record is gone")
         assert where()[PlaceKind.WORKQUEUES] == before[PlaceKind.WORKQUEUES]
-        assert not (daemon.state_dir / "shield.json").exists()
 
 
 @pytest.mark.parametrize("how", ["off", "start", "leave", "exit"])

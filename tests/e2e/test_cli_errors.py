@@ -144,9 +144,11 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(
 
 
 def test_all_wrong_settings_are_named_at_once(daemon: Daemon) -> None:
-    said = one_line(daemon.try_to_start("--policy", "statik", "--groups", "docker").stderr)
-    assert "statik" in said
-    assert "docker" in said
+    lines = daemon.try_to_start("--policy", "statik", "--groups", "docker").stderr.splitlines()
+    assert [line.partition(" is unknown")[0] for line in lines] == [
+        'pinfold: error: --policy: "statik"',
+        'pinfold: error: --groups: "docker"',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -317,6 +319,22 @@ def test_a_hostile_name_is_refused_with_what_is_allowed(host: Daemon, name: str)
     assert "a-z" in one_line(result.stderr)
     assert host.place.groups() <= {".", "shared", "exclusive"}
     assert host.containers() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["run", "--cpus", "70000", "--", "true"], "--cpus"),
+        (["run", "--name", "A B", "--", "true"], "--name"),
+        (["resize", "x", "--cpus", "0"], "--cpus"),
+        (["adopt", "1"], "PID"),
+        (["history", "--cpu", "4711"], "--cpu"),
+        (["history", "--container", "a/b/c/d"], "--container"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_wrong_value_is_named_as_the_user_typed_it(host: Daemon, arguments: list[str], option: str) -> None:
+    assert one_line(host.say(*arguments).stderr).startswith(f"{option}: ")
 
 
 @pytest.mark.parametrize("pid", ["0", "1", "-1", "99999999", "4194303"])

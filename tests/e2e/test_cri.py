@@ -68,6 +68,21 @@ def test_an_owner_gets_its_cpus_and_all_others_leave_them(containerd: Containerd
     node.settled()
 
 
+def test_containers_of_a_runtime_that_was_moved_to_some_cpus_use_all_of_theirs(
+    containerd: Containerd, node: KubeDaemon
+) -> None:
+    """A shield moves a runtime off exclusive CPUs; what it starts then inherits its affinity."""
+    with containerd.moved_to(RESERVED):
+        sharer = shared_pod(containerd)
+        is_on(sharer, ONLINE)
+        owner = containerd.run_pod("db")
+        is_on(containerd.run_container(owner, ALL)[1], OWN)
+        is_on(sharer, RESERVED)
+        containerd.remove_pod(owner)
+        is_on(sharer, ONLINE)
+        node.settled()
+
+
 def test_the_window_in_which_an_owner_ran_unpinned_is_told(containerd: Containerd, node: KubeDaemon) -> None:
     os.kill(node.pid, signal.SIGSTOP)
     try:

@@ -66,6 +66,7 @@ for _ in range(60):
         for at in range(0, len(memory), 4096): memory[at] = 1
         print("ready", flush=True)
         time.sleep(1000)
+        os._exit(0)
 """
 
 
@@ -897,7 +898,7 @@ def of_before(_text: str) -> str:
     ],
     ids=["damaged", "empty", "cut off", "another machine", "another policy", "missing", "an old one"],
 )
-def test_whatever_became_of_the_state_running_containers_keep_their_cpus(
+def test_running_containers_keep_their_cpus_after_any_damage_to_the_state(
     daemon: Daemon, change: Callable[[str], str | None], *, kept_aside: bool
 ) -> None:
     daemon.start()
@@ -1117,7 +1118,7 @@ def test_no_pod_loses_cpus_however_damaged_the_list_of_workloads_is(
         "x" * 63,
     ],
 )
-def test_a_run_is_found_again_whatever_its_name(host: Daemon, name: str) -> None:
+def test_a_run_with_any_name_is_found_again(host: Daemon, name: str) -> None:
     process = host.begin("run", "--name", name, "--", "sleep", "1000")
     wait_for(lambda: process.poll() is not None or host.find(name, state="running"), "it runs, or is refused")
     if process.poll() is None:
@@ -1448,7 +1449,7 @@ def test_a_size_that_a_container_cannot_have_is_refused_with_the_nearest_one(hos
     assert refused.returncode == 4
     assert "the nearest size that it can have is" in refused.stderr
     assert allowed(process) == {before}
-    assert host.verb("resize", "db/app", "--cpus", "1").stdout == f"db/app has CPUs {before}\n"
+    assert host.verb("resize", "db/app", "--cpus", "1").stdout == f"db/app has CPU {before}\n"
     assert "no pod nobody" in host.verb("resize", "nobody/app", "--cpus", "1").stderr
 
 

@@ -79,6 +79,12 @@ def test_it_installs_in_a_clean_debian_and_works(seen: Mapping[str, str]) -> Non
     assert int(seen["manual"]) == len(VERBS) + 1
 
 
+def test_members_of_the_group_may_use_the_daemon_and_others_may_not(seen: Mapping[str, str]) -> None:
+    assert seen["socket"] == "root:pinfold:660"
+    assert seen["member"] == "may"
+    assert "permission denied; ask root or join group pinfold" in seen["stranger"]
+
+
 def test_an_upgrade_leaves_workloads_daemon_and_settings_as_they_are(seen: Mapping[str, str]) -> None:
     assert seen["upgraded"] == f"pinfold {NEXT}"
     assert seen["kept"] == "listen: none"

@@ -1,14 +1,19 @@
-"""What other programs change in the groups of a real daemon: it is seen, named and put right, whatever it is."""
+"""Other programs change the groups of a real daemon: it sees, names and repairs every such change."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.node.starting import forker
 from tests.e2e.daemon import (
     CGROUPS,
     Daemon,
@@ -164,3 +169,123 @@ def test_after_the_subtree_is_removed_every_process_returns(daemon: Daemon) -> N
         os.kill(daemon.pid, signal.SIGCONT)
     wait_for(lambda: [(allowed(pid), groups_of(pid)) for pid in pids] == right, "all are back", within=5)
     daemon.check()
+
+
+# -- between two periodic checks
+
+
+@pytest.fixture
+def patient() -> Iterator[Daemon]:
+    with Daemon("--cpu-manager-reconcile-period", "10m") as daemon:
+        yield daemon.start()
+
+
+@pytest.mark.guest
+def test_cpus_that_another_program_writes_are_put_right_at_once(patient: Daemon) -> None:
+    patient.apply(pod("owner", container(cpus=1)), pod("worker"))
+    pid = patient.running("owner")
+    patient.running("worker")
+    top = CPUSETS / patient.place.name
+    for file in (next(top.glob("exclusive/*/app/cpuset.cpus")), top / "shared/cpuset.cpus"):
+        right = file.read_text()
+        file.write_text(str(patient.online))
+        wait_until_right(file, right)
+    assert causes(patient) == {"cpus"}
+    assert allowed(pid) == {str(patient.state().exclusive)}
+    patient.check()
+
+
+@pytest.mark.guest
+def test_a_stranger_that_is_moved_onto_exclusive_cpus_is_moved_out_soon(patient: Daemon) -> None:
+    patient.apply(pod("owner", container(cpus=1)))
+    groups = groups_of(patient.running("owner"))
+    path = next(path for which, path in groups.items() if not which or "cpuset" in which.split(","))
+    with process_of("sleep", "1000") as stranger:
+        Path(f"{CPUSETS}{path}/cgroup.procs").write_text(str(stranger.pid))
+        wait_for(lambda: patient.place.name not in str(groups_of(stranger.pid)), "it is out", within=5)
+
+
+@pytest.mark.guest
+def test_a_program_that_writes_again_and_again_is_named_and_does_not_make_the_daemon_spin(patient: Daemon) -> None:
+    patient.apply(pod("owner", container(cpus=1)))
+    patient.running("owner")
+    file = next((CPUSETS / patient.place.name).glob("exclusive/*/app/cpuset.cpus"))
+    start = time.monotonic()
+    while time.monotonic() < start + 60 and not patient.events("fight"):
+        file.write_text(str(patient.online))
+        time.sleep(0.5)  # longer than a repair takes, also on a busy machine
+    assert patient.events("fight")
+    repairs = len(patient.events("drift"))
+    for _ in range(100):
+        file.write_text(str(patient.online))
+        time.sleep(0.05)
+    assert len(patient.events("drift")) < repairs + 10
+
+
+STARVED = """
+import sys
+from pinfold.cli.main import main
+from pinfold.node.starting import forker
+forker.__file__ = sys.argv[1]
+sys.exit(main(sys.argv[4:]))
+"""
+
+
+@pytest.mark.guest
+def test_a_process_that_needs_long_to_begin_is_left_in_its_groups() -> None:
+    """It has neither mark nor parent in its container until it has become its command; each look finds it so."""
+    with Daemon("--cpu-manager-reconcile-period", "100ms") as daemon:
+        program = daemon.place.directory / "forker.py"
+        text = Path(forker.__file__).read_text()
+        program.write_text(text.replace("        os.execvpe(", "        __import__('time').sleep(1); os.execvpe("))
+        daemon.command = [sys.executable, "-c", STARVED, str(program), "-m", "pinfold"]
+        daemon.start()
+        daemon.apply(pod("owner", container(cpus=1)), pod("worker"))
+        for name in ("owner", "worker"):
+            daemon.running(name)
+        daemon.check()
+        assert not daemon.events("drift")
+
+
+def test_a_process_that_becomes_its_command_during_a_check_is_left_in_its_groups() -> None:
+    """In the middle of exec the kernel shows neither its command nor its environment: 1 of 50 starts was hit."""
+    with Daemon("--cpu-manager-reconcile-period", "10ms") as daemon, busy(2):
+        daemon.start()
+        for _ in range(100):
+            daemon.apply(pod("owner", container(cpus=1)))
+            daemon.running("owner")
+            daemon.delete("owner")
+        assert not daemon.events("drift")
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Run processes that count without pause."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+WRITER = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY)
+while True:
+    os.lseek(file, 0, os.SEEK_SET)
+    os.write(file, sys.argv[2].encode())
+"""
+
+
+@pytest.mark.guest
+def test_a_program_that_writes_without_pause_is_named_as_a_fight(daemon: Daemon) -> None:
+    daemon.apply(pod("owner", container(cpus=1)))
+    daemon.running("owner")
+    file = next((CPUSETS / daemon.place.name).glob("exclusive/*/app/cpuset.cpus"))
+    right = file.read_text()
+    with process_of(sys.executable, "-c", WRITER, str(file), str(daemon.online)):
+        wait_for(lambda: daemon.events("fight"), "the fight is named", within=120)
+        assert not daemon.events("not-repaired")
+    wait_for(lambda: file.read_text() == right, "it is repaired when the other program has ended", within=120)

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,55 @@ def job(name: str, marks: Path) -> str:
     return pod(name, container(command=command), restart="Never")
 
 
+# -- more than can be read again
+
+
+def refusals(daemon: Daemon, pods: dict[str, str]) -> dict[str, str]:
+    """Apply one pod after the other; return why those that were refused were."""
+    told = {}
+    for name, text in pods.items():
+        try:
+            (row,) = daemon.apply(text)
+            told[name] = str(row.get("refused", ""))
+        except PinfoldError as refusal:
+            told[name] = str(refusal)
+    return {name: why for name, why in told.items() if why}
+
+
+def test_nine_pods_with_annotations_of_2_mb_are_refused(daemon: Daemon) -> None:
+    daemon.start()
+    large = f"{{annotations: {{a: {'x' * 2_000_000}}}, name:"
+    told = refusals(daemon, {f"p{number}": pod(f"p{number}").replace("{name:", large) for number in range(9)})
+    assert len(told) == 9
+    assert all("Kubernetes allows 262,144" in why for why in told.values())
+    daemon.idle()
+
+
+def test_pods_that_could_not_be_read_again_are_refused_and_the_others_keep_their_restart_policies(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    daemon.start()
+    values = ", ".join(f"{{name: V{number}, value: {'x' * 120_000}}}" for number in range(12))
+    jobs, go = {}, tmp_path.with_suffix(".go")
+    for number in range(13):  # 18 MB in all
+        command = f"echo ran >> {tmp_path / str(number)}; while [ ! -e {go} ]; do sleep 0.2; done"
+        jobs[f"p{number}"] = pod(f"p{number}", container(command, more=f"env: [{values}]"), restart="Never")
+    told = refusals(daemon, jobs)
+    taken = jobs.keys() - told.keys()
+    assert taken
+    assert told
+    assert all("at most 16,777,216 can be read again" in why for why in told.values())
+    wait_for(lambda: len(list(tmp_path.iterdir())) == len(taken), "all that were taken run")
+    daemon.restart()
+    assert kept_pods(daemon) == taken
+    go.touch()
+    wait_for(lambda: not daemon.place.processes(), "all jobs have ended")
+    daemon.restart()
+    assert not daemon.place.processes()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name[1:]: "ran\n" for name in taken}
+    assert ask(daemon, "readyz")[0] == 200
+
+
 # -- a slow disk
 
 
@@ -114,7 +164,7 @@ def test_health_and_metrics_answer_within_100_ms_while_an_fsync_takes_2_seconds(
         time.sleep(0.05)
     assert time.monotonic() - begin > 2
     assert median(times) < 0.1
-    assert max(times) < 1  # as long as this machine may be busy with other things
+    assert max(times) < 1.9  # no answer waits for the disk, however busy the machine is
     daemon.running("other")
 
 

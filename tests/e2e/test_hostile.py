@@ -1,4 +1,4 @@
-"""Hostile workloads and clients: whatever they do, the daemon answers others at once and loses nothing."""
+"""Hostile workloads and clients: the daemon still answers others at once and loses nothing."""
 
 from __future__ import annotations
 
@@ -247,9 +247,20 @@ def test_a_second_daemon_that_can_give_the_same_cpus_away_is_named_by_both(daemo
             assert (event["pid"], event["cpus"]) == (str(second.pid), str(ONLINE - RESERVED))
 
 
+def test_a_second_daemon_that_can_give_the_same_cpus_away_does_not_start_if_told_so(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("x"))
+    with Daemon("--other-daemons", "refuse") as other:
+        refused = other.try_to_start()
+        assert refused.returncode == 5
+        assert f"can give CPUs {ONLINE - RESERVED} to containers too; stop it" in refused.stderr
+        assert not other.place.processes()
+        daemon.running("x")
+
+
 def test_a_second_daemon_with_other_cpus_is_none(daemon: Daemon) -> None:
     daemon.start()
-    with Daemon("--reserved-cpus", str(ONLINE - RESERVED)) as other:
+    with Daemon("--reserved-cpus", str(ONLINE - RESERVED), "--other-daemons", "refuse") as other:
         other.options = other.options[2:]
         other.start()
         daemon.apply(pod("x"))
@@ -270,3 +281,53 @@ def test_a_second_daemon_with_the_same_groups_does_not_start(kind: str | None) -
 def named(daemon: Daemon, other: Daemon) -> dict[str, str] | None:
     """Return the event in which a daemon names the other one; daemons of other tests may be there too."""
     return next((event for event in daemon.events("second-manager") if event["group"] == other.place.name), None)
+
+
+# -- programs of our own
+
+
+def programs_of(daemon: Daemon) -> dict[str, int]:
+    """Return the programs beside the daemon by their names."""
+    threads = Path(f"/proc/{daemon.pid}/task").glob("*/children")
+    children = [child for thread in threads for child in thread.read_text().split()]
+    commands = {int(child): Path(f"/proc/{child}/cmdline").read_text().split("\0") for child in children}
+    ours = ("forker.py", "drain.py")
+    return {Path(part).name: pid for pid, parts in commands.items() for part in parts if part.endswith(ours)}
+
+
+def test_no_container_can_take_and_so_end_a_program_of_the_daemon(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("x"))
+    daemon.running("x")
+    before = programs_of(daemon)
+    assert set(before) == {"forker.py", "drain.py"}
+    for pid in (*before.values(), daemon.pid):
+        with pytest.raises(PinfoldError, match="pinfold itself"):
+            daemon.client.post("/v1/adopt", {"name": "y", "milli": 0, "shared": True, "pid": pid})
+        reserved = daemon.client.post("/v1/run", {"name": "y", "milli": 0, "shared": True})
+        with pytest.raises(PinfoldError, match="pinfold itself"):
+            daemon.client.post(f"/v1/run/{reserved['uid']}/attach", {"pid": pid})
+        with suppress(PinfoldError):
+            daemon.delete("y")
+    assert programs_of(daemon) == before
+
+
+def test_a_killed_drain_is_replaced_and_leaves_no_zombie(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("x"))
+    daemon.running("x")
+    killed = programs_of(daemon)["drain.py"]
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: programs_of(daemon).get("drain.py", killed) != killed, "another drain runs")
+    wait_for(lambda: not Path(f"/proc/{killed}").exists(), "the killed one was waited for")
+
+
+def test_a_stopped_forker_keeps_no_one_waiting(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.apply(pod("x"))
+    daemon.running("x")
+    os.kill(programs_of(daemon)["forker.py"], signal.SIGSTOP)
+    start = time.monotonic()
+    daemon.apply(pod("y"))
+    daemon.running("y")
+    assert time.monotonic() - start < 10

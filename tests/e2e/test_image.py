@@ -1,39 +1,23 @@
-"""The container image, built by deploy/image/build: small, nothing but Python and pinfold, and it runs as anyone."""
+"""The container image, built by deploy/image/build: small, nothing but Python and pinfold, and it runs as any user."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import tarfile
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import pinfold
-from tests.needs import needs
+from tests.e2e.image import needs_image
 
-BUILD: Final = Path(__file__).resolve().parents[2] / "deploy/image/build"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SMALL: Final = 80_000_000
-PATIENCE: Final = 1200
 
-pytestmark = [
-    pytest.mark.slow,
-    needs(
-        "root, debootstrap and buildah",
-        met=os.geteuid() == 0 and all(map(shutil.which, ("debootstrap", "buildah"))),
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("image") / "pinfold.tar"
-    done = subprocess.run([BUILD, path], capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return path
+pytestmark = [pytest.mark.slow, needs_image]
 
 
 def read(archive: Path, digest: str) -> Any:  # noqa: ANN401 - JSON of the image

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.node.machine.memory import read_memory
 from pinfold.node.machine.sysfs import discover
+from tests.e2e.containerd import allowed as allowed_of
 from tests.e2e.daemon import allowed, container, pod
 from tests.needs import needs
 
@@ -61,4 +63,26 @@ def test_on_numa_nodes_what_is_distributed_has_as_much_on_each(daemon: Daemon) -
     (text,) = allowed(daemon.running("wide"))
     counts = {len(node.cpus & CPUSet.parse(text)) for node in MACHINE.numa_nodes} - {0}
     assert counts == {(most + 2) // 2}
+    daemon.check()
+
+
+def local(name: str, mebibytes: int) -> str:
+    """Return a pod with one CPU core of its own and so much memory that is to be local."""
+    amounts = f'{{cpu: "{SMT}", memory: {mebibytes}Mi}}'
+    both = container(resources=f"{{requests: {amounts}, limits: {amounts}}}")
+    annotated = f'{{name: {name}, annotations: {{pinfold.dev/local-memory: "true"}}}}'
+    return pod(name, both).replace(f"metadata: {{name: {name}}}", f"metadata: {annotated}")
+
+
+def test_on_numa_nodes_local_memory_is_where_it_is_left_and_refused_where_it_is_not(daemon: Daemon) -> None:
+    daemon.start()
+    most = max(memory.available for memory in read_memory(Path("/")).values()) >> 20
+    for number in range(2):  # two of them do not fit at one node
+        (row,) = daemon.apply(local(f"p{number}", most * 6 // 10))
+        assert "refused" not in row, row
+    nodes = [allowed_of(daemon.running(f"p{number}"), "Mems") for number in range(2)]
+    assert (len(nodes[0]), len(nodes[1])) == (1, 1)
+    assert nodes[0] != nodes[1]
+    (row,) = daemon.apply(local("big", most * 12 // 10))
+    assert "MiB is left there" in str(row["refused"]), row
     daemon.check()

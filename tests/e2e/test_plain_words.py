@@ -43,7 +43,7 @@ def test_history_of_a_cpu_that_the_machine_does_not_have_is_an_error() -> None:
         daemon.start()
         done = daemon.say("history", "--cpu", "4711")
     assert done.returncode == 2
-    assert done.stderr == f"pinfold: error: cpu: 4711 is not a CPU of this machine; it has CPUs {ONLINE}\n"
+    assert done.stderr == f"pinfold: error: --cpu: 4711 is not a CPU of this machine; it has CPUs {ONLINE}\n"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,69 @@ def test_every_verb_that_tells_something_tells_it_as_json(verb: str) -> None:
         outputs = [action for action in one._actions if "-o" in action.option_strings]  # noqa: SLF001
         assert outputs, verb
         assert "json" in (outputs[0].choices or ())
+
+
+@needs_two_cpus
+def test_a_misspelt_name_of_a_pod_is_answered_with_the_nearest() -> None:
+    with Daemon() as daemon:
+        daemon.start()
+        daemon.apply(pod("kafka"))
+        daemon.flush()
+        for call in (
+            ["get", "pods", "kafak"],
+            ["delete", "kafak"],
+            ["wait", "kafak"],
+            ["resize", "kafak/main", "--cpus", "1"],
+            ["explain", "kafak"],
+            ["logs", "kafak"],
+            ["history", "--container", "kafak"],
+        ):
+            done = daemon.say(*call)
+            assert (done.returncode, done.stdout) == (2, ""), call
+            assert done.stderr.endswith("; did you mean kafka?\n"), done.stderr
+
+
+@needs_two_cpus
+def test_a_missed_pinning_is_told_again_for_an_unchanged_pod() -> None:
+    missed = pod("missed", "{name: app, command: [sleep, '1000'], resources: {limits: {cpu: 1}}}")
+    with Daemon() as daemon:
+        daemon.start()
+        for done in ("started", "unchanged"):
+            answer = daemon.verb("apply", "-", text=missed)
+            assert answer.stdout.startswith(f"pod missed: {done}; ")
+            assert "missed/app asks for 1 whole CPU but will share: it has no memory limit" in answer.stderr
+
+
+@needs_two_cpus
+def test_wait_says_what_came_and_for_what_it_waited_in_vain() -> None:
+    with Daemon() as daemon:
+        daemon.start()
+        daemon.apply(pod("web"))
+        done = daemon.say("wait", "web", "--for", "running", "--timeout", "20")
+        assert (done.returncode, done.stdout) == (0, "pod web: running\n")
+        done = daemon.say("wait", "web", "--timeout", "0.1")
+        assert (done.returncode, done.stderr) == (1, "pinfold: error: waited 0.1 s for web; not ended yet\n")
+        daemon.verb("delete", "web")
+        assert daemon.say("wait", "web").stdout == "pod web: ended\n"
+
+
+@needs_two_cpus
+def test_explain_of_a_pod_tells_of_each_container_and_of_one_that_has_failed() -> None:
+    with Daemon() as daemon:
+        daemon.start()
+        daemon.apply(
+            "{kind: Pod, metadata: {name: two}, spec: {containers: [{name: a, command: [sleep, '1000']},"
+            " {name: b, command: [sleep, '1000']}]}}",
+            "{kind: Pod, metadata: {name: bad}, spec: {restartPolicy: Never, containers: [{name: c,"
+            " command: [sh, -c, 'echo oops; exit 3']}]}}",
+        )
+        daemon.verb("wait", "bad", "--timeout", "20")
+        said = daemon.verb("explain", "two").stdout
+        assert "default/two/a has no exclusive CPUs" in said
+        assert "default/two/b has no exclusive CPUs" in said
+        said = daemon.verb("explain", "bad").stdout
+        assert "it shared CPUs, and has ended" in said
+        assert "with code 3; its last lines\n  oops" in said
 
 
 @needs_two_cpus

@@ -81,7 +81,7 @@ def test_it_takes_affinity_by_itself_and_says_what_is_weaker(daemon: Daemon) -> 
     daemon.start()
     assert "affinity" in daemon.ready
     weaker = daemon.client.get("/v1/node")["weaker"]
-    said = daemon.said()
+    listed = daemon.verb("get", "node").stdout
     for words in (
         "may run on exclusive CPUs",
         "can change its own affinity",
@@ -89,8 +89,10 @@ def test_it_takes_affinity_by_itself_and_says_what_is_weaker(daemon: Daemon) -> 
         "other users are not moved",
     ):
         assert any(words in reason for reason in weaker)
-        assert words in said
-    assert "affinity" in daemon.verb("get", "node").stdout
+        assert words in listed
+    (line,) = [line for line in daemon.said().splitlines() if "event=weaker" in line and "count=" in line]
+    assert 'promise="affinity is used because' in line
+    assert f'count={len(weaker)} list="pinfold get node"' in line
 
 
 def test_all_others_leave_exclusive_cpus_before_their_owner_starts(daemon: Daemon) -> None:
@@ -175,7 +177,7 @@ def test_without_home_and_xdg_directories_it_says_what_to_name(daemon: Daemon) -
         daemon.environment.pop(name, None)
     result = daemon.try_to_start()
     assert result.returncode == 2
-    assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr.splitlines()) == 2  # the state directory, and the socket
     assert "--state-dir" in result.stderr
     assert "--socket" in result.stderr
 

@@ -69,7 +69,8 @@ def test_the_last_lines_of_a_failed_container_are_in_its_event_and_explained(hos
     ended = failed(host, "broken")
     assert (ended["code"], ended["output"]) == (3, "started | no database")
     said = host.verb("explain", "broken").stdout
-    assert "with code 3; its last lines\n  started\n  no database\n" in said
+    assert "with code 3; its last lines\n" in said
+    assert said.endswith("  started\n  no database\n")  # it is started again, and may have failed again
     assert json.loads(host.verb("explain", "broken", "-o", "json").stdout)["failed"]["code"] == 3
     host.delete("broken")
 
@@ -87,7 +88,7 @@ def test_wait_returns_when_a_pod_runs_and_gives_up_in_time(host: Daemon) -> None
     host.apply(pod("worker"))
     assert host.verb("wait", "worker", "--for", "running", "--timeout", "20").returncode == 0
     late = host.verb("wait", "worker", "--timeout", "0.2")
-    assert (late.returncode, late.stderr) == (1, "pinfold: error: the time is over\n")
+    assert (late.returncode, late.stderr) == (1, "pinfold: error: waited 0.2 s for worker; not ended yet\n")
     host.delete("worker")
     assert host.verb("wait", "pod/worker", "--timeout", "20").returncode == 0
 
@@ -132,7 +133,7 @@ def test_a_field_that_a_plain_process_would_betray_is_refused_and_nothing_starts
     probed = pod("probed", container(more="livenessProbe: {exec: {command: [true]}}"))
     refused = host.verb("apply", "-", text=probed)
     assert refused.returncode == 2
-    assert "spec.containers[0].livenessProbe: livenessProbe is not possible for plain processes" in refused.stderr
+    assert "spec.containers[0].livenessProbe: plain processes cannot have this field" in refused.stderr
     assert host.containers() == []
 
 
@@ -153,12 +154,6 @@ def test_relative_paths_mean_the_directory_of_the_client(host: Daemon, tmp_path:
     assert applied.wait() == 0
     wait_for(lambda: host.written("here") == [str(tmp_path)], "it runs where it was applied")
     host.delete("here")
-
-
-def test_history_of_a_cpu_that_the_machine_does_not_have_is_an_error(host: Daemon) -> None:
-    asked = host.verb("history", "--cpu", "4000")
-    assert asked.returncode == 2
-    assert "cpu: 4000 is not a CPU of this machine; it has CPUs " in asked.stderr
 
 
 def test_run_near_a_device_that_there_is_not_names_the_machines_devices(host: Daemon) -> None:

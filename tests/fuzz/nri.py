@@ -3,7 +3,7 @@
     python -m tests.fuzz.nri --seconds 30     random changes of good conversations
     python -m tests.fuzz.nri --atheris ...    guided by coverage, if atheris is installed; libFuzzer's options follow
 
-Whatever comes in, the codecs raise nothing but a ParseError and keep no more than one message, and the dispatcher gives
+For any bytes, the codecs raise nothing but a ParseError and keep no more than one message, and the dispatcher gives
 an answer that is no internal error.
 """
 
@@ -22,7 +22,7 @@ from pinfold.formats.wire.nrimux import Connection, format_frames
 from pinfold.formats.wire.ttrpc import MOST_MESSAGE, MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nri.plugin import Identity
+from pinfold.runtimes.nri.plugin import PluginIdentity
 from pinfold.runtimes.nri.requests import SERVICE, Dispatcher
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ class Target:
             self._converse(data[1:], size)
         except ParseError as error:
             assert "\n" not in str(error)  # noqa: PT017 - an error is a way out as good as any
-        self._answer(Dispatcher(Quiet(), Identity().mask, raise_error), data)
+        self._answer(Dispatcher(Quiet(), PluginIdentity().mask, raise_error), data)
 
     def _converse(self, data: bytes, size: int) -> None:
         messages = nrimux.Messages()
-        dispatcher = Dispatcher(Quiet(), Identity().mask, raise_error)
+        dispatcher = Dispatcher(Quiet(), PluginIdentity().mask, raise_error)
         for at in range(0, len(data), size):
             for _, message in messages.feed(data[at : at + size]):
                 self._answer(dispatcher, message.body)

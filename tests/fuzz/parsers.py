@@ -3,7 +3,7 @@
     python -m tests.fuzz.parsers --seconds 2            random changes of good texts, for each parser
     python -m tests.fuzz.parsers --atheris NAME ...     one parser, guided by coverage; libFuzzer's options follow
 
-Whatever comes in, a parser returns, or raises a PinfoldError or one of the errors that its callers expect.
+For any text, a parser returns, or raises a PinfoldError or one of the errors that its callers expect.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 #   RUN  the directory of this containerd: sockets, state, images. Not on overlayfs, which cannot be stacked: in a guest
 #        below /run.
 #   CGROUP_DRIVER  cgroupfs | systemd; default: cgroupfs
-# CRI: $RUN/containerd.sock   NRI: $RUN/nri.sock   log: $RUN/log   config: $RUN/config.toml
+# CRI: $RUN/containerd.sock   NRI: $RUN/nri/nri.sock   log: $RUN/log   config: $RUN/config.toml
 source "$(dirname "$(realpath "$0")")/lab.sh"
 usage="usage: RUN=DIRECTORY containerd.sh start|stop|restart SUITE"
 verb=${1:?$usage} suite=${2:?$usage} run=${RUN:?$usage}
@@ -38,7 +38,7 @@ disabled_plugins = [$off]
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
   disable_connections = false
-  socket_path = "$run/nri.sock"
+  socket_path = "$run/nri/nri.sock"
   plugin_path = "$run/nri-plugins"
   plugin_config_path = "$run/nri-conf.d"
   plugin_registration_timeout = "5s"
@@ -126,7 +126,7 @@ start() {
   done
   ctr version >/dev/null || die "no answer from containerd in 30 s, see $run/log"
   for image in "$LAB"/images/*.tar; do ctr images import --all-platforms "$image" >/dev/null; done
-  echo "containerd $suite pid $(running), CRI $socket, NRI $run/nri.sock"
+  echo "containerd $suite pid $(running), CRI $socket, NRI $run/nri/nri.sock"
 }
 
 # end PID: send SIGTERM, wait up to 10 s, then send SIGKILL.
@@ -157,7 +157,7 @@ stop() {
     { grep -hos '/run/containerd/s/[0-9a-f]*' "$bundle"/{address,bootstrap.json} || true; } | xargs -r rm -f
   done
   awk -v dir="$run/" 'index($2, dir) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n 1 umount -l
-  rm -rf "$run"/{pid,root,state,opt} "$run"/*.sock*
+  rm -rf "$run"/{pid,root,state,opt,nri} "$run"/*.sock*
   echo "containerd $suite stopped"
 }
 

@@ -10,6 +10,7 @@ from typing import Final
 from tests.needs import IN_GUEST
 
 SCRIPTS: Final = Path(__file__).parent
+_BUILD: Final = 5400.0
 _PATIENCE: Final = 600.0 if not IN_GUEST else 3000.0
 
 
@@ -35,3 +36,9 @@ def run(script: str, *arguments: str | Path, **environment: str) -> None:
 def provision(suite: str) -> None:
     """Unpack the packages of a Debian suite, unless they are there."""
     run("provision.sh", suite)
+
+
+def build_kubernetes() -> None:
+    """Build the programs of a Kubernetes cluster, unless they are there: that takes many minutes."""
+    done = call("kubernetes.sh", seconds=_BUILD)
+    assert done.returncode == 0, done.stdout

@@ -10,8 +10,9 @@ mkdir -p "$LAB"
 
 die() { echo "${0##*/}: $*" >&2; exit 1; }
 
-# lock: wait until no other script of the lab fetches anything; held until this script ends.
+# lock: wait until no other script of the lab fetches anything; held until `unlock`, or until this script ends.
 lock() { exec 9>"$LAB/lock" && flock 9; }
+unlock() { exec 9>&-; }
 
 # sources_for SUITE: write this machine's own Debian sources with the suite's name replaced, deb822 files and .list files.
 # Only entries for exactly the host's suite count: its -updates and -security have no equivalent in sid.
@@ -71,6 +72,18 @@ fetch_debs() {
   rm -rf "$dir.debs" && mkdir -p "$dir.debs"
   (cd "$dir.debs" && APT_CONFIG=$LAB/apt/$1/apt.conf apt-get -qq download "${@:3}")
   unpack "$dir"
+}
+
+# fetch_source SUITE DIR PACKAGE: download the upstream source of a package from SUITE and unpack it into DIR.
+fetch_source() {
+  local apt=$LAB/apt/$1 dir=$2
+  refresh "$1"
+  sed -i -E 's/^Types:.*/Types: deb-src/; s/^deb /deb-src /' "$apt"/sources/*
+  APT_CONFIG=$apt/apt.conf apt-get -qq update
+  rm -rf "$dir.debs" "$dir.new" && mkdir -p "$dir.debs" "$dir.new"
+  (cd "$dir.debs" && APT_CONFIG=$apt/apt.conf apt-get -qq source --download-only "$3")
+  tar -xf "$dir.debs"/*.orig.tar.* -C "$dir.new" --strip-components=1
+  rm -rf "$dir.debs" "$dir" && mv "$dir.new" "$dir"
 }
 
 # fetch_missing SUITE DIR PACKAGE...: the same with all packages that they depend on and that this machine lacks.

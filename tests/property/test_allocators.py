@@ -606,7 +606,7 @@ def test_bit_arithmetic_picks_the_same_cores_as_a_list_of_them(
 
 
 @given(st.sampled_from([1, 2, 3, 4, 8]), st.integers(1, 6))
-def test_machines_of_a_shape_have_a_stride_whatever_the_number_of_threads(threads: int, cores: int) -> None:
+def test_machines_of_a_shape_have_a_stride_with_any_number_of_threads(threads: int, cores: int) -> None:
     topology = preset(f"sockets:1,cores:{cores},threads:{threads}")
     assert stride_of(topology.cores) == (0 if threads == 1 else cores)
     assert isinstance(Machine(topology).pick, StridedCores)

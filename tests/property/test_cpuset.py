@@ -112,7 +112,7 @@ def test_written_list_is_the_shortest_one(a: frozenset[int]) -> None:
 
 @untimed
 @given(sets, st.integers(0, 70000), spaces, spaces)
-def test_written_mask_is_read_back_whatever_its_width(a: frozenset[int], width: int, before: str, after: str) -> None:
+def test_a_written_mask_of_any_width_is_read_back(a: frozenset[int], width: int, before: str, after: str) -> None:
     x = CPUSet.from_cpus(a)
     text = x.format_mask(width)
     assert CPUSet.parse_mask(f"{before}{text}{after}") == x

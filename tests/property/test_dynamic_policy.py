@@ -1,4 +1,4 @@
-"""Laws of the policy `dynamic`, whatever is admitted, released, resized, moved, unplugged, reconfigured, restarted."""
+"""Laws of the policy `dynamic`, for any order of admitting, releasing, resizing, moving, hotplug, reload, restart."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pinfold.core.events.fields import entry_fields, is_for
 from pinfold.core.events.timeline import state_at
 from pinfold.core.explaining.explanation import decides_on, explain_entry
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.formats.journal.record import Packer, parse_records
+from pinfold.formats.journal.record import EntryPacker, parse_records
 from pinfold.formats.journal.trace import JournalReader
 
 _words = st.text(max_size=8)
@@ -71,7 +71,7 @@ def test_the_log_and_the_stream_are_told_words_and_numbers_only(event: Told, aud
 @given(st.lists(events, max_size=8))
 def test_the_journal_gives_back_every_event_as_it_was_told(told: list[Told]) -> None:
     entries = [entry(number, event) for number, event in enumerate(told, 1)]
-    packer = Packer()
+    packer = EntryPacker()
     parsed = parse_records(b"".join(map(packer.pack, entries)))
     assert list(parsed.entries) == entries
     assert not parsed.damaged

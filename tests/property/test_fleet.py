@@ -16,7 +16,8 @@ from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
 from pinfold.planning.fleet import Fleet, FleetScenario, plan_fleet
 from pinfold.planning.scheduling import Scheduler
-from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
+from pinfold.planning.shard import FleetWorkload, ShardTask, Visit, Waiting, run_shard
+from pinfold.planning.sites import _LATEST, NodeType
 from tests.property.strategies import pods, reserved_within, topologies
 
 if TYPE_CHECKING:
@@ -105,6 +106,20 @@ def test_no_node_takes_more_than_it_has(fleet: Fleet, scheduler: Scheduler) -> N
         assert load.pods <= kind.most_pods
 
 
+@given(fleets(), st.sampled_from(Scheduler), st.integers(0, 5))
+def test_answers_kept_from_other_shards_change_nothing(fleet: Fleet, scheduler: Scheduler, seed: int) -> None:
+    """`run_shard` decides once for all nodes in the same State: the same as a Ground that has decided nothing yet."""
+    task = task_of(fleet, scheduler, seed)
+    for other in Scheduler:
+        run_shard(task_of(fleet, other, seed + 1))
+    kept: list[Visit] = []
+    after_others = run_shard(task, kept.append)
+    _LATEST.clear()
+    fresh: list[Visit] = []
+    assert run_shard(task, fresh.append) == after_others
+    assert kept == fresh
+
+
 @given(fleets(), st.integers(0, 3))
 def test_counts_add_up(fleet: Fleet, seed: int) -> None:
     for outcome in plan_fleet(fleet, FleetScenario(seed=seed)):
@@ -119,7 +134,7 @@ def test_counts_add_up(fleet: Fleet, seed: int) -> None:
 
 @given(fleets())
 @settings(max_examples=10)
-def test_the_same_seed_gives_the_same_outcome_whatever_the_order_of_work(fleet: Fleet) -> None:
+def test_the_same_seed_gives_the_same_outcome_in_every_order_of_work(fleet: Fleet) -> None:
     large = fleet._replace(types=tuple(replace(kind, count=kind.count + 120) for kind in fleet.types))
 
     def backwards(tasks: Sequence[ShardTask]) -> list[ShardResult]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.events.entries import Entry
 from pinfold.core.events.timeline import owners_of, settled_times, state_at
-from pinfold.formats.journal.record import Packer, parse_records
+from pinfold.formats.journal.record import EntryPacker, parse_records
 from pinfold.node.journal.files import Archive
 from pinfold.node.journal.hands import hands
 from pinfold.node.journal.journal import Journal
@@ -79,7 +79,7 @@ def test_all_entries_come_back_from_one_file_after_the_other(entries: list[Entry
 
 @given(stories(most=15), st.data())
 def test_any_prefix_of_a_file_gives_exactly_the_whole_entries_in_it(entries: list[Entry], data: st.DataObject) -> None:
-    packer = Packer()
+    packer = EntryPacker()
     lines = [packer.pack(entry) for entry in entries]
     content = b"".join(lines)
     end = data.draw(st.integers(0, len(content)))
@@ -91,7 +91,7 @@ def test_any_prefix_of_a_file_gives_exactly_the_whole_entries_in_it(entries: lis
 
 @on_disk
 @given(stories(most=15), st.data())
-def test_whatever_is_cut_off_numbers_and_entries_go_on(entries: list[Entry], data: st.DataObject) -> None:
+def test_numbers_and_entries_go_on_after_any_part_is_cut_off(entries: list[Entry], data: st.DataObject) -> None:
     with kept(entries) as journal:
         journal.close()
         for path in sorted(journal.directory.iterdir())[-1:]:
@@ -109,7 +109,7 @@ def test_whatever_is_cut_off_numbers_and_entries_go_on(entries: list[Entry], dat
 
 @given(stories(), st.data())
 def test_damage_anywhere_loses_what_is_damaged_and_invents_nothing(entries: list[Entry], data: st.DataObject) -> None:
-    packer = Packer()
+    packer = EntryPacker()
     content = bytearray(b"".join(packer.pack(entry) for entry in entries))
     for _ in range(data.draw(st.integers(1, 4)) if content else 0):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

@@ -82,7 +82,7 @@ told_containers = st.builds(
 
 
 @given(classes, st.lists(told_containers, min_size=1, max_size=5))
-def test_the_class_is_the_told_one_whatever_the_amounts(qos: QoS, containers: list[RuntimeContainer]) -> None:
+def test_the_class_that_the_runtime_tells_counts_with_all_amounts(qos: QoS, containers: list[RuntimeContainer]) -> None:
     pod = build_pod(RuntimePod("s", "u1", "web", "default", PARENTS[qos]), containers)
     assert pod is not None
     assert pod.qos is qos

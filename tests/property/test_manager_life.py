@@ -1,18 +1,21 @@
 """The life of a Manager on any machine: pods come and go, CPUs and rules change, others interfere, and it is killed.
 
 After every step the State is sound, disk and kernel agree with it, and what was answered is still so after a crash.
-`make torture` takes more steps.
+CI and `make torture` take more steps.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pytest
 from hypothesis import assume, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -33,15 +36,29 @@ from tests.now import now
 from tests.property.strategies import pods, regular_topologies
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pinfold.core.admission import Admitter
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Wanted
     from pinfold.core.state import State
 
 STEPS: Final = 30
-EXAMPLES: Final = max(1, int(os.environ.get("TORTURE_STEPS", "1500")) // STEPS)
+"""A life has at most so many steps …"""
+EXAMPLES: Final = max(1, int(os.environ.get("TORTURE_STEPS", "1000")) // (STEPS * 2 // 3))
+"""… and mostly more than two thirds of them."""
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only the directory's parent, where a sync costs nothing
 UIDS: Final = [f"p{number}" for number in range(8)]
+LED: Final = Counter[str]()
+"""How many steps and lives there were."""
+
+
+@pytest.fixture(autouse=True)
+def show_how_many() -> Iterator[None]:
+    """Print how many steps a test has made."""
+    LED.clear()
+    yield
+    sys.stdout.write(f"\n{LED['steps']} steps in {LED['lives']} lives\n")
 
 
 class Killed(BaseException):
@@ -92,6 +109,8 @@ class Disk(StateStore):
 class ManagerLife(RuleBasedStateMachine):
     """A Manager with its disk and its kernel."""
 
+    policy = "static"
+
     @initialize(machine=regular_topologies(12), strict=st.booleans())
     def begin(self, machine: Topology, *, strict: bool) -> None:
         self.directory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
@@ -106,17 +125,18 @@ class ManagerLife(RuleBasedStateMachine):
         self.start()
 
     def teardown(self) -> None:
+        LED["lives"] += 1
         if hasattr(self, "directory"):
             self.directory.cleanup()
 
     # -- the daemon
 
     def admitter(self) -> Admitter:
-        return Config("static", dict(self.options), reserved=Reservation.of(self.reserved)).build(self.topology)
+        return Config(self.policy, dict(self.options), reserved=Reservation.of(self.reserved)).build(self.topology)
 
     def start(self) -> None:
         """Start a daemon on what the last one has left on the disk and in the kernel."""
-        admitter, roster = self.admitter(), Roster()
+        admitter, self.roster = self.admitter(), Roster()
         self.disk = Disk(Path(self.directory.name), admitter.policy)
         self.disk.life = self.life
         running: dict[PodUID, dict[str, CPUSet]] = {}
@@ -126,7 +146,7 @@ class ManagerLife(RuleBasedStateMachine):
         loaded = self.disk.load(running)
         assert loaded.problem is None
         rules = Rules(admitter, self.topology, self.disk)
-        self.manager = Manager(rules, loaded.state, self.kernel, roster, Telling(Bus(time.time)))
+        self.manager = Manager(rules, loaded.state, self.kernel, self.roster, Telling(Bus(time.time)))
         now(self.manager.start())
         here = set(self.pods)
         now(self.manager.release([ref for ref, _ in self.manager.state.flat() if ref.pod not in here]))
@@ -256,6 +276,7 @@ class ManagerLife(RuleBasedStateMachine):
 
     @invariant()
     def the_state_is_sound(self) -> None:
+        LED["steps"] += 1
         if hasattr(self, "manager"):
             apart = self.manager.rules.admitter.policy.kept_apart
             assert self.manager.state.check(self.manager.rules.topology.online - apart) == []
@@ -263,7 +284,7 @@ class ManagerLife(RuleBasedStateMachine):
     @invariant()
     def the_disk_has_the_state(self) -> None:
         if hasattr(self, "manager") and not self.manager.saves.unsaved:
-            saved, state = parse_checkpoint(self.disk.path.read_text(), policy="static"), self.manager.state
+            saved, state = parse_checkpoint(self.disk.path.read_text(), policy=self.policy), self.manager.state
             assert (saved.shared, saved.assignments) == (state.shared, state.assignments)
 
     @invariant()

@@ -1,4 +1,4 @@
-"""Laws of the metrics: counters never shrink, gauges are the State, whatever comes and goes."""
+"""Laws of the metrics: counters never shrink, and gauges are the State, for any containers in any order."""
 
 from __future__ import annotations
 

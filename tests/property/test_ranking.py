@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.planning.dice import Dice
+from pinfold.planning.ranking import Ranking
 from pinfold.planning.scheduling import (
     BEST_SCORE,
     ZONE_COST,
     Demand,
     Load,
-    Ranking,
     Room,
     Scheduler,
     has_room,

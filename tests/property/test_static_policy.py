@@ -1,4 +1,4 @@
-"""Laws of the static policy: whatever is admitted, refused, released and restarted, in whatever order."""
+"""Laws of the static policy, for any order of admitting, refusing, releasing and restarting."""
 
 from __future__ import annotations
 
@@ -467,3 +467,23 @@ def test_full_pcpus_only_finds_whole_cores_where_there_are_any(rows: list[tuple[
     cpus = policy.admit(policy.start(State.new()), pod, pod.containers[0]).cpus
     assert cpus is not None
     assert is_whole_cores(topology, cpus)
+
+
+@pytest.mark.parametrize("fidelity", Fidelity)
+@given(st.data())
+def test_the_short_way_to_one_numa_node_takes_the_cpus_that_an_explained_decision_takes(
+    fidelity: Fidelity, data: st.DataObject
+) -> None:
+    policy = data.draw(policies(fidelity=fidelity))
+    machine = policy.machine
+    available = data.draw(st.integers(0, machine.online)) & machine.online
+    node = data.draw(st.sampled_from(machine.numa_nodes.places))
+    count = data.draw(st.integers(1, max(available.bit_count(), 1)))
+
+    def taken(recorder: Recorder | None) -> int | str:
+        try:
+            return policy._take_near(available, count, 1 << node.id, recorder)  # noqa: SLF001 - the two ways of it
+        except AdmissionError as refusal:
+            return str(refusal)
+
+    assert taken(None) == taken(Recorder())

@@ -1,4 +1,4 @@
-"""Whatever the files of a sysfs tree hold or are, there is a sound Topology or a PinfoldError."""
+"""Any sysfs tree, also with wrong files, gives a sound Topology or a PinfoldError."""
 
 from __future__ import annotations
 

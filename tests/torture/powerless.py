@@ -38,15 +38,15 @@ class RecordingOS:
         self._numbers: dict[int, int] = {}
         """The number of each file by its inode, which another file may have later."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever os has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all that os has
         return getattr(os, name)
 
-    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         is_new = flags & os.O_CREAT and not _is_there(path, dir_fd)
         file = os.open(path, flags, mode, dir_fd=dir_fd)
         if is_new:
             self._numbers[os.fstat(file).st_ino] = len(self.calls)
-            self.calls.append(Call("name", self._number(file), path))
+            self.calls.append(Call("name", self._number(file), os.path.basename(path)))  # noqa: PTH119 - as os has it
         return file
 
     def _number(self, file: int) -> int:
@@ -66,6 +66,8 @@ class RecordingOS:
         if self._fsync[is_directory]:
             self.calls.append(Call("commit") if is_directory else Call("sync", self._number(file)))
 
+    fdatasync = fsync
+
     def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         number = self._numbers[os.stat(old, dir_fd=src_dir_fd).st_ino]
         os.rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
@@ -80,7 +82,7 @@ class RecordingOS:
         self.calls.append(Call("mark", name=what))
 
 
-def _is_there(path: str, directory: int | None) -> bool:
+def _is_there(path: str | os.PathLike[str], directory: int | None) -> bool:
     try:
         os.stat(path, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.errors import PinfoldError
 from tests.e2e.daemon import (
     ONLINE,
     RESERVED,
@@ -23,45 +21,31 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
+from tests.torture.killing import MOST, killed_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from subprocess import Popen
 
-pytestmark = [needs_two_cpus, pytest.mark.slow, pytest.mark.long]
+    Change = Callable[[Daemon, Popen[str]], None]
 
-MOST = 60
-"""More calls than any of these changes makes."""
-# Once the file $COUNT is there, the daemon is killed before the call of this number that changes something.
-PROGRAM = """
-import os, sys
-left = None
-def counted(name):
-    real = getattr(os, name)
-    def call(*arguments, **options):
-        global left
-        if left is None and os.path.exists(os.environ["COUNT"]):
-            left = int(open(os.environ["COUNT"]).read())
-        if left is not None:
-            left -= 1
-            if left == 0:
-                os._kill(os.getpid(), 9)
-        return real(*arguments, **options)
-    return call
-os._kill = os.kill
-for name in ("rename", "fsync", "mkdir", "rmdir", "sched_setaffinity", "kill", "pidfd_open", "ftruncate"):
-    setattr(os, name, counted(name))
-from pinfold.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
+pytestmark = [needs_two_cpus, pytest.mark.slow, pytest.mark.long]
 
 
 def adopt(daemon: Daemon, process: Popen[str]) -> None:
     daemon.client.post("/v1/adopt", {"name": "x", "milli": 1000, "pid": process.pid})
 
 
+def adopt_to_share(daemon: Daemon, process: Popen[str]) -> None:
+    daemon.client.post("/v1/adopt", {"name": "x", "milli": 0, "shared": True, "pid": process.pid})
+
+
 def apply(daemon: Daemon, _process: Popen[str]) -> None:
     daemon.apply(pod("x", container(cpus=1)))
+
+
+def apply_to_share(daemon: Daemon, _process: Popen[str]) -> None:
+    daemon.apply(pod("x", container(cpus=0)))
 
 
 def apply_and_delete(daemon: Daemon, _process: Popen[str]) -> None:
@@ -69,44 +53,40 @@ def apply_and_delete(daemon: Daemon, _process: Popen[str]) -> None:
     daemon.delete("x")
 
 
-def killed_at(daemon: Daemon, number: int, change: Callable[[], None]) -> bool:
-    """Make a change with a daemon that is killed at a call; return whether the change was acknowledged."""
-    count = daemon.place.directory / "count"
-    daemon.environment["COUNT"] = str(count)
-    daemon.command = [sys.executable, "-c", PROGRAM]
-    daemon.start()
-    count.write_text(str(number))
-    done = False
-    with suppress(PinfoldError):
-        change()
-        done = True
-    count.unlink()
-    daemon.kill()
-    daemon.command = [sys.executable, "-m", "pinfold"]
-    return done
+@pytest.mark.parametrize("kind", sorted({best_kind(), "affinity"}))
+@pytest.mark.parametrize("change", [adopt, adopt_to_share, apply, apply_to_share, apply_and_delete])
+def test_a_daemon_killed_at_any_call_of_a_change_leaves_all_or_nothing_of_it(kind: str, change: Change) -> None:
+    see_all_or_nothing(kind, change, starting=False)
 
 
 @pytest.mark.parametrize("kind", sorted({best_kind(), "affinity"}))
-@pytest.mark.parametrize("change", [adopt, apply, apply_and_delete])
-def test_a_daemon_killed_at_any_call_of_a_change_leaves_all_or_nothing_of_it(
-    kind: str, change: Callable[[Daemon, Popen[str]], None]
+@pytest.mark.parametrize("change", [apply, apply_to_share])
+def test_a_daemon_killed_at_any_call_of_a_process_that_it_starts_runs_it_once_or_never(
+    kind: str, change: Change
 ) -> None:
+    see_all_or_nothing(kind, change, starting=True)
+
+
+def see_all_or_nothing(kind: str, change: Change, *, starting: bool) -> None:
+    """Kill daemons at one call after the other of a change, and check what the next one finds."""
     with Daemon(kind=kind) as daemon, process_of("sleep", "1000") as process:
         for number in range(1, MOST):
-            acknowledged = killed_at(daemon, number, lambda: change(daemon, process))
+            killed = killed_at(daemon, number, lambda: change(daemon, process), starting=starting)
             daemon.start()
             wait_for(lambda: all(row["state"] == "running" for row in daemon.containers()), "all run")
             daemon.check()
             known = [row["pid"] for row in daemon.containers()]
             assert known or allowed(process.pid) == {str(ONLINE)}
             assert sorted(known) == sorted({*daemon.place.processes(), *known})
-            if acknowledged:
+            if killed.acknowledged:
                 assert bool(known) == (change is not apply_and_delete)
             if known:
                 daemon.delete("x")
             daemon.idle()
             daemon.kill()
-            if acknowledged:
+            if killed.survived:
+                whose = "of the process that is started" if starting else "of the daemon"
+                sys.stdout.write(f"\n{kind}, {change.__name__}: killed at each of {number - 1} calls {whose}\n")
                 return
         pytest.fail(f"the change has made more than {MOST} calls")
 

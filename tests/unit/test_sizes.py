@@ -1,8 +1,9 @@
-"""No function and no class of the product grows beyond what a reader takes in at once."""
+"""No function and no class of the product grows beyond what a reader takes in at once; a class name means one thing."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ LINES = 40
 METHODS = 20
 CLASSES_IN = ("daemon", "manager", "node", "runtimes", "serve", "settings")
 """The packages whose classes are limited; a CPUSet in `core` has an operator for each law of sets."""
+PROTOCOLS = {"WholePods"}
+"""Names that a class shares with the protocol of a lower layer that it fulfils."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -35,3 +38,11 @@ def test_no_class_that_acts_on_the_node_has_more_than_20_methods() -> None:
     found = ((path, node) for package in CLASSES_IN for path, node in nodes(package) if isinstance(node, ast.ClassDef))
     sizes = {f"{path}:{node.name}": sum(isinstance(part, _FUNCTIONS) for part in node.body) for path, node in found}
     assert not {name: size for name, size in sizes.items() if size > METHODS}
+
+
+def test_one_class_name_means_one_thing() -> None:
+    places = defaultdict(list)
+    for path, node in nodes():
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in PROTOCOLS:
+            places[node.name].append(str(path))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}

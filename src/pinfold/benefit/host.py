@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.errors import PinfoldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from pinfold.benefit.catalogue import Neighbours, Rules
+    from pinfold.benefit.catalogue import Neighbours, PolicyFlags
 
 _PINFOLD: Final = (sys.executable, "-m", "pinfold")
 _PROGRAM: Final = (sys.executable, "-m")
 _PROGRAMS: Final = "pinfold.benefit.programs"
 _PATIENCE: Final = 30.0
+_BUSY: Final = 0.5
+"""A load above it disturbs the figures."""
+
+
+def conditions() -> list[str]:
+    """Return when this is, on what kind of machine, and how busy it was before."""
+    names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    flags = next((line for line in _lines("/proc/cpuinfo") if line.startswith("flags")), "")
+    kind = "virtual machine" if " hypervisor" in flags else "no hypervisor seen"
+    load = os.getloadavg()[0]
+    busy = "; other programs used the machine, so repeat it on a quiet one" if load > _BUSY else ""
+    return [
+        f"Measured on {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
+        f"{names[0] if names else platform.machine()}, {kind}, Linux {platform.release()}",
+        f"Load in the minute before: {load:.2f}{busy}",
+    ]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 class BenefitError(PinfoldError):
@@ -31,14 +56,14 @@ class BenefitError(PinfoldError):
 class Daemon(NamedTuple):
     """A private daemon with its own socket, directory and cgroups."""
 
-    rules: Rules
+    rules: PolicyFlags
     socket: Path
     ready: str
     """What it said when it was ready: policy, kind of groups, pools."""
 
 
 @contextmanager
-def daemons(directory: Path, chosen: Sequence[Rules]) -> Iterator[list[Daemon]]:
+def daemons(directory: Path, chosen: Sequence[PolicyFlags]) -> Iterator[list[Daemon]]:
     """Start one daemon for each row of rules, all at once; end them and everything they run."""
     with ExitStack() as stack:
         started = [stack.enter_context(_started(directory / str(place), rules)) for place, rules in enumerate(chosen)]
@@ -46,7 +71,7 @@ def daemons(directory: Path, chosen: Sequence[Rules]) -> Iterator[list[Daemon]]:
 
 
 @contextmanager
-def _started(place: Path, rules: Rules) -> Iterator[tuple[subprocess.Popen[str], Rules]]:
+def _started(place: Path, rules: PolicyFlags) -> Iterator[tuple[subprocess.Popen[str], PolicyFlags]]:
     place.mkdir()
     flags = [*rules.flags, "--end-workloads", "--listen", "none", "--journal-size", "0"]
     flags += ["--group-name", f"pinfold-benefit-{os.getpid()}-{place.name}"]
@@ -62,7 +87,7 @@ def _started(place: Path, rules: Rules) -> Iterator[tuple[subprocess.Popen[str],
         daemon.wait(_PATIENCE)
 
 
-def _await(place: Path, daemon: subprocess.Popen[str], rules: Rules) -> Daemon:
+def _await(place: Path, daemon: subprocess.Popen[str], rules: PolicyFlags) -> Daemon:
     if daemon.stdout is None or not (ready := daemon.stdout.readline()):
         log = (place / "log").read_text().strip().splitlines()
         problem = f"the daemon with policy {rules.name} did not start: {log[-1] if log else 'it said nothing'}"

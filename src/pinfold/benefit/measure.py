@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.benefit.catalogue import NEIGHBOURS, PROBE, RULES, WORKLOADS
-from pinfold.benefit.host import BenefitError, daemons, measured, noise, prepared
+from pinfold.benefit.host import BenefitError, conditions, daemons, measured, noise, prepared
 from pinfold.benefit.programs.requests import SERVICE, turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pinfold.benefit.catalogue import Neighbours, Rules, Workload
+    from pinfold.benefit.catalogue import MeasuredProgram, Neighbours, PolicyFlags
     from pinfold.benefit.host import Daemon
     from pinfold.core.machine.topology import Topology
 
@@ -22,15 +22,15 @@ QUIET: Final = "no neighbours"
 _FEWEST_CPUS: Final = 2
 
 
-class Plan(NamedTuple):
-    """What is to be measured, and what cannot be."""
+class MeasuringPlan(NamedTuple):
+    """The programs to measure, and those that cannot be measured here."""
 
-    rules: Sequence[Rules]
-    cells: Sequence[tuple[Workload, Neighbours]]
+    rules: Sequence[PolicyFlags]
+    cells: Sequence[tuple[MeasuredProgram, Neighbours]]
     rounds: int
     seconds: float
     missing: Mapping[str, str]
-    """What is left out, each with the reason."""
+    """The programs that are left out, each with the reason."""
 
 
 class Run(NamedTuple):
@@ -46,29 +46,31 @@ class Run(NamedTuple):
 class Results(NamedTuple):
     """All runs, and where they were made."""
 
-    plan: Plan
+    plan: MeasuringPlan
     runs: Sequence[Run]
     ready: Sequence[str]
     """What each daemon said when it was ready."""
     cpus: int
+    conditions: Sequence[str] = ()
+    """When it was measured, and on what kind of machine."""
 
 
-def short_plan(machine: Topology) -> Plan:
+def short_plan(machine: Topology) -> MeasuringPlan:
     """Return a plan of a few seconds: the probe beside busy loops, under none, static and, for root, the shield."""
     chosen = [rules for rules in RULES[:3] if not rules.missing(machine)]
-    return Plan(chosen, [(PROBE, NEIGHBOURS[0])], 2, 0.6, {})
+    return MeasuringPlan(chosen, [(PROBE, NEIGHBOURS[0])], 2, 0.6, {})
 
 
-def full_plan(machine: Topology, rounds: int, seconds: float) -> Plan:
+def full_plan(machine: Topology, rounds: int, seconds: float) -> MeasuringPlan:
     """Return a plan of everything this machine can show: the probe beside all noise, the others beside busy loops."""
     why = {rules.name: rules.missing(machine) for rules in RULES} | {work.name: work.missing() for work in WORKLOADS}
     chosen = [rules for rules in RULES if not why[rules.name]]
     cells = [(PROBE, neighbours) for neighbours in NEIGHBOURS]
     cells += [(work, NEIGHBOURS[0]) for work in WORKLOADS if work is not PROBE and not why[work.name]]
-    return Plan(chosen, cells, rounds, seconds, {name: reason for name, reason in why.items() if reason})
+    return MeasuringPlan(chosen, cells, rounds, seconds, {name: reason for name, reason in why.items() if reason})
 
 
-def measure(plan: Plan, tell: Callable[[str], object]) -> Results:
+def measure(plan: MeasuringPlan, tell: Callable[[str], object]) -> Results:
     """Run the plan; *tell* gets a line before each round."""
     cpus = len(os.sched_getaffinity(0))
     if cpus < _FEWEST_CPUS:
@@ -76,21 +78,22 @@ def measure(plan: Plan, tell: Callable[[str], object]) -> Results:
     with tempfile.TemporaryDirectory(prefix="pinfold-benefit-") as name:
         directory = Path(name)
         directory.chmod(0o755)  # PostgreSQL runs as another user below it
+        found = conditions()
         arguments = _arguments(directory, plan)
         with daemons(directory, plan.rules) as running:
             runs = list(_floor(running, plan.seconds))
             for number in range(plan.rounds):
                 tell(f"round {number + 1} of {plan.rounds}")
                 runs += _round(running, plan, number, arguments, cpus)
-            return Results(plan, runs, [daemon.ready for daemon in running], cpus)
+            return Results(plan, runs, [daemon.ready for daemon in running], cpus, found)
 
 
-def _arguments(directory: Path, plan: Plan) -> dict[str, list[str]]:
+def _arguments(directory: Path, plan: MeasuringPlan) -> dict[str, list[str]]:
     """Return what each program is started with, after its name."""
     found: dict[str, list[str]] = {}
     for work, _ in plan.cells:
         if work.module not in found:
-            found[work.module] = [str(plan.seconds)]
+            found[work.module] = [str(plan.seconds * work.longer)]
             if work.module == "requests":
                 found[work.module].append(str(turns_of(SERVICE)))
             if work.module == "postgres":
@@ -105,7 +108,7 @@ def _floor(running: Sequence[Daemon], seconds: float) -> Iterator[Run]:
 
 
 def _round(
-    running: Sequence[Daemon], plan: Plan, number: int, arguments: Mapping[str, list[str]], cpus: int
+    running: Sequence[Daemon], plan: MeasuringPlan, number: int, arguments: Mapping[str, list[str]], cpus: int
 ) -> Iterator[Run]:
     """Yield one run of each workload under each policy; every other round has the policies in reverse."""
     order = running if number % 2 == 0 else running[::-1]

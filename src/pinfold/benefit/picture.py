@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from pinfold.benefit.catalogue import PROBE
+from pinfold.benefit.catalogue import PROBE, REQUESTS
 from pinfold.benefit.figures import BINS_PER_DECADE, histogram
 from pinfold.benefit.report import BINS, FIRST_BIN, cell, number
 
@@ -41,24 +41,28 @@ def picture(results: Results) -> str:
     noises = [neighbours.name for work, neighbours in results.plan.cells if work is PROBE]
     names = [rules.name for rules in results.plan.rules]
     top = _TOP + _ROW * len(names)
-    height = top + _PANEL * len(noises) + 8
+    load = any(work is REQUESTS for work, _ in results.plan.cells)
+    height = top + _PANEL * (len(noises) + load) + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{_ABOUT}">',
         f"<style>{_STYLE}{_colours()}</style>",
         f'<rect class="bg" width="{_WIDTH}" height="{height}"/>',
         f'<text class="title" x="{_LEFT}" y="28">How late a program wakes up</text>',
-        f'<text class="soft" x="{_LEFT}" y="48">Number of wake-ups by lateness; both scales logarithmic.</text>',
+        f'<text class="soft" x="{_LEFT}" y="48">Wake-ups by lateness; logarithmic scales.</text>',
         *_legend(names),
     ]
     for place, noise in enumerate(noises):
         parts += _panel(results, noise, names, top + _PANEL * place)
+    if load:
+        parts += _load_panel(results, names, top + _PANEL * len(noises))
     return "\n".join([*parts, "</svg>", ""])
 
 
 def _colours() -> str:
     def rules(dark: int) -> str:
         return "".join(
-            f".p{place} .line{{stroke:{pair[dark]}}}.p{place} .area,.p{place} rect{{fill:{pair[dark]}}}"
+            f".p{place} .line{{stroke:{pair[dark]}}}"
+            f".p{place} .area,.p{place} rect,.p{place} circle{{fill:{pair[dark]}}}"
             for place, pair in enumerate(_COLOURS)
         )
 
@@ -96,3 +100,31 @@ def _panel(results: Results, noise: str, names: Sequence[str], y: float) -> Iter
             f'<g class="p{place % len(_COLOURS)}"><polygon class="area" points="{_LEFT},{base} {line} '
             f'{_WIDTH - _LEFT},{base}"/><polyline class="line" points="{line}"/></g>'
         )
+
+
+def _load_panel(results: Results, names: Sequence[str], y: float) -> Iterator[str]:
+    """Yield the request server: its p99 at each load, on a logarithmic scale."""
+    noise = next(neighbours.name for work, neighbours in results.plan.cells if work is REQUESTS)
+    shown = [figure for figure in REQUESTS.figures if figure.name.endswith("p99")]
+    cells = [cell(results, REQUESTS.name, noise, name) for name in names]
+    values = [[each.pooled(figure) or 0.0 for figure in shown] for each in cells]
+    known = [value for row in values for value in row if value > 0] or [1.0]
+    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)) + 1e-9)
+    base = y + 30 + _HEIGHT
+    yield f'<text class="label" x="{_LEFT}" y="{y + 18}">Request server: p99 by load</text>'
+    yield f'<text class="soft end" x="{_WIDTH - _LEFT}" y="{y + 18}">{10.0**low:g} to {10.0**high:g} ms</text>'
+    yield f'<path class="axis" d="M{_LEFT} {base}H{_WIDTH - _LEFT}"/>'
+    step = _PLOT / len(shown)
+    middles = [_LEFT + step * (place + 0.5) for place in range(len(shown))]
+    for x, figure in zip(middles, shown, strict=True):
+        yield f'<text class="soft mid" x="{x:.0f}" y="{base + 18}">{escape(figure.of)}</text>'
+    for place, row in enumerate(values):
+        points = [
+            (x, base - _HEIGHT * (math.log10(value) - low) / max(high - low, 1))
+            for x, value in zip(middles, row, strict=True)
+            if value > 0
+        ]
+        line = " ".join(f"{x:.1f},{height:.1f}" for x, height in points)
+        yield f'<g class="p{place % len(_COLOURS)}"><polyline class="line" points="{line}"/>'
+        yield from (f'<circle cx="{x:.1f}" cy="{height:.1f}" r="4"/>' for x, height in points)
+        yield "</g>"

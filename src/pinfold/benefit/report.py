@@ -12,7 +12,7 @@ from pinfold.benefit.measure import QUIET
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pinfold.benefit.catalogue import Figure, Rules, Workload
+    from pinfold.benefit.catalogue import Figure, MeasuredProgram, PolicyFlags
     from pinfold.benefit.measure import Results, Run
 
 FIRST_BIN: Final = 1_000
@@ -23,7 +23,7 @@ _NS: Final = 1e6
 _MOST: Final = 100
 
 
-class Cell(NamedTuple):
+class Runs(NamedTuple):
     """The runs of one workload beside one kind of noise under one policy."""
 
     runs: Sequence[Run]
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
     def by_round(self, figure: Figure) -> dict[int, float]:
         """Return a figure of each round that has enough samples for it."""
-        found = {run.round: Cell([run]).pooled(figure) for run in self.runs}
+        found = {run.round: Runs([run]).pooled(figure) for run in self.runs}
         return {number: value for number, value in found.items() if value is not None}
 
 
@@ -56,12 +56,12 @@ def _counted(run: Run, name: str) -> float | None:
     return None if found is None else float(found)
 
 
-def cell(results: Results, workload: str, neighbours: str, rules: str) -> Cell:
+def cell(results: Results, workload: str, neighbours: str, rules: str) -> Runs:
     """Return the runs that are wanted."""
-    return Cell([run for run in results.runs if run[:3] == (workload, neighbours, rules)])
+    return Runs([run for run in results.runs if run[:3] == (workload, neighbours, rules)])
 
 
-def effect(figure: Figure, before: Cell, after: Cell) -> Ratio | None:
+def effect(figure: Figure, before: Runs, after: Runs) -> Ratio | None:
     """Return how many times better *after* is, from the rounds that both have."""
     first, second = before.by_round(figure), after.by_round(figure)
     pairs = [(first[number], second[number]) for number in first if number in second]
@@ -106,11 +106,13 @@ def short(results: Results) -> str:
         lines.append(
             "No gain this time: other programs of this host used that CPU too. Only the shield keeps them off it."
         )
-    lines.append("The bars: how many wake-ups were so late, from 1 µs to 1 s. More: pinfold demo benefit --on NAME")
+    lines.append(
+        "Each bar: the number of wake-ups with this delay, from 1 µs to 1 s. More: pinfold demo benefit --on NAME"
+    )
     return "\n".join(lines)
 
 
-def _bars(runs: Cell) -> str:
+def _bars(runs: Runs) -> str:
     counts = histogram(runs.samples("wake-up"), FIRST_BIN, BINS)
     most = max(counts) or 1
     # A bar shows one sample in ten thousand as well as all of them: its height goes with the number of digits.
@@ -119,7 +121,8 @@ def _bars(runs: Cell) -> str:
 
 def page(results: Results, name: str, picture: str) -> str:
     """Return the report as Markdown; *picture* is the file beside it."""
-    return "\n".join([*_head(results, name, picture), *_tables(results), *_foot(results), ""])
+    parts = [*_head(results, name, picture), *_findings(results), *_tables(results), *_foot(results)]
+    return "\n".join([*parts, ""])
 
 
 def _head(results: Results, name: str, picture: str) -> Iterator[str]:
@@ -133,15 +136,34 @@ def _head(results: Results, name: str, picture: str) -> Iterator[str]:
         "The last columns say how many times better a policy is than `none`: the mean over the rounds, and the range "
         "that contains the true value with 95 % confidence. A range that contains 1 shows no difference.\n"
     )
-    yield f"![Histograms of the latency probe under each policy]({picture})\n"
-    yield from (f"- {ready}" for ready in results.ready)
+    yield from (f"- {each}." for each in results.conditions)
+    yield from (f"- `{rules.name}`: {ready}." for rules, ready in zip(plan.rules, results.ready, strict=True))
     floor = [run for run in results.runs if run.neighbours == QUIET]
-    late = Cell(floor).samples("wake-up")
+    late = Runs(floor).samples("wake-up")
     middle, high = _of_samples(late, 50), _of_samples(late, 99)
     yield (
         f"- The floor of the probe, without neighbours: wake-up p50 {number(middle)} ms, p99 {number(high)} ms. "
-        "It cannot show less."
+        "It cannot show less.\n"
     )
+    yield f"![Histograms of the latency probe under each policy]({picture})"
+
+
+def _findings(results: Results) -> Iterator[str]:
+    """Yield what differs for certain, for each program and policy; and what shows no difference."""
+    yield "\n## What this run shows\n"
+    yield "Only figures whose range leaves out 1 are named; the range is in the tables below.\n"
+    for work, neighbours in results.plan.cells:
+        found = [_finding(results, work, neighbours.name, rules.name) for rules in results.plan.rules[1:]]
+        yield f"- **{work.name.capitalize()}, beside {neighbours.name}**: {'; '.join(found)}."
+
+
+def _finding(results: Results, work: MeasuredProgram, neighbours: str, rules: str) -> str:
+    before, after = (cell(results, work.name, neighbours, name) for name in (results.plan.rules[0].name, rules))
+    effects = {each.name: effect(each, before, after) for each in work.figures}
+    certain = {name: found.value for name, found in effects.items() if found is not None and found.is_certain}
+    better = [f"{name} {number(value)} times better" for name, value in certain.items() if value > 1]
+    worse = [f"{name} {number(1 / value)} times worse" for name, value in certain.items() if value < 1]
+    return f"`{rules}` " + (", ".join([*better, *worse]) or "shows no difference")
 
 
 def _tables(results: Results) -> Iterator[str]:
@@ -154,8 +176,8 @@ def _tables(results: Results) -> Iterator[str]:
         yield from _table(results, work, neighbours.name)
 
 
-def _table(results: Results, work: Workload, neighbours: str) -> Iterator[str]:
-    rules: Sequence[Rules] = results.plan.rules
+def _table(results: Results, work: MeasuredProgram, neighbours: str) -> Iterator[str]:
+    rules: Sequence[PolicyFlags] = results.plan.rules
     cells = [cell(results, work.name, neighbours, each.name) for each in rules]
     effects = [f"{each.name} better by" for each in rules[1:]]
     yield "| | " + " | ".join([*(each.name for each in rules), *effects]) + " |"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.cli.arguments.amount import add_amount, add_wishes, amount_body, wishes_body
 from pinfold.cli.asking.client import Client, add_output, add_socket
+from pinfold.render.columns import named_cpus
 
 if TYPE_CHECKING:
     import argparse
@@ -29,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     answer = Client.of(args).post("/v1/adopt", body)
     for warning in answer.get("warnings", []):
         print(f"pinfold: warning: {warning}", file=sys.stderr)
-    cpus = answer["cpus"].get("main", "the shared pool's")
     if args.output == "json":
         print(json.dumps({"name": body["name"], "pid": args.pid, **answer}, indent=2))
         return 0
-    print(f"process {args.pid} has CPUs {cpus}")
+    own = answer["cpus"].get("main")
+    print(f"process {args.pid} {f'has {named_cpus(own)}' if own else 'runs in the shared pool'}")
     return 0

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.cli.asking.client import Client, RefusedByDaemon, add_output, add_socket
-from pinfold.errors import ParseError
+from pinfold.render.columns import named_cpus
 from pinfold.render.explanation import format_refusal
+from pinfold.settings.filetext import read_text
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send the files, and print the outcome for each pod; a pod that runs already is changed, or left as it is."""
-    files = [{"source": name, "text": _read(name), "directory": str(Path.cwd())} for name in args.files]
+    files = [{"source": name, "text": read_text(name), "directory": str(Path.cwd())} for name in args.files]
     answer = Client.of(args).post("/v1/pods", {"files": files})
     rows = answer["pods"]
     if args.output == "json":
@@ -39,12 +40,5 @@ def run(args: argparse.Namespace) -> int:
 def _line(row: dict[str, Any]) -> str:  # Any: JSON of the daemon
     if "refused" in row:
         return f"pod {row['pod']}: refused; {format_refusal(row['refused'])}"
-    cpus = ", ".join(f"{container} on CPUs {cpus}" for container, cpus in row["cpus"].items())
+    cpus = ", ".join(f"{container} on {named_cpus(cpus)}" for container, cpus in row["cpus"].items())
     return f"pod {row['pod']}: {row['done']}; {cpus or 'in the shared pool'}"
-
-
-def _read(name: str) -> str:
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ParseError(f"{name}: not UTF-8 text") from error

@@ -1,31 +1,30 @@
-"""`pinfold completion`: a script that completes verbs and options in bash, zsh or fish."""
+"""`pinfold completion`: a script that completes verbs, options, their values and names of pods in bash, zsh or fish."""
 
 from __future__ import annotations
 
-import argparse
-import re
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from pinfold.cli.optionwords import OPTIONS, OTHERS, PODS, VALUES
 
-_OPTION: Final = re.compile(r"--[a-z][-a-z]*")
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_NAMES: Final = "$(pinfold get pods 2>/dev/null | awk 'NR > 1 {print $1}')"
 _BASH: Final = """\
 _pinfold() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}"
-  case "${{COMP_WORDS[1]}}" in
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    words="{verbs}"
+  else
+    case "${{COMP_WORDS[1]}} $before $word" in
 {cases}
-    *) COMPREPLY=($(compgen -W "{verbs}" -- "$word")) ;;
-  esac
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _pinfold pinfold
 """
-_CASE: Final = """\
-    {verb})
-      if [ "$COMP_CWORD" -gt 1 ] && [ "${{word#-}}" != "$word" ]; then
-        COMPREPLY=($(compgen -W "{options}" -- "$word"))
-      fi ;;"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,43 +34,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the script."""
-    print(_SCRIPTS[args.shell](_options()), end="")
+    print(_SCRIPTS[args.shell](), end="")
     return 0
 
 
-class _Unbroken(argparse.HelpFormatter):
-    """Help in long lines: in short ones, options are broken at their hyphens."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=10_000)
+def _bash() -> str:
+    return _BASH.format(cases="\n".join(_cases()), verbs=" ".join(OPTIONS))
 
 
-def _options() -> Mapping[str, Sequence[str]]:
-    """Return the options of every verb, from their own help."""
-    from pinfold.cli.main import VERBS  # noqa: PLC0415 - that module imports this one when it is called
-
-    found = {}
-    for name, verb in VERBS.items():
-        parser = argparse.ArgumentParser(name, formatter_class=_Unbroken)
-        import_module(verb.module).add_arguments(parser)
-        found[name] = sorted(set(_OPTION.findall(parser.format_help())))
-    return found
-
-
-def _bash(options: Mapping[str, Sequence[str]]) -> str:
-    cases = "\n".join(_CASE.format(verb=verb, options=" ".join(words)) for verb, words in options.items())
-    return _BASH.format(cases=cases, verbs=" ".join(options))
+def _cases() -> Iterator[str]:
+    """Yield the cases: after an option with fixed values, at an option, at another word."""
+    for option, words in VALUES.items():
+        yield f'      "{option} "*) words="{words}" ;;'
+    for verb, words in OPTIONS.items():
+        yield f'      "{verb} "*" -"*) words="{words}" ;;'
+    for verb, words in OTHERS.items():
+        yield f'      "{verb} "*) words="{words}" ;;'
+    for verb in PODS:
+        yield f'      "{verb} "*) words="{_NAMES}" ;;'
 
 
-def _zsh(options: Mapping[str, Sequence[str]]) -> str:
-    return f"autoload -Uz bashcompinit && bashcompinit\n{_bash(options)}"
+def _zsh() -> str:
+    return f"autoload -Uz bashcompinit && bashcompinit\n{_bash()}"
 
 
-def _fish(options: Mapping[str, Sequence[str]]) -> str:
-    lines = [f"complete -c pinfold -n __fish_use_subcommand -f -a '{' '.join(options)}'"]
-    for verb, words in options.items():
-        seen = f"complete -c pinfold -n '__fish_seen_subcommand_from {verb}' -l"
-        lines += (f"{seen} {word.removeprefix('--')}" for word in words)
+def _fish() -> str:
+    lines = [f"complete -c pinfold -n __fish_use_subcommand -f -a '{' '.join(OPTIONS)}'"]
+    seen = "complete -c pinfold -n '__fish_seen_subcommand_from {}'"
+    for verb, words in OPTIONS.items():
+        with_values = {option.split()[1] for option in VALUES if option.startswith(f"{verb} ")}
+        plain = (word for word in words.split() if word not in with_values)
+        lines += (f"{seen.format(verb)} -l {word.removeprefix('--')}" for word in plain)
+    for name, words in VALUES.items():
+        verb, option = name.split()
+        kind = "-l" if option.startswith("--") else "-s"
+        lines.append(f"{seen.format(verb)} {kind} {option.lstrip('-')} -x -a '{words}'")
+    lines += (f"{seen.format(verb)} -f -a '{words}'" for verb, words in OTHERS.items())
+    names = "(pinfold get pods 2>/dev/null | tail -n +2 | string split -f 1 ' ')"
+    lines += (f'{seen.format(verb)} -f -a "{names}"' for verb in PODS)
     return "\n".join(lines) + "\n"
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.arguments.machine import read_machine
 from pinfold.cli.asking.client import add_output
-from pinfold.errors import ConfigError
+from pinfold.errors import PinfoldError, Problem
+from pinfold.render.columns import Column, format_table
 from pinfold.settings.flags import add_arguments as add_settings
 from pinfold.settings.ownfile import with_own_file
 from pinfold.settings.sample import format_sample
 from pinfold.settings.settings import read_settings
-from pinfold.settings.table import SETTINGS
+from pinfold.settings.table import OWN_FILE, SETTINGS
 from pinfold.settings.texts import as_text
 
 if TYPE_CHECKING:
     import argparse
 
+    from pinfold.core.machine.topology import Topology
     from pinfold.settings.settings import Settings
 
-WRONG: Final = 2
 _ACTIONS: Final = {
     "check": "check the settings against this machine, as `serve` would with the same flags; report all problems",
     "show": "show every setting in force, and where it comes from",
@@ -48,20 +48,25 @@ def run(args: argparse.Namespace) -> int:
         print(format_sample(), end="")
         return 0
     merged = with_own_file(args, os.environ, os.geteuid())
-    try:
-        chosen = read_settings(merged, read_machine(merged), environment=os.environ, uid=os.geteuid())
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"pinfold: error: {problem}", file=sys.stderr)
-        return WRONG
+    chosen = read_settings(merged, _machine(merged), environment=os.environ, uid=os.geteuid())
     return _show(chosen, merged) if args.action == "show" else _check(chosen, merged)
+
+
+def _machine(merged: argparse.Namespace) -> Topology | None:
+    """Return the machine; if it cannot be read, that is one more problem beside those of the other settings."""
+    try:
+        return read_machine(merged)
+    except PinfoldError as error:
+        merged.problems.append(Problem(str(error)))
+        return None
 
 
 def _check(chosen: Settings, merged: argparse.Namespace) -> int:
     for warning in chosen.warnings:
         print(f"warning: {warning}")
     files = " and ".join(filter(None, (merged.own_file, merged.config_file))) or "no file, all defaults"
-    print(f"{files}: no problem; {len(merged.given)} settings given")
+    count = len(merged.given.keys() - {OWN_FILE})
+    print(f"{files}: no problem; {count} setting{'' if count == 1 else 's'} given")
     return 0
 
 
@@ -74,7 +79,5 @@ def _show(chosen: Settings, merged: argparse.Namespace) -> int:
     if merged.output == "json":
         print(json.dumps({key: {"value": value, "source": source} for key, value, source in rows}, indent=2))
     else:
-        wide = [max(map(len, column)) for column in zip(("SETTING", "VALUE", "FROM"), *rows, strict=True)]
-        for cells in (("SETTING", "VALUE", "FROM"), *rows):
-            print("  ".join(cell.ljust(width) for cell, width in zip(cells, wide, strict=True)).rstrip())
+        print(format_table([Column("SETTING"), Column("VALUE"), Column("FROM")], rows))
     return 0

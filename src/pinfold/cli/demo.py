@@ -14,7 +14,7 @@ from pinfold.benefit.measure import full_plan, measure, short_plan
 from pinfold.benefit.picture import picture
 from pinfold.benefit.report import page, short
 from pinfold.cli.asking.client import Client, NoDaemon, add_socket
-from pinfold.errors import ParseError
+from pinfold.errors import ParseError, excerpt
 from pinfold.node.machine.sysfs import discover
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--on", metavar="NAME", help="write the report, its picture and all figures as benefit-NAME.*")
     parser.add_argument("--out", metavar="DIR", type=Path, default=Path(), help="where to write (default: here)")
-    parser.add_argument("--rounds", metavar="N", type=int, default=6, help="rounds of each policy (default 6)")
+    parser.add_argument("--rounds", metavar="N", type=int, default=5, help="rounds of each policy (default 5)")
     parser.add_argument("--seconds", metavar="S", type=float, default=1.5, help="seconds of each run (default 1.5)")
 
 
@@ -64,11 +64,13 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     """Raise what is wrong with the call, or a daemon that this would disturb."""
     if args.on is not None and not _NAME.fullmatch(args.on):
-        raise ParseError(f"--on {args.on!r}: letters, digits, '.', '_' and '-' only, at most 63")
+        raise ParseError(
+            f"--on: {excerpt(args.on)} is not a name; allowed: letters, digits, '.', '_' and '-', at most 63"
+        )
     if not 2 <= args.rounds <= 1000:  # noqa: PLR2004 - in the message
-        raise ParseError(f"--rounds {args.rounds}: 2 to 1000; one round has no spread")
+        raise ParseError(f"--rounds: {args.rounds} is not within 2 to 1000; one round has no spread")
     if not 0.1 <= args.seconds <= 600:  # noqa: PLR2004 - in the message
-        raise ParseError(f"--seconds {args.seconds:g}: 0.1 to 600")
+        raise ParseError(f"--seconds: {args.seconds:g} is not within 0.1 to 600")
     with suppress(NoDaemon):
         Client.of(args).get("/v1/node")
         raise ParseError(f"{args.socket}: a daemon manages this host, and would be disturbed; measure while it is off")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pinfold.cli.asking.client import Client, add_output, add_socket
+from pinfold.cli.output.terminal import unbroken
+from pinfold.render.history import format_entry
 
 if TYPE_CHECKING:
     import argparse
@@ -22,13 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the events the daemon still knows, a line each."""
     client = Client.of(args)
+    shape = unbroken(sys.stdout)
     rows = client.lines("/v1/events?follow=true") if args.watch else client.get("/v1/events")
     for row in rows:
-        print(json.dumps(row) if args.output == "json" else _line(row), flush=args.watch)
+        print(json.dumps(row) if args.output == "json" else format_entry(row, _clock, shape), flush=args.watch)
     return 0
 
 
-def _line(row: dict[str, Any]) -> str:  # Any: JSON of the daemon
-    stamp = time.strftime("%H:%M:%S", time.localtime(row["time"]))
-    rest = " ".join(f"{name}={value}" for name, value in row.items() if name not in {"number", "time", "what"})
-    return f"{stamp}  {row['what']:<12}  {rest}".rstrip()
+def _clock(moment: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(moment))

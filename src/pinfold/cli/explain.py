@@ -11,10 +11,13 @@ from pinfold.cli.asking.client import add_output
 from pinfold.cli.asking.records import add_records, find_records
 from pinfold.cli.output.terminal import look
 from pinfold.core.events.entries import Subject
+from pinfold.errors import PinfoldError
 from pinfold.render.explanation import format_explanation
 
 if TYPE_CHECKING:
     import argparse
+
+    from pinfold.cli.asking.records import Data, Records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +28,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print why."""
-    Subject.parse(args.container)
+    """Print why, for each container of a pod."""
+    subject = Subject.parse(args.container)
     records = find_records(args)
-    found = {**records.explain(args.container), "failed": records.failure(args.container)}
+    names = records.containers(subject) or [args.container]
+    found = [_explain(records, name) for name in names]
     if args.output == "json":
-        print(json.dumps(found, indent=2))
+        print(json.dumps(found[0] if len(found) == 1 else found, indent=2))
     else:
-        print(format_explanation(found, show_when, look(sys.stdout)))
+        print(*(format_explanation(one, show_when, look(sys.stdout)) for one in found), sep="\n\n")
     return 0
+
+
+def _explain(records: Records, name: str) -> Data:
+    """Return the decision on a container, and how it failed; one that shared and has failed has only the latter."""
+    failed = records.failure(name)
+    try:
+        return {**records.explain(name), "failed": failed}
+    except PinfoldError:
+        if failed is None:
+            raise
+        why = "it shared CPUs, and has ended"
+        return {"container": name, "cpus": None, "why": why, "refusal": None, "failed": failed}

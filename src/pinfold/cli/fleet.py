@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli.output.progress import Bar
 from pinfold.cli.planning.fleetwork import workers
 from pinfold.core.allocators.order import Fidelity
-from pinfold.errors import ParseError, PinfoldError, excerpt
+from pinfold.errors import PinfoldError, excerpt
 from pinfold.formats.fleet.manifest import parse_fleet
 from pinfold.formats.fleet.pods import MAX_REPLICAS, parse_workloads
 from pinfold.planning.fleet import RETRIES, Fleet, FleetScenario, plan_fleet
 from pinfold.planning.scheduling import Scheduler
 from pinfold.render.fleet import FleetReport, format_json, format_table, format_yaml
+from pinfold.settings.filetext import LARGE, read_file
 
 if TYPE_CHECKING:
     import argparse
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
 
 INCOMPLETE: Final = 1
 
-_MAX_FILE: Final = 64 << 20
 _MOST_JOBS: Final = 256
 _MOST_SEED: Final = 2**64 - 1
 _MOST_RETRIES: Final = 100
 _MOST_NOTES: Final = 10
-_BAR: Final = 40
 _BOTH: Final = "both"
 _OUTPUTS: Final[Mapping[str, Callable[[FleetReport], str]]] = {
     "table": format_table,
@@ -45,7 +44,7 @@ class UnusableFleet(PinfoldError):  # noqa: N818 - the fact, as the others in th
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold fleet`."""
-    parser.epilog = "Exits with 1 if any pod did not get in. docs/how-to/fleet.md says what is modelled."
+    parser.epilog = "Exits with 1 if any pod was not placed. docs/how-to/fleet.md says what is modelled."
     parser.add_argument("fleet", metavar="FLEET", help="node types and counts (YAML or JSON)")
     parser.add_argument("pods", metavar="PODS", nargs="*", help="Pods, Deployments, Jobs … (YAML or JSON)")
     parser.add_argument("-o", "--output", choices=tuple(_OUTPUTS), default="table")
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         choices=(*Scheduler, _BOTH),
         default=_BOTH,
-        help="blind: counts CPUs; aware: knows what is free on each NUMA node; both (default): compares them",
+        help="blind: counts CPUs; aware: knows the free CPUs of each NUMA node; both (default): compares them",
     )
     parser.add_argument("--seed", type=_whole(0, _MOST_SEED), default=0, metavar="N", help="order of arrival, ties")
     parser.add_argument(
@@ -96,10 +95,12 @@ def run(args: argparse.Namespace) -> int:
 def read_fleet(name: str, pods: Sequence[str], fidelity: Fidelity = Fidelity.PINFOLD) -> tuple[Fleet, list[str]]:
     """Return the fleet in the files, and notes on what was left out; files that it names stand beside it."""
     beside = Path(name).parent
-    found = parse_fleet(_read(name), lambda other: _read(str(beside / other)), source=name, fidelity=fidelity)
+    found = parse_fleet(
+        read_file(name, LARGE), lambda other: read_file(str(beside / other), LARGE), source=name, fidelity=fidelity
+    )
     workloads, notes = list(found.workloads), list(found.notes)
     for other in pods:
-        documents = parse_workloads(_read(other), source=other)
+        documents = parse_workloads(read_file(other, LARGE), source=other)
         workloads += documents.workloads
         notes += documents.ignored
     fleet = Fleet(found.types, tuple(workloads))
@@ -125,20 +126,6 @@ def _say(notes: Sequence[str]) -> None:
         print(f"pinfold: note: {note}", file=sys.stderr)
     if len(notes) > _MOST_NOTES:
         print(f"pinfold: note: and {len(notes) - _MOST_NOTES} more", file=sys.stderr)
-
-
-def _read(name: str) -> str:
-    try:
-        with Path(name).open("rb") as file:
-            data = file.read(_MAX_FILE + 1)
-    except (OSError, ValueError) as error:
-        raise ParseError(getattr(error, "strerror", None) or str(error), where=name) from error
-    if len(data) > _MAX_FILE:
-        raise ParseError(f"is larger than {_MAX_FILE >> 20} MiB", where=name)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ParseError(f"is not text (byte {error.start + 1} is not UTF-8)", where=name) from None
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:

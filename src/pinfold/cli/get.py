@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
 from pinfold.cli.asking.client import Client, add_socket
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.errors import ParseError, PinfoldError
+from pinfold.errors import ParseError, PinfoldError, did_you_mean
 from pinfold.render.columns import Column, format_table
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked for, once or again and again."""
+    """Print the pods or the node, once or again and again."""
     client = Client.of(args)
     wanted = _wanted(args)
     print(show(client, wanted, args.output), flush=True)
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class Wanted(NamedTuple):
+class Query(NamedTuple):
     """What to show, and of which pods; of all if none is named."""
 
     what: str
@@ -67,17 +67,18 @@ class Wanted(NamedTuple):
         """Return the rows of the named pods, or raise if one is not there."""
         for pod in self.pods:
             if not any((row["namespace"], row["pod"]) == pod for row in rows):
-                raise PinfoldError(f"there is no pod {pod.name} in namespace {pod.namespace}")
+                meant = did_you_mean(pod.name, (row["pod"] for row in rows if row["namespace"] == pod.namespace))
+                raise PinfoldError(f"there is no pod {pod.name} in namespace {pod.namespace}{meant}")
         chosen = [row for row in rows if not self.pods or (row["namespace"], row["pod"]) in self.pods]
         return [row for row in chosen if self.namespace in {None, row["namespace"]}]
 
 
-def _wanted(args: argparse.Namespace) -> Wanted:
+def _wanted(args: argparse.Namespace) -> Query:
     what, slash, name = args.what.partition("/")
     names = [name, *args.names] if slash else args.names
     if (names or args.namespace) and what not in _OF_PODS:
         raise ParseError(f"get {what} takes no pods; get {' and get '.join(_OF_PODS)} do")
-    return Wanted(what, tuple(pod_name(text, args.namespace) for text in names), args.namespace)
+    return Query(what, tuple(pod_name(text, args.namespace) for text in names), args.namespace)
 
 
 def _kind(word: str) -> str:
@@ -95,15 +96,15 @@ class _Kinds(tuple[str, ...]):
         return isinstance(word, str) and super().__contains__(word.partition("/")[0])
 
 
-def show(client: Client, wanted: Wanted, output: str) -> str:
-    """Return what was asked for as text."""
+def show(client: Client, wanted: Query, output: str) -> str:
+    """Return the answer as text."""
     what, data = wanted.what, _data(client, wanted.what, output)
     if isinstance(data, list) and what in _OF_PODS:
         data = wanted.choose(data)
     if output == "json":
         return json.dumps(data, indent=2)
     if isinstance(data, dict):
-        return format_table([Column("")] * 2, [[name, _cell(value)] for name, value in data.items()])
+        return format_table([Column("")] * 2, [row for name, value in data.items() for row in _lines(name, value)])
     if not data:
         return f"no {what}"
     return format_rows(data)
@@ -216,11 +217,17 @@ def _union(texts: Any) -> CPUSet:  # noqa: ANN401 - any texts of CPU lists
     return cpus
 
 
+def _lines(name: str, value: object) -> list[list[str]]:
+    """Return the rows of one value: a line for each element of a list."""
+    cells = [*map(str, value)] if isinstance(value, list) else [_cell(value)]
+    return [[name if not number else "", cell or "-"] for number, cell in enumerate(cells or [""])]
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, list | tuple):
-        return "; ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{name} {text}" for name, text in value.items() if text)
     return str(value)

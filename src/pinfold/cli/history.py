@@ -7,16 +7,15 @@ import json
 import sys
 import time
 from collections import deque
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, get_args
 
 from pinfold.cli.arguments.when import parse_when, show_when
 from pinfold.cli.asking.records import add_records, find_records
-from pinfold.cli.output.terminal import look
+from pinfold.cli.output.terminal import look, unbroken
 from pinfold.core.events import GROUPS
 from pinfold.core.events.entries import Subject
 from pinfold.core.machine.cpuset import MAX_CPU
-from pinfold.errors import ParseError, PinfoldError, excerpt
+from pinfold.errors import ParseError, PinfoldError, did_you_mean, excerpt
 from pinfold.render.history import format_entry, format_moment, format_tenure
 from pinfold.render.machine.canvas import wrap
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pinfold.cli.asking.records import Data, Records
-    from pinfold.render.machine.canvas import Look
-
-_WIDEST: Final = 1 << 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--container", metavar="NAME", help="only POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER")
     parser.add_argument("--cpu", type=int, metavar="N", help="show the owners of this CPU")
     parser.add_argument("--at", metavar="TIME", help="how it was then: all CPUs, or with --cpu that one")
-    parser.add_argument("--since", metavar="TIME", help="only what happened since then, e.g. 1h")
-    parser.add_argument("--until", metavar="TIME", help="only what happened until then")
+    parser.add_argument("--since", metavar="TIME", help="only entries since then, e.g. 1h")
+    parser.add_argument("--until", metavar="TIME", help="only entries until then")
     parser.add_argument("--what", metavar="KIND,...", default="", help="only these kinds, e.g. assigned,refused")
     parser.add_argument("-n", "--last", type=int, metavar="N", help="only the last N")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: a line for each entry")
@@ -48,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked for."""
+    """Print the entries, the State or the owners that the flags ask for."""
     query = _query(args)
     records = find_records(args)
     if args.cpu is not None:
@@ -56,8 +52,27 @@ def run(args: argparse.Namespace) -> int:
     elif args.at is not None:
         _print_moment(records, query, args)
     else:
-        _print_entries(_last(_entries(records, query), args.last), args.output)
+        entries = [*_last(_entries(records, query), args.last)] if args.container else _entries(records, query)
+        if not entries:
+            _say_none(records, args.container)
+        _print_entries(_last(iter(entries), args.last), args.output)
     return 0
+
+
+def _say_none(records: Records, container: str) -> None:
+    """Say that nothing was found; raise if the journal has no entry at all of this name."""
+    subject = Subject.parse(container)
+    every = {one for entry in _entries(records, {}) for one in _names(entry)}
+    if not any(subject.is_owner(name) for name in every):
+        short = (name.split("/", 1)[1].rstrip("/") for name in every)
+        meant = did_you_mean(container, {*short, *(name.split("/")[1] for name in every)})
+        raise PinfoldError(f"the journal has no entry of {excerpt(container)}{meant}")
+    print("no entries of this kind and time", file=sys.stderr)
+
+
+def _names(entry: Data) -> list[str]:
+    pod = entry.get("pod")
+    return [f"{entry.get('namespace', 'default')}/{pod}/{entry.get('container', '')}"] if pod else []
 
 
 def _query(args: argparse.Namespace) -> dict[str, str]:
@@ -73,7 +88,10 @@ def _query(args: argparse.Namespace) -> dict[str, str]:
     if args.at is not None and args.cpu is None and (args.last is not None or args.what):
         raise ParseError("--at asks how it was at one time; leave out -n and --what, or use --since and --until")
     if args.container is not None:
-        Subject.parse(args.container)
+        try:
+            Subject.parse(args.container)
+        except ParseError as error:
+            raise error.within("--container") from None
     _check_words(args.what)
     now = time.time()
     times = {"since": args.since or args.at, "until": args.until or args.at}
@@ -89,8 +107,7 @@ def _check_words(text: str) -> None:
     known = [str(event.what) for group in GROUPS.values() for event in get_args(group)]
     for word in filter(None, text.split(",")):
         if word.removeprefix("!") not in known:
-            close = get_close_matches(word.removeprefix("!"), known, n=1)
-            meant = f"; did you mean {close[0]}?" if close else "; docs/reference/events.md lists all"
+            meant = did_you_mean(word.removeprefix("!"), known) or "; docs/reference/events.md lists all"
             raise ParseError(f"--what: {excerpt(word)} is not a kind of entry{meant}")
 
 
@@ -111,7 +128,7 @@ def _last(entries: Iterator[Data], count: int | None) -> Iterable[Data]:
 
 
 def _print_entries(entries: Iterable[Data], output: str) -> None:
-    shape = _unbroken(look(sys.stdout))
+    shape = unbroken(sys.stdout)
     for entry in entries:
         print(json.dumps(entry) if output == "json" else format_entry(entry, show_when, shape))
 
@@ -141,7 +158,7 @@ def _print_hands(records: Records, query: dict[str, str], args: argparse.Namespa
         print(f"CPU {args.cpu}: not known; {_begins(answer)}")
     for tenure in tenures:
         text = f"CPU {args.cpu}: {format_tenure(tenure, show_when)}"
-        print(*wrap(text, _unbroken(look(sys.stdout)).width, indent=4), sep="\n")
+        print(*wrap(text, unbroken(sys.stdout).width, indent=4), sep="\n")
 
 
 def _print_moment(records: Records, query: dict[str, str], args: argparse.Namespace) -> None:
@@ -158,8 +175,3 @@ def _print_moment(records: Records, query: dict[str, str], args: argparse.Namesp
 def _begins(answer: Data) -> str:
     first = answer.get("first")
     return "the journal is empty" if first is None else f"the journal begins at {show_when(first)}"
-
-
-def _unbroken(shape: Look) -> Look:
-    """Return how to draw lines that a pipe can filter: as wide as they are, unless this is a terminal."""
-    return shape if sys.stdout.isatty() else shape._replace(width=_WIDEST)

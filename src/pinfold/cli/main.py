@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
-import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, cast
 
 import pinfold
-from pinfold.errors import ParseError, PinfoldError
+from pinfold.errors import ConfigError, ParseError, PinfoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _MOST_PROBLEMS: Final = 20
-_WRONG_CHOICE: Final = re.compile(r"invalid choice: '([^']{1,80})' \(choose from (.*)\)")
+_WIDTH: Final = 80
+_MOST_IN_USAGE: Final = 15
 OK, WRONG, RUN_FAILED, INTERRUPTED, READER_GONE = 0, 2, 125, 130, 141
 EXIT_CODES: Final = {
     "0": "success",
-    "1": "not all pods of a plan get in, a check has failed, or a wait was in vain",
+    "1": "a pod of a plan was refused, a check has failed, or a wait has timed out",
     "2": "a wrong call or an unusable input",
     "3": "no daemon answers",
     "4": "refused, in plain words and in the kubelet's",
@@ -123,6 +124,8 @@ def _arguments() -> list[str]:
     if given[:1] == ["serve"]:
         # The daemon never speaks TLS; asyncio does without it too, and that is a tenth of the daemon's memory.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # documented: then it cannot be imported
+        # Hardly anything that a start makes is garbage: the daemon collects it once it is ready.
+        gc.disable()
     return given
 
 
@@ -133,49 +136,76 @@ def _plugin() -> list[str]:
 
 
 def _run(argv: Sequence[str], failed: int | None) -> int:
-    parser, verbs = _parsers(argv)
+    # A parser takes a millisecond: the verb's own will do if it is named first.
+    known = {argv[0]: VERBS[argv[0]]} if argv and argv[0] in VERBS else VERBS
+    parser, verbs = _parsers(argv, known)
     try:
         args, unknown = parser.parse_known_args(argv)
         if unknown:
-            verb = verbs.get(args.verb, parser)
-            verb.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(unknown[0], verb)}")
+            from pinfold.cli.wrongcalls import innermost, say_unknown  # noqa: PLC0415 - only after a mistake
+
+            called = innermost(verbs.get(args.verb, parser), args)
+            called.error(say_unknown(unknown, called))
     except SystemExit as stop:  # argparse has printed the message
         return (failed or WRONG) if stop.code else OK
     if args.verb is None:
         parser.print_help()
         return OK
+    del parser, verbs  # a daemon runs for months
     return _module(args.verb).run(args)
 
 
-def _meant(unknown: str, parser: argparse.ArgumentParser) -> str:
-    """Return the option of *parser* that was probably meant, as a question."""
-    return _did_you_mean(unknown.partition("=")[0], re.findall(r"--[a-z][-a-z]*", parser.format_help()))
+class _Help(argparse.HelpFormatter):
+    """As wide as the terminal; argparse asks `shutil` for that at every option, which imports archives and more."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None = None,
+    ) -> None:
+        """Add the usage; many options are listed below it only."""
+        actions = list(actions)
+        if usage is None and sum(bool(action.option_strings) for action in actions) > _MOST_IN_USAGE:
+            names = [f"[{action.metavar} ...]" for action in actions if not action.option_strings]
+            usage = " ".join(["%(prog)s", "[OPTION ...]", *names])
+        super().add_usage(usage, actions, groups, prefix)
 
 
-def _did_you_mean(word: str, known: list[str]) -> str:
-    """Return the nearest of the known words as a question; nothing if none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
-
-    close = get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def _columns() -> int:
+    with contextlib.suppress(KeyError, ValueError):
+        if (asked := int(os.environ["COLUMNS"])) > 0:
+            return asked
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not a terminal
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _WIDTH  # type: ignore[union-attr]  # see above
+    return _WIDTH
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the nearest choice to a wrong one."""
+    """Says in plain words what is wrong with a call."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - those of its base
+        super().__init__(*args, **{"formatter_class": _Help, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and what is wrong, and exit."""
-        if found := _WRONG_CHOICE.search(message):
-            message += _did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
-        super().error(message)
+        """Print what is wrong, and exit."""
+        from pinfold.cli.wrongcalls import say_wrong  # noqa: PLC0415 - only after a mistake
+
+        self.exit(WRONG, say_wrong(message, self))
 
 
-def _parsers(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """Return the parser of the command line, and that of each verb."""
+def _parsers(
+    argv: Sequence[str], known: Mapping[str, Verb] = VERBS
+) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and that of each of the known verbs; named ones have their options."""
     parser = _Parser(prog="pinfold", description="CPUs of their own for containers and processes.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pinfold {pinfold.__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name, verb in VERBS.items():
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="pinfold")
+    for name, verb in known.items():
         added = verbs.add_parser(name, help=verb.help, description=verb.help, allow_abbrev=False)
         if name in argv:
             _module(name).add_arguments(added)
@@ -187,9 +217,11 @@ def _module(verb: str) -> VerbModule:
 
 
 def _all_of(error: PinfoldError) -> list[str]:
-    """Return every problem of wrong documents; the text of any other error."""
-    problems = getattr(error, "problems", ()) if isinstance(error, ParseError) else ()
-    return [str(problem) for problem in problems[:_MOST_PROBLEMS]] or [str(error)]
+    """Return every problem of wrong documents or settings, up to a limit; the text of any other error."""
+    problems = getattr(error, "problems", ()) if isinstance(error, ParseError | ConfigError) else ()
+    shown = [str(problem) for problem in problems[:_MOST_PROBLEMS]] or [str(error)]
+    more = len(problems) - _MOST_PROBLEMS
+    return [*shown, f"{more} more problems are not shown"] if more > 0 else shown
 
 
 def _fail(problems: list[str], code: int = WRONG) -> int:

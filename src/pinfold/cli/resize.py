@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pinfold.cli.asking.client import Client, add_output, add_socket
 from pinfold.core.events.entries import Subject
+from pinfold.render.columns import named_cpus
 
 if TYPE_CHECKING:
     import argparse
@@ -34,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps({"namespace": subject.namespace or "default", "pod": subject.pod, **answer}, indent=2))
         return 0
-    print(f"{subject.pod}/{answer['container']} has CPUs {answer['cpus']}")
+    print(f"{subject.pod}/{answer['container']} has {named_cpus(answer['cpus'])}")
     return 0

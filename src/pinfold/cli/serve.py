@@ -9,9 +9,11 @@ import signal
 from typing import TYPE_CHECKING
 
 from pinfold.cli.arguments import machine
-from pinfold.daemon.directory import AlreadyRunning, StateDirectory
+from pinfold.daemon.directory import AlreadyRunning, StateDirectory, is_held
 from pinfold.daemon.serve import serve
+from pinfold.daemon.standby import stand_by
 from pinfold.node.processgroups.errors import GroupsHeldError
+from pinfold.node.register import CPUsTakenError
 from pinfold.settings import settings
 from pinfold.settings.ownfile import with_own_file
 
@@ -33,10 +35,16 @@ def run(args: argparse.Namespace) -> int:
     given = _Given(args)
     topology = given.machine()
     chosen = given.settings(topology)
+    if chosen.stand_by and is_held(chosen.state_dir):
+        print(f"pinfold: standing by; another daemon has the state directory {chosen.state_dir}", flush=True)
+        if not asyncio.run(stand_by(chosen)):
+            return 0
+        topology = given.machine()  # both may have changed meanwhile
+        chosen = given.settings(topology)
     with StateDirectory(chosen.state_dir):
         try:
             asyncio.run(serve(chosen, topology, given))
-        except GroupsHeldError as error:
+        except (GroupsHeldError, CPUsTakenError) as error:
             raise AlreadyRunning(str(error)) from error
     return 0
 

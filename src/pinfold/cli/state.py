@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from pinfold.manager.saving.upkeep import Found
+    from pinfold.manager.saving.upkeep import FoundFile
 
 DAMAGED: Final = 1
 _FORMAT: Final = "pinfold-state-1"
@@ -78,7 +78,7 @@ def _show(directory: Path, *, as_json: bool) -> int:
     return 0
 
 
-def _json(found: Mapping[str, Found]) -> str:
+def _json(found: Mapping[str, FoundFile]) -> str:
     files = {name: {"problem": str(one.problem or ""), "lines": list(one.lines)} for name, one in found.items()}
     return json.dumps(files, indent=2)
 
@@ -135,8 +135,10 @@ def _import(directory: Path, file: str, *, write: bool) -> int:
 
 def _read_export(file: str) -> dict[str, str]:
     text = sys.stdin.read(MAX_FILE) if file == "-" else read_state_file(Path(file))
+    if text is None:
+        raise ParseError("there is no such file", where=file)
     try:
-        found = json.loads(text or "")
+        found = json.loads(text)
         if found["format"] != _FORMAT:
             raise ParseError(f"its format is not {_FORMAT}", where=file)
         return {str(name): str(content) for name, content in found["files"].items()}
@@ -144,11 +146,11 @@ def _read_export(file: str) -> dict[str, str]:
         raise ParseError(f"is not an export of pinfold state: {error}", where=file) from error
 
 
-def _lines(found: Mapping[str, Found]) -> list[str]:
+def _lines(found: Mapping[str, FoundFile]) -> list[str]:
     return [f"{name}: {line}" for name, one in found.items() for line in one.lines]
 
 
-def _show_difference(before: Mapping[str, Found], after: Mapping[str, Found]) -> None:
+def _show_difference(before: Mapping[str, FoundFile], after: Mapping[str, FoundFile]) -> None:
     lines = [*difflib.unified_diff(_lines(before), _lines(after), "now", "then", lineterm="", n=0)]
     print("\n".join(lines) or "no difference in what can be read")
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 from pinfold.cli.asking.client import Client, NoDaemon, add_output, add_socket
 from pinfold.cli.output.keyboard import Screen
 from pinfold.cli.output.terminal import look
+from pinfold.errors import excerpt
 from pinfold.formats.machine.topologyjson import parse_topology_json
 from pinfold.node.machine.cpuload import loads, read_cpu_times
 from pinfold.render.columns import printable
+from pinfold.render.machine.canvas import wrap
 from pinfold.render.top import Choices, Glance, format_once, format_screen, give_signs
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = float("nan")
     if not _SHORTEST <= seconds <= _LONGEST:  # nor is nan
-        problem = f"{text[:40]!r} is not a number of seconds from {_SHORTEST} to {_LONGEST:.0f}"
+        problem = f"{excerpt(text)} is not a number of seconds from {_SHORTEST} to {_LONGEST:.0f}"
         raise argparse.ArgumentTypeError(problem)
     return seconds
 
@@ -109,7 +111,8 @@ class Watcher:
         try:
             return self.look(), ""
         except NoDaemon as error:
-            return None, f"no daemon; waiting\n\n{printable(str(error))}\n\nq quit"
+            said = "\n".join(wrap(printable(str(error)), look(sys.stdout).width))
+            return None, f"no daemon; waiting\n\n{said}\n\nq quit"
 
     def look(self) -> Glance:
         """Return the node, or raise."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
 from pinfold.cli.asking.client import Client, add_output, add_socket
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, did_you_mean
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +21,7 @@ _RUNNING: Final = "running"
 
 
 class WaitedTooLong(PinfoldError):  # noqa: N818 - the fact
-    """The time is over."""
+    """The pods were not so in time."""
 
     exit_code = 1
 
@@ -42,20 +42,44 @@ def run(args: argparse.Namespace) -> int:
     """Look again after every event, until all pods are as they should be."""
     client, pods = Client.of(args), [pod_name(text, args.namespace) for text in args.pods]
     is_so = _UNTIL[args.until]
-    if args.timeout is not None:
-        signal.signal(signal.SIGALRM, _give_up)
-        signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 0.001))
-    events = client.lines("/v1/events?follow=true")
-    while not all(is_so(_containers(client, pod)) for pod in pods):
-        if next(events, None) is None:
-            raise PinfoldError("the daemon has ended")
+    waiting = pods
+    if args.until != _RUNNING:
+        _check_known(client, pods)
+    try:
+        if args.timeout is not None:
+            signal.signal(signal.SIGALRM, _give_up)
+            signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 0.001))
+        events = client.lines("/v1/events?follow=true")
+        while waiting := [pod for pod in pods if not is_so(_containers(client, pod))]:
+            if next(events, None) is None:
+                raise PinfoldError("the daemon has ended")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except _TimeOver:
+        names = ", ".join(pod.name for pod in waiting) if waiting else "the daemon"
+        raise WaitedTooLong(f"waited {args.timeout:g} s for {names}; not {args.until} yet") from None
     if args.output == "json":
         print(json.dumps([{**pod._asdict(), "state": args.until} for pod in pods], indent=2))
+    else:
+        print(*(f"pod {pod.name}: {args.until}" for pod in pods), sep="\n")
     return 0
 
 
+class _TimeOver(Exception):  # noqa: N818 - the fact
+    """The alarm has rung."""
+
+
 def _give_up(_number: int, _frame: FrameType | None) -> None:
-    raise WaitedTooLong("the time is over")
+    raise _TimeOver
+
+
+def _check_known(client: Client, pods: list[PodArgument]) -> None:
+    """Raise if a pod neither runs nor has run: the end of a misspelt pod has not come, it never will."""
+    rows: Rows = [*client.get("/v1/containers"), *client.get("/v1/events")]
+    known = {PodArgument(str(row["namespace"]), str(row["pod"])) for row in rows if "pod" in row and "namespace" in row}
+    for pod in pods:
+        if pod not in known:
+            meant = did_you_mean(pod.name, (each.name for each in known))
+            raise PinfoldError(f"there is no pod {pod.name} in namespace {pod.namespace}{meant}")
 
 
 def _containers(client: Client, pod: PodArgument) -> Rows:

@@ -90,6 +90,8 @@ class Config:
     topology_scope: str = "container"
     gates: Mapping[str, bool] = field(default_factory=dict)
     fidelity: Fidelity = Fidelity.PINFOLD
+    local_memory: bool = False
+    """Whether pods whose annotation says nothing about it get local memory, in plans."""
 
     def build(self, topology: Topology) -> Admitter:
         """Return the Admitter for this machine, or raise a ConfigError with all problems."""

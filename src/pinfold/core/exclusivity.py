@@ -51,7 +51,7 @@ class Score(NamedTuple):
 
 
 def score(container: ContainerRef, cpus: CPUSet, first: Reading, now: Reading) -> Score:
-    """Return what has happened on the CPUs of a container between two readings; nothing is less than zero.
+    """Return how much others used the CPUs of a container between two readings; no figure is below zero.
 
     >>> from pinfold.core.machine.cpuset import CPUSet
     >>> from pinfold.core.pods.pod import ContainerRef

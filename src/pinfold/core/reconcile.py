@@ -104,7 +104,7 @@ class Observed(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """A difference between what is wanted and what is; without a container it is the shared pool's."""
+    """A difference between wanted and actual CPUs; without a container it is the shared pool's."""
 
     container: ContainerRef | None
     wanted: CPUSet

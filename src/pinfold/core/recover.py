@@ -63,7 +63,7 @@ class Fate(NamedTuple):
 
 
 def fates(before: State, recovered: Recovered) -> list[Fate]:
-    """Return who keeps its CPUs, who gets others, and who has to share."""
+    """Return which containers keep their CPUs, which get others, and which have to share."""
     return [
         Fate(ref, cpus, after, "" if after is not None else str(recovered.refusals.get(ref.pod, "")))
         for ref, cpus in before.flat()
@@ -111,7 +111,7 @@ def _mend(  # noqa: PLR0913, PLR0917 - all that a new admission depends on
     pods: Mapping[PodUID, Pod],
     others: HintsOf,
 ) -> Recovered:
-    """Return the State in which containers keep what is left of their CPUs, and who lost all or could not be mended.
+    """Return the State in which containers keep their remaining CPUs, and the containers for which that failed.
 
     A container whose missing CPUs cannot be replaced is admitted anew if that gives it all its CPUs, on other NUMA
     nodes for example; else it is degraded.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PlaceKind(StrEnum):
-    """What a Place is."""
+    """What a HostPlace is."""
 
     GROUP = "group"
     PROCESS = "process"
@@ -34,7 +34,7 @@ class PlaceKind(StrEnum):
 _THREADS: Final = (PlaceKind.PROCESS, PlaceKind.KERNEL_THREAD)
 
 
-class Place(NamedTuple):
+class HostPlace(NamedTuple):
     """Something of the host that runs on CPUs and belongs to no container."""
 
     kind: PlaceKind
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same for the same Place, also after it was renamed."""
+        """The same for the same HostPlace, also after it was renamed."""
         return f"{self.kind}/{self.id}"
 
     def __str__(self) -> str:
@@ -53,8 +53,8 @@ class Place(NamedTuple):
         return " ".join(filter(None, (self.kind, shown, f"({self.name})" if self.name else "")))
 
 
-class Origin(NamedTuple):
-    """A Place that was changed, or is about to be: the CPUs that it had before, and those that it was given."""
+class ChangedPlace(NamedTuple):
+    """A HostPlace that was changed, or is about to be: the CPUs that it had before, and those that it was given."""
 
     before: CPUSet
     """Empty: a group that has the CPUs of the group above."""
@@ -64,9 +64,9 @@ class Origin(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A change of the CPUs of one Place."""
+    """A change of the CPUs of one HostPlace."""
 
-    place: Place
+    place: HostPlace
     now: CPUSet
     then: CPUSet
     again: bool = False
@@ -77,10 +77,10 @@ class ShieldPlan(NamedTuple):
     """The changes, and the Origins that must be on the disk before the first of them is made."""
 
     shifts: tuple[Shift, ...]
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, ChangedPlace]
 
 
-class Room(NamedTuple):
+class KeptCPUs(NamedTuple):
     """The CPUs that are kept for containers, of those that are online."""
 
     kept: CPUSet
@@ -97,11 +97,11 @@ def kept_cpus(policy: Policy, state: State) -> CPUSet:
     return (state.exclusive | policy.pools.idle(state)) - policy.reserved
 
 
-def target(before: CPUSet, room: Room) -> CPUSet:
-    """Return the CPUs of a Place that had *before*; a Place that had only kept CPUs gets all that are not kept.
+def target(before: CPUSet, room: KeptCPUs) -> CPUSet:
+    """Return the CPUs of a HostPlace that had *before*; a HostPlace that had only kept CPUs gets all that are not kept.
 
     >>> from pinfold.core.machine.cpuset import CPUSet
-    >>> room = Room(kept=CPUSet.of(2, 3), online=CPUSet.parse("0-3"))
+    >>> room = KeptCPUs(kept=CPUSet.of(2, 3), online=CPUSet.parse("0-3"))
     >>> [str(target(CPUSet.parse(cpus), room)) for cpus in ("0-3", "1", "3", "")]
     ['0-1', '1', '0-1', '0-1']
     """
@@ -111,10 +111,10 @@ def target(before: CPUSet, room: Room) -> CPUSet:
     return had - room.kept or room.rest
 
 
-def plan_shield(found: Mapping[Place, CPUSet], origins: Mapping[str, Origin], room: Room) -> ShieldPlan:
-    """Return the changes after which no Place uses a kept CPU, and each has as much of what it had as that allows.
+def plan_shield(found: Mapping[HostPlace, CPUSet], origins: Mapping[str, ChangedPlace], room: KeptCPUs) -> ShieldPlan:
+    """Return the changes after which no HostPlace uses a kept CPU, and each has as much of what it had as that allows.
 
-    A Place that now has other CPUs than it was given, none of them kept, has chosen them: it is left alone.
+    A HostPlace that now has other CPUs than it was given, none of them kept, has chosen them: it is left alone.
     If no CPU would remain for the rest of the host, nothing is changed.
     """
     if not room.rest:
@@ -125,13 +125,13 @@ def plan_shield(found: Mapping[Place, CPUSet], origins: Mapping[str, Origin], ro
         shift = _shift(place, now, origin, room)
         if shift is not None:
             shifts.append(shift)
-            kept[place.key] = Origin(now if origin is None else origin.before, shift.then, now)
+            kept[place.key] = ChangedPlace(now if origin is None else origin.before, shift.then, now)
         elif origin is not None and now == target(origin.before, room) != origin.before:
-            kept[place.key] = Origin(origin.before, now, now)
+            kept[place.key] = ChangedPlace(origin.before, now, now)
     return ShieldPlan(tuple(shifts), kept)
 
 
-def _shift(place: Place, now: CPUSet, origin: Origin | None, room: Room) -> Shift | None:
+def _shift(place: HostPlace, now: CPUSet, origin: ChangedPlace | None, room: KeptCPUs) -> Shift | None:
     then = target(now if origin is None else origin.before, room)
     if now == then:
         return None
@@ -143,7 +143,9 @@ def _shift(place: Place, now: CPUSet, origin: Origin | None, room: Room) -> Shif
     return Shift(place, now, then, again=clashes and origin is not None and not is_ours)
 
 
-def plan_return(joined: Mapping[Place, CPUSet], origins: Mapping[str, Origin], since: int | None) -> ShieldPlan:
+def plan_return(
+    joined: Mapping[HostPlace, CPUSet], origins: Mapping[str, ChangedPlace], since: int | None
+) -> ShieldPlan:
     """Return the changes that give threads back what they had before they joined a container: its group rules them.
 
     Threads that were moved, or were started by such and inherit that, come back; others have chosen their CPUs.
@@ -151,10 +153,12 @@ def plan_return(joined: Mapping[Place, CPUSet], origins: Mapping[str, Origin], s
     known = {**origins, **heirs(joined, origins, since)}
     back = {place: known[place.key].before for place in joined if place.key in known}
     shifts = tuple(Shift(place, joined[place], before) for place, before in back.items())
-    return ShieldPlan(shifts, {shift.place.key: Origin(shift.then, shift.then, shift.now) for shift in shifts})
+    return ShieldPlan(shifts, {shift.place.key: ChangedPlace(shift.then, shift.then, shift.now) for shift in shifts})
 
 
-def heirs(found: Mapping[Place, CPUSet], origins: Mapping[str, Origin], since: int | None) -> dict[str, Origin]:
+def heirs(
+    found: Mapping[HostPlace, CPUSet], origins: Mapping[str, ChangedPlace], since: int | None
+) -> dict[str, ChangedPlace]:
     """Return the Origins of threads that were started after *since* by others that had been moved, and inherit that.
 
     *since* is in clock ticks since boot, as is the start of a thread; None if it is not known.
@@ -163,22 +167,23 @@ def heirs(found: Mapping[Place, CPUSet], origins: Mapping[str, Origin], since: i
     if since is None or not given:
         return {}
     return {
-        place.key: Origin(given[cpus], cpus, cpus)
+        place.key: ChangedPlace(given[cpus], cpus, cpus)
         for place, cpus in found.items()
         if cpus in given and place.key not in origins and _start(place) >= since
     }
 
 
-def _start(place: Place) -> int:
+def _start(place: HostPlace) -> int:
     """Return when a thread was started; -1 for other Places."""
     start = place.id.partition(":")[2]
     return int(start) if place.kind in _THREADS and start.isdecimal() else -1
 
 
-def counted(places: Iterable[Place]) -> str:
-    """Return how many Places there are of each kind; the names of groups.
+def counted(places: Iterable[HostPlace]) -> str:
+    """Return how many there are of each kind; the names of groups.
 
-    >>> counted([Place(PlaceKind.IRQ, "24"), Place(PlaceKind.IRQ, "25"), Place(PlaceKind.GROUP, "system.slice")])
+    >>> interrupts = [HostPlace(PlaceKind.IRQ, number) for number in ("24", "25")]
+    >>> counted([*interrupts, HostPlace(PlaceKind.GROUP, "system.slice")])
     'system.slice, 2 IRQs'
     """
     listed = list(places)

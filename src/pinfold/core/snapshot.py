@@ -52,7 +52,7 @@ class RefusedPod(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What was counted since the daemon started."""
+    """The counters since the daemon started."""
 
     journal_drops: int = 0
     """Entries that the journal could not keep."""

@@ -56,7 +56,7 @@ class Stock:
         return cls(total, total)
 
     def needs(self, pod: Pod, container: Container) -> dict[str, int]:
-        """Return what a container asks for of what is known; memory counts for Guaranteed pods only."""
+        """Return the known resources that a container asks for; memory counts for Guaranteed pods only."""
         asked = dict(container.extras)
         if pod.qos is QoS.GUARANTEED and container.resources.requests.memory:
             asked[MEMORY] = container.resources.requests.memory
@@ -71,9 +71,9 @@ class Stock:
             if wanted > have:
                 raise NotEnoughResources(name, wanted, have)
 
-    def hints(self, pod: Pod) -> PlannedHints:
-        """Return the hints for a pod."""
-        return PlannedHints(self, pod)
+    def hints(self, pod: Pod, *, is_asked: bool = False) -> PlannedHints:
+        """Return the hints for a pod; *is_asked*: they count also with Topology Manager policy none."""
+        return PlannedHints(self, pod, is_asked)
 
     def without(self, uid: PodUID) -> Stock:
         """Return the stock after a pod has gone."""
@@ -130,6 +130,11 @@ class Stock:
 
 
 NO_STOCK: Final = Stock()
+
+
+def is_memory(resource: str) -> bool:
+    """Return whether a resource is memory or hugepages: bytes of a NUMA node, not devices."""
+    return resource == MEMORY or resource.startswith(_HUGEPAGES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class TraceStep:
     why: str = ""
 
     def __str__(self) -> str:
-        took = f": CPUs {self.took}" if self.took else ""
+        took = f": {'CPU' if len(self.took) == 1 else 'CPUs'} {self.took}" if self.took else ""
         why = f" ({self.why})" if self.why else ""
         return f"{self.what}{took}{why}"
 

@@ -54,7 +54,7 @@ def read_claim(directory: Path) -> Claim | None:
 
 
 def drop_claim(directory: Path) -> None:
-    """Forget what was changed: all of it has been given back."""
+    """Remove the claim: all groups have their CPUs back."""
     (directory / FILE).unlink(missing_ok=True)
 
 

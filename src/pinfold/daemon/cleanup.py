@@ -25,6 +25,7 @@ from pinfold.node.register import Register, directory_of
 from pinfold.node.resctrl.files import RealFiles
 from pinfold.node.resctrl.groups import remove_groups
 from pinfold.node.shield.shield import Host, Shield
+from pinfold.node.starting.unfinished import settle
 from pinfold.node.statefile import read_state_file
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
@@ -93,6 +94,7 @@ async def _leave_processes(claim: Claim, directory: Path) -> CPUSet:
     groups = choose(None if claim.groups == "auto" else claim.groups, name=claim.group_name)
     Register(directory_of(os.environ, os.geteuid())).enter(claim.group_name)
     groups.hold()
+    await settle(groups.name)
     applier, online = ProcessApplier(groups, directory), CPUSet.parse(_ONLINE.read_text(encoding="ascii"))
     applier.find()
     groups.prepare(online)

@@ -7,13 +7,12 @@ import os
 import stat
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pinfold.errors import PinfoldError
+from pinfold.node.procfs import Procfs
 from pinfold.node.statefile import lock
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PATIENCE: Final = 4.0  # a runtime waits 5 s for its plugin to register
 _NO_ROOM: Final = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT}
@@ -26,7 +25,7 @@ class AlreadyRunning(PinfoldError):  # noqa: N818 - the fact
 
 
 class NotOurs(PinfoldError):  # noqa: N818 - the fact
-    """Other users could change what is in the state directory."""
+    """Other users could change files in the state directory."""
 
     exit_code = 2
 
@@ -44,15 +43,10 @@ class StateDirectory:
         self._lock = _open_lock(self._directory / "lock")
         if self._lock is None:
             return
-        # A container runtime that restarts starts its next plugin before the last one has ended, and does not start
-        # itself if that gives up.
-        until = time.monotonic() + (_PATIENCE if "NRI_PLUGIN_SOCKET" in os.environ else 0.0)
-        try:
-            lock(self._lock, until)
-        except TimeoutError as error:
-            pid = os.read(self._lock, 20).decode("ascii", "replace").strip() or "unknown"
+        if not _take(self._lock):
+            pid = _holder(self._lock) or "unknown"
             os.close(self._lock)
-            raise AlreadyRunning(f"a daemon (process {pid}) has the state directory {self._directory}") from error
+            raise AlreadyRunning(f"a daemon (process {pid}) has the state directory {self._directory}")
         with suppress(OSError):  # a full or read-only disk: the number is for people only
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -60,6 +54,43 @@ class StateDirectory:
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
+
+
+def is_held(directory: Path) -> bool:
+    """Return whether a daemon has this state directory; takes nothing."""
+    try:
+        file = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        lock(file, 0.0)
+    except TimeoutError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _take(file: int) -> bool:
+    """Take the lock, or return False if a daemon has it.
+
+    A container runtime that restarts starts its next plugin before the last one has ended, and does not start itself
+    if that gives up. And a daemon that was killed may have left a process that has not run its program yet: until then
+    it has all files of the daemon, with their locks.
+    """
+    for patience in (0.0, _PATIENCE):
+        with suppress(TimeoutError):
+            lock(file, time.monotonic() + patience)
+            return True
+        if "NRI_PLUGIN_SOCKET" not in os.environ and Procfs(Path("/proc")).process(int(_holder(file) or 0)):
+            break
+    return False
+
+
+def _holder(file: int) -> str:
+    """Return the process of the daemon that has the lock; nothing if the file does not say it."""
+    text = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+    return text if text.isdecimal() else ""
 
 
 def _check_ours(directory: Path) -> None:

@@ -72,7 +72,7 @@ def bind_unix(path: Path, flag: str, group: int | None = None) -> Bound:
 
 
 def _let_in(directory: Path, group: int) -> None:
-    """Let members of *group* reach what is in our directory; raise if they cannot, and it is not ours alone."""
+    """Let members of *group* reach files in our directory; raise if they cannot, and the directory is shared."""
     found = directory.stat()
     if found.st_mode & stat.S_IXOTH or (found.st_gid == group and found.st_mode & stat.S_IXGRP):
         return

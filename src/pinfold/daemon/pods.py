@@ -22,6 +22,7 @@ from pinfold.daemon.parts import (
     set_shielding,
     with_caches,
 )
+from pinfold.daemon.podwatch import PodWatch
 from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
 from pinfold.manager.cluster import Cluster
@@ -33,7 +34,9 @@ from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podgroups.paths import expand_slice, parse_absolute
+from pinfold.node.shield.shield import Host
 from pinfold.node.statefile import write_atomically
+from pinfold.runtimes.inherited import Inherited
 from pinfold.runtimes.podplaces import PodPlaces
 from pinfold.runtimes.pods import PodApplier
 from pinfold.runtimes.roster import Roster
@@ -57,17 +60,14 @@ async def kube_parts(basis: Basis) -> Parts:
     whole = whole_pods(basis, account)
     read_only = _meet_kubelet(basis)
     told = systemd.Systemd() if systemd.runs() else None
-    groups = pod_groups(chosen.kubernetes.cgroup_root)
-    if not groups.tree.has_parent():
-        said = f"--cgroup-root {chosen.kubernetes.cgroup_root}: there is no such cgroup below {groups.tree.root}"
-        raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
+    groups = _checked_groups(chosen.kubernetes.cgroup_root)
     nri = chosen.runtime == "nri"
     roster = Roster(whole.find, local_memory=chosen.local_memory)
     places = PodPlaces(groups, roster, asked_first=nri)
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     caching = with_caches(chosen, applier, lambda: applier.read_only)
     manager = loaded_manager(basis, caching, roster, {})
-    set_shielding(basis, manager, read_only=read_only)
+    set_shielding(basis, manager, Host(Path("/")), read_only=read_only)
     notifier = notifier_of(basis, manager)
     scoring = scoring_of(manager)
     applier.gives_quotas = chosen.cfs_quota
@@ -79,10 +79,13 @@ async def kube_parts(basis: Basis) -> Parts:
         cluster.hints = node_hints(basis)
     node = Node(manager, roster, basis.bus, cluster=cluster, read_only=read_only)
     node.sight = places
+    node.inherited = Inherited(places, lambda: manager.rules.topology.online)
     node.scores = scoring.scores
     _compare_reserved(basis)
     repacker = repacker_of(basis, node, notifier)
-    sources = [*(_over_nri if nri else _over_cri)(basis, node), whole.follow, repacker.follow]
+    watch = PodWatch(node, groups.tree, applier)
+    sources = [*(_over_nri(basis, node, watch) if nri else _over_cri(basis, node)), whole.follow, repacker.follow]
+    sources.append(partial(watch.follow, chosen.reconcile_period))
     published = publisher(basis, account, node)
     sources.append(lambda: _watch_kubelet(basis, node, applier, stamp))
     if published is None:
@@ -118,6 +121,15 @@ def _meet_kubelet(basis: Basis) -> bool:
         write_atomically(own, kubelet.path.read_bytes())
         basis.bus.tell(TakenOver(str(kubelet.path), kubelet.state.exclusive))
     return False
+
+
+def _checked_groups(cgroup_root: str | None) -> PodGroups:
+    """Return the groups of the pods, or raise if the kubelet's cgroup root is a wrong one."""
+    groups = pod_groups(cgroup_root)
+    if not groups.tree.has_parent():
+        said = f"--cgroup-root {cgroup_root}: there is no such cgroup below {groups.tree.root}"
+        raise ConfigError(Problem(said, "give the --cgroup-root of the kubelet, or none"))
+    return groups
 
 
 def pod_groups(cgroup_root: str | None) -> PodGroups:
@@ -171,7 +183,7 @@ def _kubepods(cgroup_root: str | None, hierarchy: Hierarchy) -> str | None:
     return slices if found or systemd.runs() else path
 
 
-def _over_nri(basis: Basis, node: Node) -> list[Source]:
+def _over_nri(basis: Basis, node: Node, watch: PodWatch) -> list[Source]:
     from pinfold.manager.sources.nri import NRISource  # noqa: PLC0415 - only NRI needs protobuf
     from pinfold.runtimes.nri import plugin as nriplugin  # noqa: PLC0415
     from pinfold.runtimes.nri.answers import Answers  # noqa: PLC0415
@@ -182,10 +194,11 @@ def _over_nri(basis: Basis, node: Node) -> list[Source]:
         bus.tell(NRIFailed(method, f"{type(error).__name__}: {error}"))
 
     launch = nriplugin.launched(os.environ)
-    identity = launch.identity if launch is not None else nriplugin.Identity(index=settings.nri_index)
+    identity = launch.identity if launch is not None else nriplugin.PluginIdentity(index=settings.nri_index)
     # containerd 1.7 does not report running containers to a plugin that it starts itself.
     is_told_all = launch is None
     source = NRISource(node, bus, is_told_all=is_told_all)
+    source.is_watched = watch.is_heard
     plugin = nriplugin.Plugin(Answers(source), identity, source.linked, failed)
     sockets = _CRI_SOCKETS if settings.cri_socket is None else (settings.cri_socket,)
     audits = [_cri(basis, node, path, is_told_all=is_told_all).audit for path in sockets]

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pinfold
@@ -18,7 +19,8 @@ from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
 from pinfold.core.events.running import NotEnded
 from pinfold.daemon.leaving import Leaving
 from pinfold.daemon.listeners import bind_unix, find_group
-from pinfold.daemon.parts import Basis, Parts, host_parts
+from pinfold.daemon.parts import Basis, Parts
+from pinfold.daemon.protobuf import leave_out_python
 from pinfold.daemon.readiness import Readiness
 from pinfold.daemon.reload import Reloader, rules
 from pinfold.daemon.views import Opened, keep_record, links, open_views
@@ -30,7 +32,7 @@ from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
 from pinfold.node.sdnotify import notify, watchdog_pause
 from pinfold.serve.api import Views
-from pinfold.serve.control import Changes, Control
+from pinfold.serve.control import Control, DaemonChanges
 from pinfold.serve.http.gate import Users
 from pinfold.serve.http.server import HTTPServer
 from pinfold.settings.table import OnExit, RuntimeName
@@ -67,7 +69,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         opened = await open_views(basis, views, record, report)
         leaving = Leaving(loop, parts, bus, chosen.state_dir)
         reloader = Reloader(again, loop, parts, basis, about)
-        server = _server(parts, views, Changes(leaving.leave, reloader.reconfigure), group, report)
+        server = _server(parts, views, DaemonChanges(leaving.leave, reloader.reconfigure), group, report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()
@@ -96,7 +98,7 @@ async def _feed_watchdog() -> None:
 
 
 def _server(
-    parts: Parts, views: Views, changes: Changes, group: int | None, report: Callable[[str, Exception], None]
+    parts: Parts, views: Views, changes: DaemonChanges, group: int | None, report: Callable[[str, Exception], None]
 ) -> HTTPServer:
     """Return the control socket's server: for root and our user, and in part for the members of a *group*."""
     trusted = frozenset({0, os.geteuid()})
@@ -173,9 +175,12 @@ def _seldom(report: Callable[[str, Exception], None]) -> Callable[[object, dict[
 
 async def _parts(basis: Basis) -> Parts:
     if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
+        leave_out_python()
         from pinfold.daemon.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
 
         return await kube_parts(basis)
+    from pinfold.daemon.host import host_parts  # noqa: PLC0415 - only a plain host needs it
+
     return await host_parts(basis)
 
 
@@ -197,14 +202,26 @@ def _begin(basis: Basis, parts: Parts, opened: Opened) -> None:
     """Serve; the daemon is ready when its runtime has reported what runs."""
     for warning in basis.chosen.warnings:
         basis.bus.tell(Warned(warning))
-    for weaker in parts.node.manager.applier.weaker:
-        basis.bus.tell(Weaker(weaker))
-    # What is there now stays: no request waits while it is searched for garbage again and again.
-    gc.collect()
-    gc.freeze()
-    readiness = Readiness(links(basis.chosen), lambda: _say_ready(basis, parts, opened))
+    if weaker := parts.node.manager.applier.weaker:
+        basis.bus.tell(Weaker(weaker[0], len(weaker), list="pinfold get node"))
+    readiness = Readiness(links(basis.chosen), lambda: _say_ready(basis, parts, opened), partial(_say_waiting, basis))
     basis.bus.subscribe(readiness.hear)
     readiness.serve(parts.node.link[0])
+    asyncio.get_running_loop().call_soon(_collect)
+
+
+def _collect() -> None:
+    """Remove the garbage of the start. The rest stays: the collector does not search it again and again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+def _say_waiting(basis: Basis, why: str) -> None:
+    """Say that there is no container runtime yet, and what to look at."""
+    nri = " with NRI enabled" if basis.chosen.runtime is RuntimeName.NRI else ""
+    sys.stderr.write(f"pinfold: waiting for the container runtime ({why}); does it run{nri}? try: pinfold doctor\n")
+    sys.stderr.flush()
 
 
 def _say_ready(basis: Basis, parts: Parts, opened: Opened) -> None:

@@ -107,12 +107,12 @@ async def open_views(basis: Basis, views: Views, record: EventRecord, report: Re
     """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
     ends: list[Callable[[], Awaitable[None]]] = []
     pages = None
-    listener = _listener(basis)
+    listener = open_listener(basis.chosen.views, lambda warning: basis.bus.tell(Warned(warning)))
     if listener is not None:
         metrics = Metrics(views.look, record.counters, prefix=basis.chosen.views.metrics_prefix)
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
-        gate = _gate(basis.chosen.views, pages)
+        gate = gate_of(basis.chosen.views, pages)
         server = HTTPServer(API(views, metrics, Page()).handle, limits=REMOTE, gate=gate, report=report)
         await server.start(listener)
         ends.append(server.close)
@@ -123,7 +123,7 @@ async def open_views(basis: Basis, views: Views, record: EventRecord, report: Re
     return Opened(pages, tuple(ends))
 
 
-def _gate(views: settings.ViewSettings, pages: Address) -> HTTPGate:
+def gate_of(views: settings.ViewSettings, pages: Address) -> HTTPGate:
     """Return a gate that accepts the address as given and as bound, and the configured host names."""
     hosts = LOOPBACK | {pages.name} | views.hosts
     if views.listen is not None:
@@ -133,8 +133,8 @@ def _gate(views: settings.ViewSettings, pages: Address) -> HTTPGate:
     return HTTPGate(hosts | {socket.gethostname().lower()}, addresses=True)
 
 
-def _listener(basis: Basis) -> socket.socket | None:
-    views = basis.chosen.views
+def open_listener(views: settings.ViewSettings, warn: Callable[[str], None]) -> socket.socket | None:
+    """Return the socket of the page; None if there is to be none, or the default address is taken: then *warn*."""
     if views.listen is None:
         return None
     family = socket.AF_INET6 if ":" in views.listen.host else socket.AF_INET
@@ -146,7 +146,7 @@ def _listener(basis: Basis) -> socket.socket | None:
         listener.close()
         why = getattr(error, "strerror", None) or str(error)
         if views.listen_is_default and getattr(error, "errno", 0) == errno.EADDRINUSE:
-            basis.bus.tell(Warned(f"no page and no metrics: {views.listen}: {why}"))
+            warn(f"no page and no metrics: {views.listen}: {why}")
             return None
         raise ConfigError(Problem(f"--listen {views.listen}: {why}", "name another address, or none")) from error
     listener.listen()
@@ -165,10 +165,10 @@ def links(chosen: Settings) -> frozenset[str]:
 
 async def _open_pod_resources(basis: Basis, views: Views, report: Report) -> Callable[[], Awaitable[None]]:
     from pinfold.grpc.server import GRPCServer  # noqa: PLC0415 - only gRPC needs h2 and protobuf
-    from pinfold.serve.podresources import PodResources, limited  # noqa: PLC0415
+    from pinfold.serve.podresources import PodResourcesService, limited  # noqa: PLC0415
 
     bound = bind_unix(basis.chosen.views.pod_resources, "--pod-resources-socket")
-    server = GRPCServer(limited(PodResources(views.look).methods), report=report)
+    server = GRPCServer(limited(PodResourcesService(views.look).methods), report=report)
     await server.start(bound.listener)
 
     async def end() -> None:

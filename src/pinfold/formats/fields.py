@@ -7,7 +7,6 @@ at the end, with all problems.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import ParseError, excerpt
@@ -182,6 +181,8 @@ def misspelt(mapping: Field, ours: Sequence[str], others: Iterable[str] = ()) ->
     known = {_plain(name): name for name in (*ours, *others)} if names else {}
     for name in names[: mapping.problems.guesses]:
         mapping.problems.guesses -= 1
+        from difflib import get_close_matches  # noqa: PLC0415 - only for mistakes
+
         close = get_close_matches(_plain(name), known, n=1, cutoff=_ALIKE)
         meant = known[close[0]] if close else name
         if meant != name and meant in ours:

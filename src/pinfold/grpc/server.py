@@ -201,7 +201,7 @@ class ServerLink(Link):
                 self.close("goodbye")
 
     def _begin(self, stream: int, headers: dict[str, str]) -> None:
-        """Begin a call, or refuse what is not gRPC."""
+        """Begin a call, or refuse a request that is not gRPC."""
         if status := refusal(headers):
             self._h2.send_headers(stream, [(":status", status)], end_stream=True)
             self._reset(stream, ErrorCodes.NO_ERROR)

@@ -25,7 +25,7 @@ EVERY: Final = 5.0
 """Seconds between two requests, at least."""
 _AFTER_FAILURE: Final = 60.0
 _AGAIN: Final = 600.0
-"""Seconds after which it is sent again unchanged, in case that someone has removed it."""
+"""Seconds after which it is sent again unchanged, in case another program has removed it."""
 _APPLY: Final = "application/apply-patch+yaml"
 _NOT_FOUND: Final = 404
 
@@ -65,6 +65,10 @@ class NodeTopology:
             elif wanted != self._published or self._clock() > self._again:
                 await self._send("PATCH", "?fieldManager=pinfold", Body(_APPLY, json.dumps(wanted).encode()))
                 self._published, self._problem, self._again = wanted, "", self._clock() + _AGAIN
+        except HTTPStatusError as error:
+            advice = "; install the NodeResourceTopology CRD" if error.status == _NOT_FOUND else ""
+            self._report(f"{error}{advice}")
+            return False
         except PinfoldError as error:
             self._report(str(error))
             return False

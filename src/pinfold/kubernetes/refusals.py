@@ -97,7 +97,7 @@ class Refusals:
         await self._warn(pod, refusal, wait if pod.owner else "")
 
     def _forget(self) -> None:
-        """Forget what was long ago."""
+        """Forget controllers whose wait ended long ago."""
         old = self._clock() - _FORGOTTEN_AFTER
         self._owners = {key: owner for key, owner in self._owners.items() if owner.since > old}
         self._reported = {uid: since for uid, since in self._reported.items() if since > old}

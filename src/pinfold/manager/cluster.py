@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.others import Held
     from pinfold.errors import AdmissionError
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
-    from pinfold.manager.manager import Refusal
+    from pinfold.manager.admitting import Refusal
     from pinfold.runtimes.roster import Roster
 
 Refuse = Callable[["Pod", "AdmissionError"], Awaitable[None]]

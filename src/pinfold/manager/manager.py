@@ -2,8 +2,8 @@
 
 A change is saved before it is applied, so that a crash at any instant leaves a State from which the next start finishes
 or undoes it. If a change cannot be applied, it is undone and the caller gets the error; reconcile repairs drift.
-Changes come one after the other, each from its decision to what was read back. Only they wait for the disk: until a
-State is durable, `state` is the one before it, which the kernel has.
+Changes that wait together are decided one after the other, then saved and applied as one. Only they wait for the disk:
+until a State is durable and applied, `state` is the one before it, which the kernel has.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ import asyncio
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import Reconfigured
-from pinfold.core.events.decisions import MemoryNotLocal, Undone
-from pinfold.core.events.measures import Applied, Configured, Decided, Left
+from pinfold.core.events.decisions import Undone
+from pinfold.core.events.measures import Applied, Configured, Left
 from pinfold.core.events.repairs import NotRepaired
 from pinfold.core.events.running import GivenBack
-from pinfold.core.explaining.advice import NO_ADVICE
-from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.reconcile import drift
 from pinfold.core.recover import carry_over, fates
 from pinfold.errors import PinfoldError
+from pinfold.manager.admitting import Admitting, Refusal
+from pinfold.manager.commits import Commits
+from pinfold.manager.localmemory import LocalMemory
 from pinfold.manager.repairing.repairs import Repairs
 from pinfold.manager.saving.saves import Saves
 from pinfold.manager.shielding import Shielding, room_of
-from pinfold.manager.wanting import far_from_memory, wanted_of
+from pinfold.manager.wanting import wanted_of
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 
     from pinfold.core.admission import Admission, Admitter
-    from pinfold.core.explaining.advice import Advice
+    from pinfold.core.events.about import PodName
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
     from pinfold.core.reconcile import Drift, Wanted
     from pinfold.core.recover import Fate
     from pinfold.core.state import State
+    from pinfold.manager.commits import NextState
     from pinfold.manager.saving.saves import Store
     from pinfold.manager.telling.telling import Telling
     from pinfold.runtimes.base import Applier
@@ -60,18 +61,6 @@ class Rules(NamedTuple):
     store: Store
     memory: CPUSet | None = None
     """The NUMA nodes that have memory; None: not known, so all are assumed to have some."""
-
-
-class Refusal(PinfoldError):  # noqa: N818 - the fact
-    """A pod is refused; the message begins with plain words and ends with the kubelet's, in brackets."""
-
-    def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
-        refusal = admission.refusal
-        said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
-        super().__init__(f"{advice} [{said}]" if str(advice) else said)
-        self.reason = "" if refusal is None else refusal.reason
-        self.admission = admission
-        self.advice = advice
 
 
 def _in_turn(
@@ -105,8 +94,11 @@ class Manager:
         """Called with what is wanted when it was applied."""
         self._applied: Wanted | None = None
         self.turn = asyncio.Lock()
-        """Held by the change that is under way."""
+        """Held by the changes that are under way."""
+        self._commits = Commits(self.turn, lambda: self.state, self._change)
         self._repairs = Repairs(applier, telling)
+        self.memory = LocalMemory(roster)
+        """Knows what is left for containers that ask for local memory."""
         self.shielding = Shielding(telling)
         """Keeps the rest of the host off exclusive CPUs."""
 
@@ -131,38 +123,27 @@ class Manager:
 
     # -- pods come and go
 
-    @_in_turn
-    async def admit(self, pod: Pod, due: Collection[str] | None = None) -> Admission:
+    async def admit(self, pod: Pod, due: Collection[str] | None = None, *, silently: bool = False) -> Admission:
         """Admit a pod, or those of its containers that are due; or raise a Refusal.
 
-        When this returns, all others have left the pod's CPUs, and that was read back.
+        When this returns, all others have left the pod's CPUs, and that was read back. *silently*: a refusal is not
+        reported, because the caller makes room and tries again.
         """
-        clock, before, rules = self.telling.clock, self.state, self.rules
-        start, others = clock(), self._roster.others(pod)
-        admission = rules.admitter.admit(before, pod, due=due, others=others)
-        self.telling.tell(Decided(clock() - start))
-        outcome = Outcome(pod, before, admission, rules.admitter, due, others)
-        if admission.refusal is not None:
-            self.telling.judged(outcome, start)
-            advice = self.telling.advise(outcome, rules.topology)
-            self.telling.refused(outcome, advice)
-            raise Refusal(admission, advice)
-        self.know([pod])
+        admitting = Admitting(self, self._roster, pod, due)
         try:
-            await self._change(admission.state)
+            await self.decide(admitting.decide)
+        except Refusal:
+            if silently:
+                raise
+            raise admitting.refused() from None
         except PinfoldError:
-            self.telling.judged(outcome, start, ok=False)
+            admitting.failed()
             raise
-        self.telling.judged(outcome, start)
-        self.telling.admitted(outcome, self.state, rules.topology)
-        for ref, cpus in far_from_memory(before, self.state.of_pod(pod.uid), rules, self._roster):
-            self.telling.tell(MemoryNotLocal(PodName.of(pod), ref.name, cpus))
-        return admission
+        return admitting.admitted()
 
     def would_fit(self, pod: Pod, due: Collection[str] | None = None) -> bool:
         """Return whether a pod, or those of its containers that are due, would be admitted now."""
-        others = self._roster.others(pod)
-        return self.rules.admitter.admit(self.state, pod, due=due, others=others).refusal is None
+        return self.memory.decide(pod, due, self.state, self.rules)[0].refusal is None
 
     def name(self, pod: PodUID) -> PodName:
         """Return a pod's name."""
@@ -173,21 +154,26 @@ class Manager:
         if any(uid in self.state.assignments for uid in self.telling.names.know(pods)):
             self.tell_state()
 
-    @_in_turn
     async def release(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
         """Release the CPUs of containers that are gone: their processes end first, then the shared pool grows.
 
         Return the containers whose processes could not be ended, and why: they keep their CPUs.
         """
-        stuck = self._vacate(containers)
+        stuck: dict[ContainerRef, PinfoldError] = {}
+
+        def without(state: State) -> State:
+            stuck.clear()
+            stuck.update(self._vacate(containers))
+            for ref in containers:
+                if ref not in stuck:
+                    state = self.rules.admitter.policy.release(state, ref).state
+            return state
+
+        before, after = await self.decide(without)
         gone = [ref for ref in containers if ref not in stuck]
-        state, before = self.state, self.state
-        for ref in gone:
-            state = self.rules.admitter.policy.release(state, ref).state
-        await self._change(state)
         if gone:
             self.telling.tell(Left(tuple(gone)))
-        self.telling.released(gone, before, self.state)
+        self.telling.released(gone, before, after)
         return stuck
 
     def _vacate(self, containers: Collection[ContainerRef]) -> dict[ContainerRef, PinfoldError]:
@@ -231,9 +217,12 @@ class Manager:
 
     # -- what is, against what should be
 
-    def reconcile(self, *, spaced: bool = False) -> list[Drift]:
-        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
-        return self._repairs.reconcile(self.wanted, spaced=spaced)
+    def reconcile(self, *, spaced: bool = False, quick: bool = False) -> list[Drift]:
+        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight.
+
+        *quick*: something was heard of; it is not the periodic check.
+        """
+        return self._repairs.reconcile(self.wanted, spaced=spaced, quick=quick)
 
     @_in_turn
     async def reshield(self) -> None:
@@ -252,15 +241,12 @@ class Manager:
         self._applied = want
         self.show(want)
 
-    @_in_turn
-    async def decide(self, next_state: Callable[[State], State]) -> tuple[State, State]:
+    async def decide(self, next_state: NextState) -> tuple[State, State]:
         """Change to the State that *next_state* returns for the one that is, and return both; or raise.
 
-        If it returns the same State, what follows from the Roster is applied.
+        If it returns the same State, what follows from the Roster is applied. *next_state* may be called again.
         """
-        before = self.state
-        await self._change(next_state(before))
-        return before, self.state
+        return await self._commits.make(next_state)
 
     async def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import Warned
+from pinfold.core.localmemory import LOCAL_MEMORY
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.topologymanager.others import NO_OTHERS, WHOLE, Held, Holding
 from pinfold.errors import PinfoldError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pinfold.node.machine.devices import Devices
 
 NEAR: Final = f"{PREFIX}near"
-LOCAL_MEMORY: Final = f"{PREFIX}local-memory"
 _READ: Final = (NEAR, LOCAL_MEMORY)
 
 

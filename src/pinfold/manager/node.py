@@ -17,8 +17,8 @@ from pinfold.core.pods.pod import PodUID
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, name_of, told_uid
+from pinfold.manager.admitting import Refusal
 from pinfold.manager.cluster import Cluster
-from pinfold.manager.manager import Refusal
 from pinfold.manager.moving.mover import Mover
 from pinfold.manager.releases import Releases
 from pinfold.manager.repairing.unpinned import Unpinned
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pinfold.manager.manager import Manager
     from pinfold.manager.telling.bus import Bus
     from pinfold.runtimes.base import Sight
+    from pinfold.runtimes.inherited import Inherited
     from pinfold.runtimes.roster import Roster
 
 
@@ -55,6 +56,8 @@ class Node:
         """Returns how exclusive the CPUs of containers were."""
         self.sight: Sight | None = None
         """Sees pods that end without a report; None where every end is reported."""
+        self.inherited: Inherited | None = None
+        """Frees processes of containers of the affinity that they have inherited; None where there is no runtime."""
         self.link = ("closed", "")
         """The state of the connection to the source, and the details."""
         self.unpinned = Unpinned(roster, bus)
@@ -101,9 +104,9 @@ class Node:
         if ref is None:
             return None
         due = self.roster.due(container.pod, ref.name)
-        if not self._has_decided(container.pod, due):
-            await self.admit(container.pod, due)
-        return self.manager.state.cpus(*ref)
+        if self._has_decided(container.pod, due):
+            return self.manager.state.cpus(*ref)
+        return (await self.admit(container.pod, due)).state.cpus(*ref)
 
     async def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
         """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
@@ -119,10 +122,9 @@ class Node:
 
     async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
         try:
-            return await self.manager.admit(pod, due)
+            return await self.manager.admit(pod, due, silently=True)
         except Refusal:
-            if not await self._sweep():
-                raise
+            await self._sweep()
         return await self.manager.admit(pod, due)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
@@ -139,6 +141,8 @@ class Node:
         ref = self.roster.ref(container.id)
         if ref is None or self.read_only:
             return
+        if has_group and self.inherited is not None:
+            self.inherited.lift(container)
         self.manager.verify(ref)
         cpus = self.manager.state.cpus(*ref)
         if cpus is None:
@@ -167,12 +171,16 @@ class Node:
         uid = PodUID(told_uid(told))
         # Also the CPUs of containers that were removed before their pod.
         refs = {*self.roster.refs(pod_id), *(ref for ref, _ in self.manager.state.of_pod(uid))}
+        for container in self.roster.containers_of(pod_id):
+            self.since.pop(container.id, None)
         self.roster.forget_pod(pod_id)
         if self.roster.find_pods(uid):  # it is here under another id
             return
         self.refused.pop(uid, None)
         if not self.read_only:
             await self.releases.release(sorted(refs))
+        if not refs:  # its containers were removed before it, or never admitted
+            self.manager.telling.gone(uid)
 
     # -- what happens by itself
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.repairs import NotShielded, Shielded
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Cause, Drift
-from pinfold.core.shield import Room, counted, kept_cpus
+from pinfold.core.shield import KeptCPUs, counted, kept_cpus
 from pinfold.errors import PinfoldError
 from pinfold.manager.repairing.fights import FIGHT, Fights
 
@@ -29,9 +29,9 @@ _TROUBLE: Final = (PinfoldError, RuntimeError, OSError)
 """A damaged file, a full disk, no thread that can be started."""
 
 
-def room_of(state: State, rules: Rules) -> Room:
+def room_of(state: State, rules: Rules) -> KeptCPUs:
     """Return the CPUs that a State keeps for its containers."""
-    return Room(kept_cpus(rules.admitter.policy, state), rules.topology.online)
+    return KeptCPUs(kept_cpus(rules.admitter.policy, state), rules.topology.online)
 
 
 class Shielding:
@@ -57,18 +57,18 @@ class Shielding:
         """The CPUs that the host is kept off now."""
         return self._kept or EMPTY
 
-    async def clear(self, room: Room) -> None:
+    async def clear(self, room: KeptCPUs) -> None:
         """Move the host off CPUs that are about to be given to a container; those of others stay kept."""
         if self.on and room.kept - self.kept:
             await self._apply(room._replace(kept=room.kept | self.kept))
 
-    async def settle(self, room: Room) -> None:
+    async def settle(self, room: KeptCPUs) -> None:
         """Keep the host off exactly these CPUs, and give the others back."""
         want = room.kept if self.on else EMPTY
         if want != self._kept:
             await self._apply(room._replace(kept=want))
 
-    async def look(self, room: Room) -> None:
+    async def look(self, room: KeptCPUs) -> None:
         """Move what has come back to kept CPUs; less often if another program moves it there again and again."""
         await self.settle(room)
         if not self.kept or self._shield is None:
@@ -89,9 +89,9 @@ class Shielding:
     async def end(self, online: CPUSet) -> None:
         """Give the host all CPUs back, and keep it off none from now on."""
         self.on = False
-        await self.settle(Room(EMPTY, online))
+        await self.settle(KeptCPUs(EMPTY, online))
 
-    async def plan(self, room: Room) -> ShieldPlan:
+    async def plan(self, room: KeptCPUs) -> ShieldPlan:
         """Return what would be moved if these CPUs were kept."""
         assert self._shield is not None  # noqa: S101 - for mypy: callers ask `is_possible` first
         return await asyncio.to_thread(self._shield.plan, room)
@@ -100,7 +100,7 @@ class Shielding:
         """Return what could not be moved, and why."""
         return [] if self._shield is None else [one.why for one in self._shield.refused]
 
-    async def _apply(self, room: Room) -> None:
+    async def _apply(self, room: KeptCPUs) -> None:
         if self._shield is None:
             return
         try:
@@ -114,7 +114,7 @@ class Shielding:
         self._kept = room.kept
         self._tell(report, room)
 
-    def _tell(self, report: ShieldReport, room: Room) -> None:
+    def _tell(self, report: ShieldReport, room: KeptCPUs) -> None:
         if report.moved:
             self._telling.tell(Shielded(room.kept, counted(shift.place for shift in report.moved)))
         if fresh := [one for one in report.refused if one.why not in self._told]:
@@ -127,7 +127,7 @@ class Shielding:
             self._telling.tell(NotShielded("", why))
 
 
-def _drift(undone: list[Shift], room: Room) -> Drift:
+def _drift(undone: list[Shift], room: KeptCPUs) -> Drift:
     why = f"{counted(shift.place for shift in undone)} may use CPUs {room.kept} again: another program has changed that"
     return Drift(None, room.rest, undone[0].now, Cause.SHIELD, why)
 
@@ -144,7 +144,7 @@ class ShieldSwitch:
         return self._manager.shielding.on
 
     @property
-    def room(self) -> Room:
+    def room(self) -> KeptCPUs:
         """The CPUs that containers have now."""
         return room_of(self._manager.state, self._manager.rules)
 

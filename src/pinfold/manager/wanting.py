@@ -11,7 +11,7 @@ from pinfold.core.topologymanager.others import Held
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.reconcile import Wanted
     from pinfold.core.state import State
     from pinfold.manager.manager import Rules
@@ -22,8 +22,8 @@ def wanted_of(state: State, rules: Rules, roster: Roster) -> Wanted:
     """Return what should be, with the limits and the local memory of the containers on the Roster."""
     # Policy none has no pool: every container has all CPUs.
     want = wanted(state, rules.admitter.policy.pools.shared(state) or rules.topology.online)
-    near = ((ref, cpus) for ref, cpus in want.exclusive.items() if _wants_local_memory(roster, ref))
-    mems = {ref: nodes for ref, cpus in near if (nodes := _memory_nodes(ref, cpus, rules, roster))}
+    near = ((ref, cpus) for ref, cpus in want.exclusive.items() if wants_local_memory(roster, ref.pod))
+    mems = {ref: nodes for ref, cpus in near if (nodes := memory_nodes(ref, cpus, rules, roster))}
     classes = {ref: name for ref in want.exclusive if (name := _cache_class(roster, ref))}
     sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
     return want._replace(sharing=sharing, mems=mems, cache_classes=classes)
@@ -35,11 +35,11 @@ def far_from_memory(
     """Yield the containers with new CPUs that ask for local memory, but no NUMA node of their CPUs has memory."""
     for ref, cpus in after:
         new = before.cpus(*ref) != cpus
-        if new and _wants_local_memory(roster, ref) and not _memory_nodes(ref, cpus, rules, roster):
+        if new and wants_local_memory(roster, ref.pod) and not memory_nodes(ref, cpus, rules, roster):
             yield ref, cpus
 
 
-def _memory_nodes(ref: ContainerRef, cpus: CPUSet, rules: Rules, roster: Roster) -> CPUSet:
+def memory_nodes(ref: ContainerRef, cpus: CPUSet, rules: Rules, roster: Roster) -> CPUSet:
     """Return the NUMA nodes of a container's CPUs, and of the memory that the kubelet has assigned to it.
 
     Only those that have memory: the kernel refuses others in cpuset.mems.
@@ -58,6 +58,6 @@ def _cache_class(roster: Roster, ref: ContainerRef) -> str:
     return next((name for pod_id in roster.find_pods(ref.pod) if (name := roster.of(pod_id).cache_class)), "")
 
 
-def _wants_local_memory(roster: Roster, ref: ContainerRef) -> bool:
-    """Return whether a container asks for memory of the NUMA nodes of its CPUs alone."""
-    return any(roster.of(pod_id).local_memory for pod_id in roster.find_pods(ref.pod))
+def wants_local_memory(roster: Roster, pod: PodUID) -> bool:
+    """Return whether the containers of a pod ask for memory of the NUMA nodes of their CPUs alone."""
+    return any(roster.of(pod_id).local_memory for pod_id in roster.find_pods(pod))

@@ -47,7 +47,7 @@ async def give_way(node: Node, applier: PodApplier, bus: Bus) -> None:
 
 
 def watch_under(manager: Manager, rules: Rules) -> None:
-    """Use other rules for what is shown; the State is the kubelet's, and stays as it is."""
+    """Show the node under other rules; the State is the kubelet's, and stays as it is."""
     manager.rules = rules
     manager.telling.tell(Configured(rules.admitter))
     manager.telling.tell(Reconfigured(rules.admitter.policy.name, manager.wanted.shared))

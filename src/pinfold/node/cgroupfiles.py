@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 PROCS: Final = "cgroup.procs"
 
 _CHUNK: Final = 1 << 16
+_ENDS: Final = 2048
+"""A read that returns fewer bytes was the last: the kernel fills a page with lines, as far as there are any."""
+_NONE_BELOW: Final = 2
 # A process that has just ended can hold its group for a moment longer, though it is listed no more.
 _LINGER_TRIES: Final = 50
 _LINGER_SECONDS: Final = 0.001
@@ -83,27 +87,38 @@ def opened(path: Path, flags: int, doing: str) -> int:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-def read(path: Path) -> str:
+def read(path: Path | str) -> str:
     """Return the content of the file, stripped."""
-    file = opened(path, os.O_RDONLY, "read")
-    chunks = []
+    # By hand, as each check reads the files of every container: `explained` and a Path for each file double the time.
     try:
-        with explained(path, "read"):
-            while chunk := os.read(file, _CHUNK):
-                chunks.append(chunk)
-    finally:
-        os.close(file)
-    return b"".join(chunks).decode("ascii", "replace").strip()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            data = chunk = os.read(file, _CHUNK)
+            while len(chunk) >= _ENDS:
+                chunk = os.read(file, _CHUNK)
+                data += chunk
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as error:
+        with explained(Path(path), "read"):
+            raise error from None
+    return data.decode("ascii", "replace").strip()
 
 
-def read_cpus(path: Path) -> CPUSet:
+def read_cpus(path: Path | str) -> CPUSet:
     """Return the CPUs (or NUMA nodes) that the file lists."""
-    return CPUSet.parse(read(path))
+    return _parsed(read(path))
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> CPUSet:
+    """Return the CPUs of a list; most groups of a node have the same."""
+    return CPUSet.parse(text)
 
 
 def read_pids(group: Path) -> list[int]:
     """Return the processes that are in the group itself, ascending; one of another PID namespace has no number."""
-    return sorted({int(pid) for pid in read(group / PROCS).split()} - {0})
+    return sorted({int(pid) for pid in read(f"{group}/{PROCS}").split()} - {0})
 
 
 def write(path: Path, value: str) -> None:
@@ -112,11 +127,25 @@ def write(path: Path, value: str) -> None:
     _check(path, value, kept := read(path), same=kept == value)
 
 
-def write_cpus(path: Path, cpus: CPUSet) -> None:
+def write_cpus(path: Path | str, cpus: CPUSet) -> None:
     """Write a list of CPUs (or NUMA nodes) and check that the kernel kept it, in any notation."""
-    write_once(path, str(cpus))
-    kept = read_cpus(path)
-    _check(path, str(cpus), str(kept), same=kept == cpus)
+    value = str(cpus)
+    # Opened once for both, and by hand as in `read`: on cgroup v1 every group of the shared pool is written whenever
+    # the pool changes.
+    writing = True
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.write(file, value.encode() or b"\n")
+            writing = False
+            kept = os.pread(file, _CHUNK, 0).decode("ascii", "replace").strip()
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as error:
+        with explained(Path(path), value if writing else "read", writing=writing):
+            raise error from None
+    if kept != value:
+        _check(Path(path), value, kept, same=_parsed(kept) == cpus)
 
 
 def write_once(path: Path, value: str) -> None:
@@ -175,13 +204,21 @@ def remove_group(path: Path) -> None:
 
 def groups_below(path: Path) -> list[Path]:
     """Return the groups directly below, none if there is no such group."""
+    return [path / name for name in names_below(path)]
+
+
+def names_below(path: Path | str) -> list[str]:
+    """Return the names of the groups directly below, none if there is no such group."""
     try:
+        # A directory has a link from each one below it; where a file system does not count them it says 1.
+        if os.stat(path).st_nlink == _NONE_BELOW:  # noqa: PTH116 - of hundreds of groups, whenever the pool changes
+            return []
         with os.scandir(path) as entries:
-            return sorted(Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _error(path, "list the groups below", error) from error
+        raise _error(Path(path), "list the groups below", error) from error
 
 
 def _check(path: Path, value: str, kept: str, *, same: bool) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -36,7 +35,7 @@ _MOST: Final = 32
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Place(NamedTuple):
+class ContainerPlace(NamedTuple):
     """The CPUs of a container, and the NUMA nodes of its memory."""
 
     cpus: CPUSet
@@ -48,7 +47,7 @@ class Notices:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._shown: dict[ContainerRef, tuple[int, Place]] = {}
+        self._shown: dict[ContainerRef, tuple[int, ContainerPlace]] = {}
         """The generation and place in the files of each container."""
         self._swept = False
 
@@ -67,11 +66,13 @@ class Notices:
         names = {self.path(ref).name for ref in refs}
         for path in self._directory.iterdir() if self._directory.is_dir() else ():
             if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True)
+                from shutil import rmtree  # noqa: PLC0415 - it imports archives and more, and few have such directories
+
+                rmtree(path, ignore_errors=True)
         self._shown = {ref: shown for ref, shown in self._shown.items() if ref in refs}
         self._swept = True
 
-    def show(self, ref: ContainerRef, place: Place) -> None:
+    def show(self, ref: ContainerRef, place: ContainerPlace) -> None:
         """Write where a container is; nothing is announced then."""
         number, before = self._shown.get(ref) or (self._found(ref), None)
         if before == place:
@@ -83,7 +84,7 @@ class Notices:
         self._write(ref, "generation", str(number + 1))
         self._shown[ref] = number + 1, place
 
-    def announce(self, ref: ContainerRef, place: Place) -> None:
+    def announce(self, ref: ContainerRef, place: ContainerPlace) -> None:
         """Write where a container will be; an earlier `ack` does not count."""
         number, _ = self._shown[ref]
         self._empty_ack(ref)

@@ -48,7 +48,7 @@ class KnownPods:
         return found
 
 
-class Reading(NamedTuple):
+class PodsRead(NamedTuple):
     """The pods and problems of a directory now."""
 
     pods: KnownPods
@@ -71,19 +71,19 @@ class PodDirectory:
         self._files: dict[str, _File] = {}
         self._pods = KnownPods()
 
-    def read(self) -> Reading:
+    def read(self) -> PodsRead:
         """Return the pods of all manifests."""
         try:
             names = sorted(path.name for path in self._path.iterdir() if _is_manifest(path.name))
         except (OSError, ValueError) as error:
-            return Reading(self._pods, (f"{self._path}: {_reason(error)}",))
+            return PodsRead(self._pods, (f"{self._path}: {_reason(error)}",))
         problems = [f"{self._path}: {len(names):,} manifests; {MAX_FILES:,} are read"] if len(names) > MAX_FILES else []
         before = self._files
         self._files = {name: self._file(name, before.get(name)) for name in names[:MAX_FILES]}
         problems += [file.problem for file in self._files.values() if file.problem]
         if self._files != before:
             self._pods = KnownPods(pod for file in reversed(self._files.values()) for pod in file.pods)
-        return Reading(self._pods, tuple(problems))
+        return PodsRead(self._pods, tuple(problems))
 
     def _file(self, name: str, before: _File | None) -> _File:
         path, shown = self._path / name, f"{self._path}/{bare(name)}"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    Alive = Mapping[int, tuple["Process", int]]
+    """Living processes and their parents, by number."""
+
+_OWN: Final = "/proc"
 _CHUNK: Final = 1 << 16
 _ALLOWED: Final = b"Cpus_allowed_list:"
 _LEADER: Final = b"Tgid:"
@@ -18,7 +24,12 @@ _DEAD: Final = (b"Z", b"X")
 _STOPPED: Final = b"T"
 _RUNNING: Final = b"R"
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
-_STATE, _PARENT, _START = 0, 1, 19
+_STATE, _PARENT, _FLAGS, _START = 0, 1, 6, 19
+_ONE_THREAD: Final = 3
+"""The links of a directory with one below it."""
+_EXITING: Final = 0x4
+_PENDING: Final = (b"SigPnd:", b"ShdPnd:")
+_KILL: Final = 1 << signal.SIGKILL - 1
 
 
 class Process(NamedTuple):
@@ -35,9 +46,14 @@ class Procfs:
     def __init__(self, root: Path) -> None:
         self._root = str(root)
 
-    def processes(self) -> dict[int, tuple[Process, int]]:
-        """Return every living process and its parent, by number."""
-        seen = ((pid, self.process(pid)) for pid in self._numbers(""))
+    def processes(self, known: Alive | None = None) -> dict[int, tuple[Process, int]]:
+        """Return every living process and its parent, by number.
+
+        Processes whose numbers are *known* are not looked at again, so a number may have ended, have another parent or
+        be another process's by now. Ask for the one process where that matters.
+        """
+        known = known or {}
+        seen = ((pid, known[pid] if pid in known else self.process(pid)) for pid in self._numbers(""))
         return {pid: found for pid, found in seen if found is not None}
 
     def process(self, pid: int) -> tuple[Process, int] | None:
@@ -72,9 +88,21 @@ class Procfs:
             return 0.0
         return max(float(uptime[0]) - found[0].start / os.sysconf("SC_CLK_TCK"), 0.0)
 
+    def command(self, pid: int) -> list[str]:
+        """Return the command line of a process; empty if it has none."""
+        return [part.decode("utf-8", "surrogateescape") for part in self._read(f"{pid}/cmdline").split(b"\0")]
+
     def is_stopped(self, pid: int) -> bool:
         """Whether the process was stopped by a signal."""
         return self._read(f"{pid}/stat").rpartition(b")")[2].split()[:1] == [_STOPPED]
+
+    def is_ending(self, pid: int) -> bool:
+        """Whether the process was killed, or exits, and only needs CPU time for it, or has to be thawed."""
+        fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
+        if len(fields) > _FLAGS and int(fields[_FLAGS]) & _EXITING:
+            return True
+        lines = (line.split() for line in self._read(f"{pid}/status").splitlines() if line.startswith(_PENDING))
+        return any(int(signals, 16) & _KILL for _, signals in lines)
 
     def is_running(self, pid: int) -> bool:
         """Whether a thread of the process has a CPU, or waits for one."""
@@ -85,14 +113,27 @@ class Procfs:
 
     def threads(self, pid: int) -> list[int]:
         """Return the threads of the process now."""
+        try:
+            # A process with one thread has the thread of its own number: most have, and to list them takes longer.
+            if os.stat(f"{self._root}/{pid}/task").st_nlink == _ONE_THREAD:  # noqa: PTH116 - as elsewhere here
+                return [pid]
+        except OSError:
+            return []
         return list(self._numbers(f"{pid}/task"))
 
     def allowed(self, thread: int) -> CPUSet:
         """Return the CPUs that the thread may use; none if it is not there."""
-        for line in self._read(f"{thread}/status").splitlines():
-            if line.startswith(_ALLOWED):
-                return CPUSet.parse(line[len(_ALLOWED) :].decode("ascii"))
-        return EMPTY
+        allowed = self._read(f"{thread}/status").partition(_ALLOWED)[2].partition(b"\n")[0]
+        return CPUSet.parse(allowed.decode("ascii")) if allowed else EMPTY
+
+    def runs_on(self, thread: int) -> CPUSet:
+        """Return those of the allowed CPUs that are online; none if the thread is not there. Quicker than `allowed`."""
+        if self._root != _OWN:
+            return self.allowed(thread)
+        try:
+            return _cpus(frozenset(os.sched_getaffinity(thread)))
+        except OSError:
+            return EMPTY
 
     def group(self, pid: int, controllers: str) -> str:
         """Return the process's group in the hierarchy that has one of the *controllers*, "" is v2; "" is the top."""
@@ -143,5 +184,11 @@ class Procfs:
         return b"".join(chunks)
 
 
-PROC: Final = Procfs(Path("/proc"))
+@lru_cache(64)
+def _cpus(numbers: frozenset[int]) -> CPUSet:
+    """Return the CPUs of these numbers; most threads of a host have the same."""
+    return CPUSet.from_cpus(numbers)
+
+
+PROC: Final = Procfs(Path(_OWN))
 """This machine's."""

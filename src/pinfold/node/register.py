@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.errors import ParseError
+from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import GroupsHeldError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _MOST: Final = 1 << 16
 _OTHERS_WRITE: Final = 0o022
 _TRIES: Final = 5
 _PAUSE: Final = 0.02
+_LONG_PAUSE: Final = 0.2
 
 
 class Registered(NamedTuple):
@@ -35,6 +37,18 @@ class Registered(NamedTuple):
     pid: str
     cpus: CPUSet
     """The CPUs that it may give to containers as exclusive ones."""
+
+
+class CPUsTakenError(GroupError):
+    """Another daemon can give the same CPUs away."""
+
+    def __init__(self, other: Registered, cpus: CPUSet) -> None:
+        super().__init__(
+            f"another daemon (process {other.pid}, groups {other.name}) can give CPUs {cpus} to containers too; "
+            "stop it, or reserve these CPUs in one of the two with --reserved-cpus, or start with --other-daemons warn"
+        )
+        self.other = other
+        self.cpus = cpus
 
 
 class Register:
@@ -75,6 +89,23 @@ class Register:
             with suppress(OSError):
                 os.ftruncate(self._held, 0)
                 os.pwrite(self._held, f"{os.getpid()} {cpus}\n".encode(), 0)
+
+    def claim(self, cpus: CPUSet) -> None:
+        """Tell the other daemons which CPUs this one may give to containers; raise if one may give them too.
+
+        Of two that start in the same moment each may find the other, and withdraw; the first to try again goes on.
+        """
+        for is_last in (False, True):
+            self.tell(cpus)
+            other = next((other for other in self.others() if other.cpus & cpus), None)
+            if other is None:
+                return
+            self.tell(EMPTY)
+            if is_last:
+                raise CPUsTakenError(other, other.cpus & cpus)
+            from random import uniform  # noqa: PLC0415 - most daemons come here at the first attempt
+
+            time.sleep(uniform(_PAUSE, _LONG_PAUSE))  # noqa: S311 - so that two do not try again together
 
     def others(self) -> list[Registered]:
         """Return the other daemons that run now."""

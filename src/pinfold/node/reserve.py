@@ -1,4 +1,4 @@
-"""Reserve: files that hold blocks of the disk, so that State can be saved when containers or others have filled it.
+"""Reserve: files that hold blocks and inodes of the disk, so that State can be saved when others have filled it.
 
 Each is good for one save, which is written into it and renames it. They are made again as soon as there is room.
 """
@@ -33,6 +33,15 @@ def take_reserve(directory: int, size: int) -> tuple[int, str] | None:
         with suppress(OSError):
             return os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory), name
     return None
+
+
+def give_reserve(directory: int, name: str) -> bool:
+    """Give one of the files another name below the open *directory*; return whether there was one."""
+    for number in range(COUNT):
+        with suppress(OSError):
+            os.rename(f"{DIRECTORY}/{number}", name, src_dir_fd=directory, dst_dir_fd=directory)
+            return True
+    return False
 
 
 def _make(path: Path) -> bool:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import StateError
-from pinfold.node.reserve import take_reserve
+from pinfold.node.reserve import give_reserve, take_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def read_state_file(path: Path) -> str | None:
 
 
 def keep_aside(path: Path) -> Path | None:
-    """Rename what is at *path* to the first free name of PATH.bad-1, -2 and so on; None if that cannot be done."""
+    """Rename the file at *path* to the first free name of PATH.bad-1, -2 and so on; None if that cannot be done."""
     for number in range(1, _MOST_ASIDE):
         aside = path.with_name(f"{path.name}.bad-{number}")
         if not os.path.lexists(aside):
@@ -105,7 +105,7 @@ def keep_aside(path: Path) -> Path | None:
 
 
 def _read_all(file: int) -> bytearray:
-    """Return what is in the file, or a little more than allowed."""
+    """Return the content of the file, or a little more than allowed."""
     data = bytearray()
     while len(data) <= MAX_FILE and (chunk := os.read(file, 1 << 20)):
         data += chunk
@@ -162,6 +162,8 @@ def _open_own(name: str, directory: int) -> int:
         try:
             file = os.open(name, flags, 0o600, dir_fd=directory)
         except OSError as error:
+            if error.errno == errno.ENOSPC and give_reserve(directory, name):
+                continue  # the disk has no inode for another file
             if error.errno not in _FOREIGN:
                 raise
         else:

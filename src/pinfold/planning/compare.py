@@ -36,7 +36,7 @@ class Variant(NamedTuple):
     config: Config
 
 
-class Score(NamedTuple):
+class PlanScore(NamedTuple):
     """The score of a plan; less is better, and earlier fields count more."""
 
     refused: int
@@ -53,16 +53,16 @@ class Compared(NamedTuple):
     problem: str = ""
 
     @property
-    def score(self) -> Score:
+    def score(self) -> PlanScore:
         """The score; a variant without a plan has the worst."""
         if self.plan is None:
             return _WORST
-        return Score(
+        return PlanScore(
             len(self.plan.refused), len(self.plan.misaligned), round(self.plan.leftover.fragmentation * _PERCENT)
         )
 
 
-_WORST: Final = Score(1 << 30, 1 << 30, _PERCENT)
+_WORST: Final = PlanScore(1 << 30, 1 << 30, _PERCENT)
 
 
 def compare(variants: Iterable[Variant], pods: Sequence[Pod], running: Running = EMPTY_NODE) -> Iterator[Compared]:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.planning.dice import Dice
 from pinfold.planning.scheduling import Scheduler
-from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Usage, Waiting, run_shard
+from pinfold.planning.shard import FleetWorkload, ShardTask, Usage, Waiting, run_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pinfold.planning.shard import ShardResult
+    from pinfold.planning.sites import NodeType
 
     Work = Callable[[Sequence[ShardTask]], Iterable[ShardResult]]
 
@@ -133,6 +134,7 @@ def plan_fleet(
     >>> from pinfold.core.config import Config, Reservation
     >>> from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
     >>> from pinfold.core.machine.presets import preset
+    >>> from pinfold.planning.sites import NodeType
     >>> config = Config("static", reserved=Reservation(milli=2000), topology_policy="single-numa-node")
     >>> six = Amounts(cpu=6000, memory=1 << 30)
     >>> pod = Pod(PodUID(""), "db", containers=(Container("app", Resources(six, six)),))
@@ -144,7 +146,8 @@ def plan_fleet(
     aware 10 0 0
     """
     work = work or _work_here
-    runs = [_Run(fleet, scenario, scheduler) for scheduler in scenario.schedulers]
+    dealt = _deal(fleet, scenario.seed, count_shards(fleet.nodes))
+    runs = [_Run(fleet, scenario, scheduler, dealt) for scheduler in scenario.schedulers]
     while rounds := [(run, shard, task) for run in runs for shard, task in run.tasks()]:
         for (run, shard, _), result in zip(rounds, work([task for _, _, task in rounds]), strict=True):
             run.take(shard, result)
@@ -171,15 +174,17 @@ def count_shards(nodes: int) -> int:
 class _Run:
     """Runs the shards under one scheduler, round after round, until no pod waits."""
 
-    def __init__(self, fleet: Fleet, scenario: FleetScenario, scheduler: Scheduler) -> None:
+    def __init__(
+        self, fleet: Fleet, scenario: FleetScenario, scheduler: Scheduler, waiting: list[list[Waiting]]
+    ) -> None:
         self.fleet = fleet
         self.scenario = scenario
         self.scheduler = scheduler
-        self.count = count_shards(fleet.nodes)
+        self.count = len(waiting)
         self.pods = tuple(workload.pod for workload in fleet.workloads)
         types = [number for number, kind in enumerate(fleet.types) for _ in range(kind.count)]
         self.nodes = [tuple(types[shard :: self.count]) for shard in range(self.count)]
-        self.waiting = _deal(fleet, scenario.seed, self.count)
+        self.waiting = waiting
         self.round = 0
         self.latest: dict[int, ShardResult] = {}
         self.full: set[tuple[int, int]] = set()

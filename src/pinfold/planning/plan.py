@@ -14,9 +14,11 @@ from pinfold.core.allocators.order import Fidelity
 from pinfold.core.explaining.alignment import Ruler
 from pinfold.core.explaining.outcome import Outcome
 from pinfold.core.explaining.sharing import missed_pinning
+from pinfold.core.localmemory import asks_for_local_memory, with_local_memory
+from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.state import State
-from pinfold.core.stock import NO_STOCK, PlannedHints, Stock
+from pinfold.core.stock import MEMORY, NO_STOCK, PlannedHints, Stock, is_memory
 from pinfold.core.topologymanager.others import WHOLE, NotEnoughResources
 from pinfold.core.trace import Recorder, Trace
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pinfold.core.config import Config
     from pinfold.core.explaining.alignment import Alignment, Leftover
     from pinfold.core.explaining.sharing import MissedPinning
-    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Container, Pod
     from pinfold.core.topologymanager.others import OtherHints
@@ -70,23 +71,37 @@ class Placement(NamedTuple):
 class Walk:
     """Admits and removes pods one after the other, each on the State that the previous one left."""
 
-    __slots__ = ("_admitter", "_refused", "state", "stock")
+    __slots__ = ("_admitter", "_local_memory", "_refused", "_topology", "state", "stock")
 
-    def __init__(self, admitter: Admitter, state: State, stock: Stock = NO_STOCK) -> None:
+    def __init__(
+        self,
+        admitter: Admitter,
+        state: State,
+        stock: Stock = NO_STOCK,
+        topology: Topology | None = None,
+        *,
+        local_memory: bool = False,
+    ) -> None:
+        """*topology* and *local_memory*, for pods that do not say whether they want it, are needed with a stock."""
         self._admitter = admitter
+        self._topology = topology
+        self._local_memory = local_memory
         self._refused: Pod | None = None
         self.state = state
         """The State now; the first containers of a refused pod hold their CPUs until the next step."""
         self.stock = stock
-        """What is left of other resources."""
+        """The rest of other resources."""
 
     def admit(self, pod: Pod, others: OtherHints | None = None) -> Outcome:
         """Admit or refuse the next pod; *others* are the hints of other resources, those of the stock by default."""
         before = self.settle()
-        others = self.stock.hints(pod) if others is None else others
+        is_local = self._has_local_memory(pod)
+        others = self.stock.hints(pod, is_asked=is_local) if others is None else others
         try:
             self.stock.check(pod)
             admission = self._admitter.admit(before, pod, others=others)
+            if is_local:
+                admission = with_local_memory(pod, self.stock, admission, before, self._memory_nodes)
         except NotEnoughResources as refusal:
             admission = Admission(before, {}, {}, refusal)
         self.state = admission.state
@@ -95,6 +110,19 @@ class Walk:
         if admission.refusal is not None:
             self._refused = pod
         return Outcome(pod, before, admission, self._admitter, others=others)
+
+    def _has_local_memory(self, pod: Pod) -> bool:
+        """Whether a pod has memory of its CPUs' NUMA nodes alone; False where their memory is not known."""
+        asked = asks_for_local_memory(pod)
+        is_known = self._topology is not None and any(map(is_memory, self.stock.total))
+        several = self._topology is not None and len(self._topology.numa_nodes) > 1
+        return is_known and several and (self._local_memory if asked is None else asked)
+
+    def _memory_nodes(self, _: ContainerRef, cpus: CPUSet) -> CPUSet:
+        """Return the NUMA nodes of these CPUs that have memory."""
+        nodes = self._topology.numa_nodes if self._topology is not None else ()
+        memory = self.stock.total.get(MEMORY, {})
+        return CPUSet.of(*(node.id for node in nodes if node.cpus & cpus and memory.get(node.id, 1)))
 
     def remove(self, pod: PodUID) -> None:
         """Take back the CPUs of a pod; do nothing if it is not running."""
@@ -254,7 +282,8 @@ def make_plan(pods: Iterable[Pod], topology: Topology, config: Config, running: 
     ['1,4', '2,5', 'not enough cpus available to satisfy request: requested=2, available=0']
     """
     admitter = config.build(topology)
-    walk = Walk(admitter, start(admitter, topology, running.state), Stock.of(topology.resources))
+    first, stock = start(admitter, topology, running.state), Stock.of(topology.resources)
+    walk = Walk(admitter, first, stock, topology, local_memory=config.local_memory)
     for uid in running.gone:
         walk.remove(uid)
     before = walk.state

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pinfold.core.allocators.order import Fidelity
+from pinfold.core.localmemory import asks_for_local_memory
 from pinfold.core.moving.repacking import Consent, pinned_by
 from pinfold.core.policies.static import DYNAMIC
 from pinfold.errors import ConfigError
@@ -36,7 +37,7 @@ def repacked(plan: Plan) -> RepackPlan:
 
 
 def _consent(pod: Pod) -> Consent:
-    return Consent(_says(pod, "local-memory", "true"), pod.annotations)
+    return Consent(asks_for_local_memory(pod) is True, pod.annotations)
 
 
 def _says(pod: Pod, name: str, value: str) -> bool:

@@ -7,7 +7,6 @@ its score LeastNUMANodes, without distances. Other resources and plugins are ign
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.pods.pod import QoS, effective_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+    from collections.abc import Iterable, MutableSequence, Sequence
 
     from pinfold.core.pods.pod import Container, Pod
-    from pinfold.planning.dice import Dice
 
 BEST_SCORE: Final = 100
 ZONE_COST: Final = BEST_SCORE // 8
@@ -27,7 +25,6 @@ UNSET_REQUEST: Final = 100
 """The milli CPUs that a container without a request counts for in scores (not in filters)."""
 
 _MILLI: Final = 1000
-_REMEMBERED: Final = 10_000
 
 
 class Scheduler(StrEnum):
@@ -168,132 +165,3 @@ def _take(left: MutableSequence[int], part: int) -> int:
         if not part:
             break
     return count
-
-
-class _Order:
-    """The nodes of a type by use, emptier ones first."""
-
-    def __init__(self) -> None:
-        self.levels: dict[int, tuple[list[int], int]] = {}
-        """For each use the nodes in order of number, and the same as a mask."""
-        self.uses: list[int] = []
-
-    def add(self, used: int, node: int) -> None:
-        if used not in self.levels:
-            self.levels[used] = [], 0
-            insort(self.uses, used)
-        nodes, mask = self.levels[used]
-        insort(nodes, node)
-        self.levels[used] = nodes, mask | 1 << node
-
-    def remove(self, used: int, node: int) -> None:
-        nodes, mask = self.levels[used]
-        del nodes[bisect_left(nodes, node)]
-        self.levels[used] = nodes, mask ^ 1 << node
-        if not nodes:
-            del self.levels[used]
-            self.uses.remove(used)
-
-
-EVERYWHERE: Final = -1
-"""The mask of all possible nodes."""
-
-
-class Ranking:
-    """The nodes of a shard ordered by use, and the best of them for a demand.
-
-    Nodes only fill up: a node that could not take a demand is not tried again for it. Ties are broken at random, for
-    each pod.
-    """
-
-    def __init__(self, scheduler: Scheduler, rooms: Sequence[Room], loads: Sequence[Load], dice: Dice) -> None:
-        self._aware = scheduler is Scheduler.AWARE
-        self._rooms = rooms
-        self._loads = loads
-        self._dice = dice
-        self._used = [load.used(room) for room, load in zip(rooms, loads, strict=True)]
-        self._orders: dict[Room, _Order] = {room: _Order() for room in rooms}
-        for node, used in enumerate(self._used):
-            self._orders[rooms[node]].add(used, node)
-        self._scores: dict[tuple[Room, Demand], dict[tuple[int, ...], int | None]] = {}
-        """What `score_zones` has said of nodes with these zones."""
-        self._failed: dict[Demand, int] = {}
-        """For each demand, the nodes that could not take it, as a mask."""
-
-    def best(self, demand: Demand) -> int | None:
-        """Return the best node for the demand; None if no node can take it."""
-        if self._failed.get(demand) == EVERYWHERE:
-            return None
-        best: tuple[int, int, int] | None = None
-        for room in self._orders:
-            least = 0 if best is None else best[0]
-            found = self._best_of(room, demand, least)
-            if found is not None:
-                best = found if best is None else max(best, found)
-        if best is None:
-            self._failed[demand] = EVERYWHERE
-            return None
-        return best[2]
-
-    def _best_of(self, room: Room, demand: Demand, least: int) -> tuple[int, int, int] | None:
-        """Return the best node of a type: its score if that is at least *least*, a number for ties, and the node."""
-        most = BEST_SCORE - ZONE_COST if self._aware and demand.parts else 0
-        share = -(-demand.scored * BEST_SCORE // room.allocatable) if room.allocatable else BEST_SCORE
-        failed = self._failed.get(demand, 0)
-        best = None
-        order = self._orders[room]
-        for used in order.uses:
-            nodes, mask = order.levels[used]
-            turn = nodes[self._dice.roll() % len(nodes)]
-            score = max(0, BEST_SCORE - used - share)
-            if score + most < least:
-                break
-            for node in _from(turn, mask & ~failed):
-                more = self._look(room, node, demand)
-                if more is None:
-                    failed |= 1 << node
-                elif best is None or score + more > best[0]:
-                    best = score + more, self._dice.roll(), node
-                    least = best[0] + 1
-                    if more == most:
-                        self._failed[demand] = failed
-                        return best
-        self._failed[demand] = failed
-        return best
-
-    def _look(self, room: Room, node: int, demand: Demand) -> int | None:
-        load = self._loads[node]
-        if not has_room(room, load, demand):
-            return None
-        if not (self._aware and demand.parts):
-            return 0
-        scores = self._scores.setdefault((room, demand), {})
-        if load.zones not in scores:
-            if len(scores) >= _REMEMBERED:
-                scores.clear()
-            scores[load.zones] = score_zones(room, load, demand)
-        return scores[load.zones]
-
-    def filled(self, node: int) -> None:
-        """Move the node to its new place after a pod was placed on it."""
-        room = self._rooms[node]
-        used = self._loads[node].used(room)
-        if used != self._used[node]:
-            order = self._orders[room]
-            order.remove(self._used[node], node)
-            order.add(used, node)
-            self._used[node] = used
-
-
-def _from(turn: int, mask: int) -> Iterator[int]:
-    """Yield the numbers in a mask, upwards from *turn*, then those below it.
-
-    >>> list(_from(3, 0b101101))
-    [3, 5, 0, 2]
-    """
-    above = mask >> turn << turn
-    for rest in (above, mask ^ above):
-        while rest:
-            lowest = rest & -rest
-            yield lowest.bit_length() - 1
-            rest ^= lowest  # noqa: PLW2901 - what is left of it

@@ -1,1 +1,1 @@
-"""Values drawn for people: maps, tables, SVG, HTML and reports. Decides nothing, prints nothing."""
+"""Values drawn for people: machines, plans, tables, pages of the reference. Decides nothing, prints nothing."""

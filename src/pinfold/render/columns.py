@@ -87,6 +87,15 @@ def join_parts(parts: Iterable[Canvas], look: Look) -> str:
     return text.encode("ascii", "replace").decode("ascii") if look.ascii_only else text
 
 
+def named_cpus(cpus: str) -> str:
+    """Return a list of CPUs with its noun.
+
+    >>> named_cpus("1"), named_cpus("2-3")
+    ('CPU 1', 'CPUs 2-3')
+    """
+    return f"CPU {cpus}" if cpus.isdigit() else f"CPUs {cpus}"
+
+
 def printable(text: str) -> str:
     """Return *text* safe for a line of output: invisible and control characters are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

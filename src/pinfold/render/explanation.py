@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pinfold.render.columns import BOLD, DIM, GREEN, RED, YELLOW, join_parts, printable
+from pinfold.render.columns import BOLD, DIM, GREEN, RED, YELLOW, join_parts, named_cpus, printable
 from pinfold.render.machine.canvas import Canvas, wrap
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _verdict(found: Data, when: When, look: Look) -> Canvas:
         _add(canvas, f"{name} was refused{f' at {at}' if at else ''}", look, RED)
         _refused(canvas, refusal, look)
     elif found.get("cpus") is not None:
-        _add(canvas, f"{name} has CPUs {found['cpus']}{f' since {at}' if at else ''}", look, GREEN)
+        _add(canvas, f"{name} has {named_cpus(found['cpus'])}{f' since {at}' if at else ''}", look, GREEN)
         for text, style in _lies(found.get("alignment") or {}):
             _add(canvas, f"  {text}", look, style)
     else:

@@ -5,6 +5,7 @@ Knows nothing of terminals, daemons and keys as bytes: callers pass what they fo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from string import ascii_lowercase, ascii_uppercase, digits
@@ -35,6 +36,9 @@ _STYLES: Final = {_RESERVED: "2", _OFFLINE: "2", _IDLE: "2"}
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _LONGEST: Final = 5
 """The most digits of a CPU's number."""
+_POOLS: Final = ("exclusive", "shared", "reserved", "assignable")
+"""Those that are always shown; a narrow window cuts the last ones."""
+_NUMBERS: Final = re.compile(r"([0-9]+)")
 _LEAST_ROWS: Final = 4
 """The map leaves room for the head of the list and these rows."""
 
@@ -99,7 +103,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What was found at one look."""
+    """The node and its load at one moment."""
 
     topology: Topology
     node: Mapping[str, Any]
@@ -148,8 +152,17 @@ def format_screen(glance: Glance, choices: Choices, look: Look, height: int) -> 
     listed = _list(glance, rows[choices.first : choices.first + room], look)
     if len(rows) > room:
         said = f"  {choices.first + 1}-{choices.first + room} of {len(rows)}"
-        listed[0] = _fit(listed[0], look._replace(width=look.width - len(said))).ljust(look.width - len(said)) + said
+        shown = rows[choices.first : choices.first + room]
+        listed[0] = _beside(listed[0], _list(glance, shown, look._replace(colour=False))[0], said, look)
     return [*above, *listed, *[""] * (room + 1 - len(listed)), _keys(choices, look)], choices
+
+
+def _beside(line: str, plain: str, said: str, look: Look) -> str:
+    """Return a line with *said* at the right edge; *plain* is the line without colours, which take no place."""
+    left = look.width - len(said)
+    if len(plain) <= left:
+        return f"{line}{' ' * (left - len(plain))}{said}"
+    return _fit(plain, look._replace(width=left)) + said
 
 
 def format_once(glance: Glance, look: Look) -> str:
@@ -230,8 +243,8 @@ def _head(glance: Glance, look: Look) -> list[str]:
     kind = node.get("groups", "") if node.get("runtime") != "simulated" else "simulated"
     about = [node.get("host", ""), f"policy {node['policy']}", kind]
     busy = f"{sum(glance.loads.values()) / len(glance.loads):.0%} busy" if glance.loads else ""
-    pools = [f"{name} {cpus or '-'}" for name, cpus in node["pools"].items() if name != "online"]
-    apart = {"offline": topology.offline, "isolated": topology.isolated}
+    pools = [f"{name} {node['pools'].get(name) or '-'}" for name in _POOLS]
+    apart = {"idle": node["pools"].get("idle"), "offline": topology.offline, "isolated": topology.isolated}
     pools += [f"{name} {cpus}" for name, cpus in apart.items() if cpus]
     first = look.signs.dot.join(filter(None, [*about, _count(glance), busy]))
     return [_fit(printable(line), look) for line in (first, "  ".join(pools))]
@@ -277,8 +290,13 @@ def _table(glance: Glance, rows: Sequence[Row], look: Look) -> list[str]:
     return format_columns(columns, cells, look).lines(colour=look.colour)
 
 
+def _in_order(row: Row) -> list[tuple[int, str]]:
+    """Return what sorts containers by name, app-2 before app-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.split(name_of(row))]
+
+
 def _sorted(glance: Glance, rows: list[Row], sort: Sort) -> list[Row]:
-    rows = sorted(rows, key=name_of)
+    rows = sorted(rows, key=_in_order)
     match sort:
         case Sort.NAME:
             return rows

@@ -81,7 +81,7 @@ class Applier(Protocol):
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """The guarantees that do not hold here, in words."""
+        """The guarantees that do not hold here, in words; the first is told at the start."""
         ...
 
     def observe(self, *, closely: bool = False) -> Observed:
@@ -136,7 +136,7 @@ class Sight(Protocol):
 
 
 class Start(NamedTuple):
-    """What is started: a command, with what it finds when it begins."""
+    """A command to start, with its environment, files and user."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -170,13 +170,16 @@ class Launcher(Protocol):
         """
         ...
 
-    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
+    async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
         """Start a command as the container's main process, on its CPUs from its first instruction on."""
         ...
 
     def environment(self, ref: ContainerRef) -> Mapping[str, str]:
         """Return the environment variables that mark an attached process as the container's."""
         ...
+
+    def is_ours(self, pid: int) -> bool:
+        """Return whether a process is this daemon, or a program of its own, which no container may take."""
 
     def holder(self, pid: int) -> str | None:
         """Return what a process belongs to already, in words; None if it can be attached."""

@@ -36,7 +36,7 @@ class CachingApplier:
         self._resctrl = resctrl
         self._table = table
         self._last: CachePlan | None = None
-        """What was applied last."""
+        """The classes that were applied last."""
 
     @property
     def name(self) -> str:

@@ -33,22 +33,40 @@ class PodPlaces:
 
     def group(self, container: RuntimeContainer) -> Path | None:
         """Return the container's group, if there is one yet."""
-        tree = self.groups.tree
-        group = tree.paths.container(container.cgroups_path) if container.cgroups_path else None
-        if (group is None or not tree.exists(group)) and container.pid:
-            group = tree.of_process(container.pid)
-            # The PID is the host's: in a PID namespace of pinfold's own, another process can have the same number.
-            if group is not None and container.id not in group.name:
-                return None
+        tree, group = self.groups.tree, self._told(container)
+        if group is not None and tree.exists(group):
+            return group
+        group = tree.of_process(container.pid) if container.pid else None
+        # The PID is the host's: in a PID namespace of pinfold's own, another process can have the same number.
+        if group is not None and container.id not in group.name:
+            return None
         return group if group is not None and tree.exists(group) else None
+
+    def _told(self, container: RuntimeContainer) -> Path | None:
+        """Return the group that the runtime has named; it need not exist."""
+        return self.groups.tree.paths.container(container.cgroups_path) if container.cgroups_path else None
 
     def cpus(self, container: RuntimeContainer) -> CPUSet:
         """Return the CPUs that the kernel lets the container use; none if it has no group."""
+        told = self._told(container)
+        try:
+            if told is not None:
+                return self.groups.cpus(told)
+        except CgroupError:  # there is no such group
+            pass
         group = self.group(container)
         try:
             return self.groups.cpus(group) if group is not None else EMPTY
         except CgroupError:
             return EMPTY
+
+    def processes(self, container: RuntimeContainer) -> list[int]:
+        """Return the processes of a container as this PID namespace numbers them; those of others are left out."""
+        group = self.group(container)
+        try:
+            return [pid for pid in self.groups.tree.members(group) if pid] if group is not None else []
+        except CgroupError:
+            return []
 
     def is_throttled(self, container: RuntimeContainer) -> bool:
         """Return whether a quota limits the container, its own or its pod's."""

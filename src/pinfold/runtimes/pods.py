@@ -18,6 +18,7 @@ from pinfold.node.grouperrors import GroupError
 from pinfold.node.podgroups.paths import unit_of
 from pinfold.node.podgroups.settings import Quota
 from pinfold.runtimes.base import ApplyError, Members
+from pinfold.runtimes.brevity import Brevity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,6 +62,8 @@ class PodApplier:
         """Whether the last close look has found a container on other CPUs than its own."""
         self._throttled: set[ContainerRef] = set()
         """The exclusive containers that it has found with a quota, their own or their pod's."""
+        self.brevity = Brevity()
+        """Where nothing was written, not all of many containers are read again."""
 
     @property
     def kind(self) -> str:
@@ -71,7 +74,7 @@ class PodApplier:
     def weaker(self) -> tuple[str, ...]:
         """The guarantees that do not hold here, in words."""
         found = {_WATCHING: self.read_only, _UNTOLD: not self.read_only and self._is_untold()}
-        return (_OUTSIDERS, *(reason for reason, holds in found.items() if holds))
+        return (*(reason for reason, holds in found.items() if holds), _OUTSIDERS)
 
     def _is_untold(self) -> bool:
         """Whether the pods' groups are units of a systemd that is not reached, as from a pod."""
@@ -83,7 +86,8 @@ class PodApplier:
         found: dict[ContainerRef, CPUSet] = {}
         if self.read_only:
             return Observed(None, found)
-        for ref, container in self._roster.live() if closely else self._places.live(self._owners):
+        brief = closely and self.brevity.may_be(self._roster.containers)
+        for ref, container in self._roster.live() if closely and not brief else self._places.live(self._owners):
             looked_at = ref in self._owners or not self._places.awaits_its_start(container)
             if looked_at and (cpus := self._places.cpus(container)):
                 found[ref] = cpus
@@ -93,12 +97,15 @@ class PodApplier:
         self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
         owners = self._places.live(ref for ref in found if ref in self._owners)
         self._throttled = {ref for ref, container in owners if self._places.is_throttled(container)}
+        if not brief:
+            self.brevity.looked(self._roster.containers, clean=not self._astray and not self._throttled)
         return Observed(None, found, dict.fromkeys(self._throttled, Fault(Cause.LIMIT, _THROTTLED)))
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other."""
         if self.read_only:
             return
+        self.brevity.forget()
         now = {ref: cpus for ref, found in self._places.live(want.exclusive) if (cpus := self._places.cpus(found))}
         gone = self._owners.keys() - want.exclusive.keys()
         # A container that goes on without CPUs of its own has the old ones in its group: they must grow to the pool.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.localmemory import asks_for_local_memory
 from pinfold.core.pods.pod import ContainerRef, QoS
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError
@@ -238,9 +239,12 @@ def _build(
 def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
     """Return a whole pod with those of its annotations that do not concern a container runtime."""
     movable = pod.annotations.get(f"{PREFIX}movable") != "false"
-    local = {"true": True, "false": False}.get(pod.annotations.get(f"{PREFIX}local-memory", ""))
     cache_class = pod.annotations.get(f"{PREFIX}cache-class", "")
-    return pod, replace(NO_OVERRIDES, movable=movable, local_memory=local, cache_class=cache_class), None
+    return (
+        pod,
+        replace(NO_OVERRIDES, movable=movable, local_memory=asks_for_local_memory(pod), cache_class=cache_class),
+        None,
+    )
 
 
 def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:

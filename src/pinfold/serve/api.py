@@ -20,13 +20,12 @@ from pinfold.core.explaining.sharing import why_shared
 from pinfold.core.machine.layout import layout_data
 from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.snapshot import RefusedPod
-from pinfold.errors import ParseError, excerpt
+from pinfold.errors import ParseError, did_you_mean, excerpt
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.serve.http.answers import write
 from pinfold.serve.http.limits import Turns, client_of
 from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
-from pinfold.serve.openapi import document
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -118,7 +117,7 @@ class Views:
                     return await self.explain(Subject.parse(query.get("container", "")))
         except ParseError as error:
             raise HTTPError(400, "BadRequest", str(error)) from error
-        raise HTTPError(404, "NotFound", f"there is no {what[:80]!r}; /openapi.json lists what there is")
+        raise HTTPError(404, "NotFound", f"there is no {what[:80]!r}; /openapi.json lists all paths")
 
     def _check_cpu(self, cpu: int | None) -> None:
         topology = self.look().topology
@@ -231,7 +230,9 @@ class Views:
         if kept is None:
             kept = self._remembered(subject)
         if kept is None:
-            raise HTTPError(404, "NotFound", f"no decision on {excerpt(str(subject))} is known")
+            known = {name for row in self.containers() for name in (row["pod"], f"{row['pod']}/{row['container']}")}
+            meant = did_you_mean(str(subject), map(str, known))
+            raise HTTPError(404, "NotFound", f"no decision on {excerpt(str(subject))} is known{meant}")
         return kept.data()
 
     def _remembered(self, subject: Subject) -> Explanation | None:
@@ -273,6 +274,8 @@ class API:
                     self._check_ready()
                 return Response(200, content=b"ok\n", kind="text/plain; charset=utf-8")
             case ("openapi.json",):
+                from pinfold.serve.openapi import document  # noqa: PLC0415 - asked for by developers
+
                 return Response(200, document())
             case ("events",):
                 return self._events(request)

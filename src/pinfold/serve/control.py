@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pinfold.core.explaining.sharing import missed_pinning
+from pinfold.core.localmemory import LOCAL_MEMORY
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
-from pinfold.errors import AdmissionError, PinfoldError, StateError
+from pinfold.errors import AdmissionError, PinfoldError, StateError, excerpt
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.spec import is_subdomain
-from pinfold.manager.manager import Refusal
-from pinfold.manager.nearby import LOCAL_MEMORY, NEAR, far_from
+from pinfold.manager.admitting import Refusal
+from pinfold.manager.nearby import NEAR, far_from
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.node.procfs import PROC
@@ -27,19 +29,25 @@ from pinfold.serve.rights import check_member
 from pinfold.serve.shield import answer_shield
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from pinfold.core.admission import Admission
     from pinfold.core.moving.repack import Move
     from pinfold.core.pods.pod import Pod
+    from pinfold.core.policies.base import Policy
     from pinfold.formats.pods.manifest import PodDocuments
     from pinfold.manager.moving.repacker import Repacker
     from pinfold.manager.shielding import ShieldSwitch
     from pinfold.manager.sources.supervisor import Supervisor
+    from pinfold.manager.sources.workbook import Workbook
     from pinfold.serve.api import Views
 
 _MOST: Final = 65_536_000
 _LONGEST: Final = 63
+_SMALL: Final = 4096
+"""A file of so many bytes is parsed in less time than a thread needs to take its turn."""
+_TOGETHER: Final = 64
+"""So many pods of a file are admitted at once."""
 MOST_VALUES: Final = 100_000
 """In one file: enough for 3,000 pods, and parsed in a second."""
 
@@ -60,7 +68,7 @@ class Reconfigure(Protocol):
         ...
 
 
-class Changes(NamedTuple):
+class DaemonChanges(NamedTuple):
     """The changes of the whole daemon."""
 
     leave: Leave
@@ -75,7 +83,7 @@ class Control:
         supervisor: Supervisor | None,
         views: Views,
         repacker: Repacker,
-        changes: Changes,
+        changes: DaemonChanges,
         trusted: frozenset[int] = frozenset({0}),
     ) -> None:
         """Answer also by *changes* of the whole daemon; users who are not *trusted* are members of its group."""
@@ -185,24 +193,28 @@ class Control:
 
     async def _apply(self, request: Request) -> Response:
         """Start the pods of all files, or of none if there is anything wrong with any of them."""
-        async with self._parsing:
-            documents = await asyncio.to_thread(_documents, request)
+        if len(request.body) <= _SMALL:
+            documents = _documents(request)
+        else:
+            async with self._parsing:
+                documents = await asyncio.to_thread(_documents, request)
         pods = [pod for document in documents for pod in document.pods]
         self._supervisor.check(pods)
         ignored = [str(ignored) for document in documents for ignored in document.ignored]
-        submitted = []
-        for pod in pods:
-            submitted.append(await self._submit(pod))
-            await asyncio.sleep(0)  # others have their turn between pods
+        submitted: list[dict[str, object]] = []
+        policy = self._look().policy
+        for some in _together(pods, self._supervisor.workbook):
+            submitted += await asyncio.gather(*map(partial(self._submit, policy), some))
         warnings = [warning for document in documents for warning in document.warnings]
         return Response(200, {"pods": submitted, "ignored": ignored, "warnings": warnings})
 
-    async def _submit(self, pod: Pod) -> dict[str, object]:
+    async def _submit(self, policy: Policy, pod: Pod) -> dict[str, object]:
         """Start a pod, start it anew if it has changed, or leave it as it is; return what was done."""
         before = self._supervisor.workbook.applied(pod)
+        missed = [str(missed) for missed in missed_pinning(policy, pod)]
         if before is not None and before.pod == pod:
             held = {ref.name: str(cpus) for ref, cpus in self._look().state.of_pod(pod.uid)}
-            return {"pod": pod.name, "done": "unchanged", "cpus": held}
+            return {"pod": pod.name, "done": "unchanged", "cpus": held, "missed": missed}
         try:
             if before is None:
                 admission = await self._supervisor.submit(pod)
@@ -214,9 +226,8 @@ class Control:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
         except PinfoldError as error:  # the pods before it run, and those after it may fit
             return {"pod": pod.name, "refused": {"reason": "NotApplied", "message": str(error)}}
-        missed = [str(missed) for missed in missed_pinning(self._look().policy, pod)]
-        missed += [f"pod {pod.name}: {far}" for far in self._far(pod)]
         done = "started" if before is None else "configured"
+        missed += [f"pod {pod.name}: {far}" for far in self._far(pod)]
         return {"pod": pod.name, "done": done, "cpus": _cpus(admission), "missed": missed}
 
     @property
@@ -304,7 +315,10 @@ class Control:
 
     def _far(self, pod: Pod) -> list[str]:
         """Return a warning for each device that CPUs of a pod are far from."""
-        node, near = self._look(), self._supervisor.workbook.near(pod)
+        near = self._supervisor.workbook.near(pod)
+        if not near:  # as for most pods; a Snapshot has all of them
+            return []
+        node = self._look()
         held = node.state.of_pod(pod.uid)
         return [text for ref, cpus in held for text in far_from(near, ref.name, cpus, node.topology)]
 
@@ -331,6 +345,25 @@ class Control:
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
             await self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
+
+
+def _together(pods: Sequence[Pod], workbook: Workbook) -> Iterator[list[Pod]]:
+    """Yield pods that can be admitted at once, and so share a write to the disk, in their order.
+
+    A pod that replaces an earlier one comes alone: the next ones may need the CPUs that it gives back.
+    """
+    some: dict[tuple[str, str], Pod] = {}
+    for pod in pods:
+        name, alone = (pod.namespace, pod.name), workbook.applied(pod) is not None
+        if some and (alone or name in some or len(some) == _TOGETHER):
+            yield [*some.values()]
+            some.clear()
+        some[name] = pod
+        if alone:
+            yield [pod]
+            some.clear()
+    if some:
+        yield [*some.values()]
 
 
 def _documents(request: Request) -> list[PodDocuments]:
@@ -390,7 +423,7 @@ def _name(body: dict[str, object]) -> str:
     name = _text(body, "name")
     if len(name) > _LONGEST or not is_subdomain(name):
         allowed = f"allowed: a-z, 0-9 and between them - and ., up to {_LONGEST} of them"
-        raise HTTPError(400, "BadRequest", f"name: {name[:80]!r} is not a valid name; {allowed}")
+        raise HTTPError(400, "BadRequest", f"name: {excerpt(name)} is not a valid name; {allowed}")
     return name
 
 
@@ -409,7 +442,9 @@ def _milli(body: dict[str, object]) -> int:
     if not isinstance(shared, bool):
         raise HTTPError(400, "BadRequest", "shared: expected true or false")
     if not isinstance(milli, int) or isinstance(milli, bool) or not 0 <= milli <= _MOST:
-        raise HTTPError(400, "BadRequest", f"milli: expected a number of milli CPUs from 0 to {_MOST}")
+        raise HTTPError(
+            400, "BadRequest", f"milli: more than {_MOST // 1000:,} CPUs, or not a whole number of milli CPUs"
+        )
     if not shared and (milli % 1000 or not milli):
         raise HTTPError(
             400, "BadRequest", f"milli: {milli} is not a whole number of CPUs; exclusive CPUs are whole, 1 or more"
@@ -427,7 +462,8 @@ def _count(body: dict[str, object]) -> int:
 def _pid(body: dict[str, object]) -> int:
     pid = body.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or not 1 < pid < 1 << 22:
-        raise HTTPError(400, "BadRequest", "pid: expected the number of a process")
+        init = "; process 1 starts all others and cannot be adopted" if pid == 1 else ""
+        raise HTTPError(400, "BadRequest", f"pid: expected the number of a process, 2 to {(1 << 22) - 1}{init}")
     return pid
 
 

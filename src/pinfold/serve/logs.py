@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.entries import Subject
-from pinfold.errors import ParseError, excerpt
+from pinfold.errors import ParseError, did_you_mean, excerpt
 from pinfold.manager.sources.workloads import WorkloadKind, output_name
 from pinfold.node.outputs.outputs import earlier_half
 from pinfold.serve.http.messages import HTTPError, Response
@@ -34,7 +34,9 @@ def _find(workbook: Workbook, subject: Subject) -> str:
     """Return the file of the one container that *subject* names, or raise."""
     found = {who: name for who, name in _files(workbook).items() if subject.is_owner(str(who))}
     if not found:
-        raise HTTPError(404, "NotFound", f"no output of {excerpt(str(subject))} is kept")
+        known = {name for who in _files(workbook) for name in (who.pod, f"{who.pod}/{who.container}")}
+        meant = did_you_mean(str(subject), known)
+        raise HTTPError(404, "NotFound", f"no output of {excerpt(str(subject))} is kept{meant}")
     if len(found) > 1:
         names = ", ".join(sorted(map(str, found)))
         raise HTTPError(400, "BadRequest", f"{excerpt(str(subject))} is not one container; name one of: {names}")

@@ -1,11 +1,11 @@
-"""The live page: its files, read once, and what a browser may do with them.
+"""The live page: its files, read when a browser asks, and what a browser may do with them.
 
 There is no build step, and nothing is fetched from another host: the files are served as they lie in `web/`.
 """
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.serve.http.messages import HTTPError, Response
@@ -34,7 +34,7 @@ _STATIC: Final = "static"
 
 
 class Page:
-    """The files of the page, ready to be sent.
+    """The files of the page.
 
     >>> page = Page()
     >>> page.response(()).kind, page.response(("static", "page.js")).status
@@ -45,16 +45,13 @@ class Page:
     """
 
     def __init__(self) -> None:
-        self._responses: Final = {
-            file.name: Response(200, content=file.read_bytes(), kind=kind, headers=_HEADERS)
-            for file in files("pinfold.serve").joinpath("web").iterdir()
-            if (kind := _KINDS.get(file.name.rpartition(".")[2])) is not None
-        }
+        files = Path(__file__).with_name("web").iterdir()
+        self._files: Final = {file.name: file for file in files if file.suffix.removeprefix(".") in _KINDS}
 
     @property
     def names(self) -> frozenset[str]:
         """The files that there are."""
-        return frozenset(self._responses)
+        return frozenset(self._files)
 
     def serves(self, segments: Sequence[str]) -> bool:
         """Whether a path, in its segments, is one of the page's."""
@@ -65,10 +62,11 @@ class Page:
         found = self._found(segments)
         if found is None:
             raise HTTPError(404, "NotFound", f"there is no /{'/'.join(segments)[:200]}")
-        return found
+        kind = _KINDS[found.suffix.removeprefix(".")]
+        return Response(200, content=found.read_bytes(), kind=kind, headers=_HEADERS)
 
-    def _found(self, segments: Sequence[str]) -> Response | None:
+    def _found(self, segments: Sequence[str]) -> Path | None:
         match [part for part in segments if part] or [_STATIC, _INDEX]:
             case [folder, name] if folder == _STATIC:
-                return self._responses.get(name)
+                return self._files.get(name)
         return None

@@ -31,7 +31,7 @@ RATE: Final = Rate(100.0, 200)
 """How many calls are answered, for all clients together; the kubelet answers 100 a second, too."""
 
 
-class PodResources:
+class PodResourcesService:
     """Answers the three calls; *read* returns a Snapshot of the node."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:

@@ -7,15 +7,14 @@ does not know what a setting means: `settings` checks that.
 from __future__ import annotations
 
 import argparse
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import ParseError, Problem
 from pinfold.formats.documents import MAX_SETTINGS, parse_documents
-from pinfold.formats.fields import DocumentError, Field, Problems, bare
+from pinfold.formats.fields import Field, Problems, bare
 from pinfold.formats.number import Number
-from pinfold.settings.filetext import read_text
+from pinfold.settings.filetext import problems_before_end, read_settings_file
 from pinfold.settings.places import find_own_file
 from pinfold.settings.table import OWN_FILE, SETTINGS
 
@@ -38,13 +37,16 @@ def with_own_file(arguments: argparse.Namespace, environment: Mapping[str, str],
         return merged
     merged.own_file = str(place.path)
     try:
-        found = parse_own_file(read_text(str(place.path)), source=str(place.path))
-    except DocumentError as error:
-        merged.problems += [Problem(str(problem)) for problem in error.problems]
-        return merged
+        text = read_settings_file(str(place.path))
     except ParseError as error:
         merged.problems.append(Problem(str(error)))
         return merged
+    try:
+        found, problems = parse_own_file(text, source=str(place.path))
+    except ParseError as error:
+        merged.problems += problems_before_end(error)
+        return merged
+    merged.problems += map(Problem, map(str, problems))
     for name, text in found.items():
         if getattr(arguments, name) is None and not (name == "socket" and environment.get("PINFOLD_SOCKET")):
             setattr(merged, name, Path(text) if name == "sysroot" else text)
@@ -52,14 +54,20 @@ def with_own_file(arguments: argparse.Namespace, environment: Mapping[str, str],
     return merged
 
 
-def parse_own_file(text: str, *, source: str) -> dict[str, str]:
-    r"""Return the texts of the settings in a file, by name; raise with all problems.
+class OwnFile(NamedTuple):
+    """The texts of the settings in the file, by name, and the problems of the others."""
 
-    >>> parse_own_file("policy: static\npolicy-options: {full-pcpus-only: true}\nlog-size: 5", source="config.yaml")
-    {'policy': 'static', 'policy_options': 'full-pcpus-only=true', 'log_size': '5'}
-    >>> parse_own_file("polcy: static", source="config.yaml")
-    Traceback (most recent call last):
-    pinfold.formats.fields.DocumentError: config.yaml: polcy: unknown; did you mean policy?
+    texts: Mapping[str, str]
+    problems: tuple[ParseError, ...] = ()
+
+
+def parse_own_file(text: str, *, source: str) -> OwnFile:
+    r"""Return the settings in a file and all problems of its keys; raise if it is not a file of settings.
+
+    >>> parse_own_file("policy-options: {full-pcpus-only: true}\nlog-size: 5", source="config.yaml").texts
+    {'policy_options': 'full-pcpus-only=true', 'log_size': '5'}
+    >>> print(*parse_own_file("polcy: static", source="config.yaml").problems)
+    config.yaml: polcy: unknown; did you mean policy?
     """
     found = parse_documents(text, source=source, most=MAX_SETTINGS)
     documents = [document for document in found if document.value is not None]
@@ -72,9 +80,14 @@ def parse_own_file(text: str, *, source: str) -> dict[str, str]:
     elif "kind" in root.value:
         root.child("kind").refuse("this is a Kubernetes file; name it in this file: config: /path/to/kubelet.yaml")
     problems.check()
-    texts = {KEYS[key].name: _text(root.child(key), KEYS[key]) for key in root.names if _is_known(root.child(key))}
-    problems.check()
-    return texts
+    texts = {}
+    for key in root.names:
+        before = len(problems.found)
+        if _is_known(root.child(key)):
+            text = _text(root.child(key), KEYS[key])
+            if len(problems.found) == before:
+                texts[KEYS[key].name] = text
+    return OwnFile(texts, tuple(problems.found))
 
 
 def _is_known(field: Field) -> bool:
@@ -82,6 +95,8 @@ def _is_known(field: Field) -> bool:
     if key in KEYS:
         return True
     known = [*KEYS, *_ALIASES]
+    from difflib import get_close_matches  # noqa: PLC0415 - only for mistakes
+
     close = get_close_matches(key.replace("_", "-")[:64], known, n=1)
     meant = _ALIASES.get(close[0], close[0]) if close else ""
     field.refuse(f"unknown; did you mean {meant}?" if meant else "unknown; `pinfold config sample` lists all settings")

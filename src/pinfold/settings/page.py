@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pinfold.settings.table import Setting
 
 _INTRODUCTION: Final = """\
-<!-- Written by: python -m pinfold.settings.table > docs/reference/configuration.md -->
+<!-- Written by: tools/reference -->
 
 # Configuration
 

@@ -35,22 +35,22 @@ def socket_path(environment: Mapping[str, str], uid: int, flag: str | None = Non
     return find_socket(environment, uid, flag).path
 
 
-def find_state(environment: Mapping[str, str], uid: int, flag: str | None) -> SourcedPath:
-    """Return the state directory: the *flag* --state-dir, else the default one of this user."""
+def find_state(environment: Mapping[str, str], uid: int, flag: str | None, named: str = "--state-dir") -> SourcedPath:
+    """Return the state directory: the *flag*, which the user gave as *named*, else the default one of this user."""
     if flag is not None:
-        return SourcedPath(check_path(flag, "--state-dir"), "--state-dir")
+        return SourcedPath(check_path(flag, named), named)
     if place := _default_state(environment, uid):
         return place
     said = "no state directory: neither $XDG_STATE_HOME nor $HOME is an absolute path"
     raise ConfigError(Problem(said, "name one with --state-dir"))
 
 
-def find_socket(environment: Mapping[str, str], uid: int, flag: str | None) -> SourcedPath:
-    """Return the control socket and its source."""
+def find_socket(environment: Mapping[str, str], uid: int, flag: str | None, named: str = "--socket") -> SourcedPath:
+    """Return the control socket and its source; the user gave the *flag* as *named*."""
     if flag is not None:
-        return bindable(SourcedPath(check_path(flag, "--socket"), "--socket"))
-    if named := environment.get("PINFOLD_SOCKET"):
-        return bindable(SourcedPath(Path(named), "$PINFOLD_SOCKET"))
+        return bindable(SourcedPath(check_path(flag, named), named))
+    if path := environment.get("PINFOLD_SOCKET"):
+        return bindable(SourcedPath(Path(path), "$PINFOLD_SOCKET"))
     if uid == 0:
         return SourcedPath(Path("/run/pinfold/pinfold.sock"), DEFAULT)
     if directory := _directory(environment, "XDG_RUNTIME_DIR"):
@@ -98,12 +98,12 @@ def _default_state(environment: Mapping[str, str], uid: int) -> SourcedPath | No
     return None
 
 
-def bindable(place: SourcedPath) -> SourcedPath:
-    """Return *place*, unless it is too long for a socket."""
+def bindable(place: SourcedPath, settable: str = "--socket or $PINFOLD_SOCKET") -> SourcedPath:
+    """Return *place*, unless it is too long for a socket; *settable* is what names another one."""
     size = len(os.fsencode(place.path))
     if size > MAX_SOCKET_PATH:
         said = f"{place.source}: {place.path} has {size} bytes, and a unix socket's path at most {MAX_SOCKET_PATH}"
-        raise ConfigError(Problem(said, "name a shorter one with --socket or $PINFOLD_SOCKET"))
+        raise ConfigError(Problem(said, f"name a shorter one with {settable}"))
     return place
 
 

@@ -1,13 +1,10 @@
 """Every setting of `pinfold serve` as a row of one table: the flags and docs/reference/configuration.md come from it.
 
-    python -m pinfold.settings.table > docs/reference/configuration.md
-
 Does not know how settings become flags (`flags`), values (`settings`) or the page (`page`).
 """
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -45,6 +42,21 @@ class OnExit(StrEnum):
 
     KEEP = "keep"
     WIDEN = "widen"
+
+
+class OtherDaemons(StrEnum):
+    """What a daemon does if another one can give the same CPUs away."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
+class CpusetPartition(StrEnum):
+    """What the group of an exclusive container is to the kernel, as cpuset.cpus.partition says it."""
+
+    MEMBER = "member"
+    ROOT = "root"
+    ISOLATED = "isolated"
 
 
 class OnRefusal(StrEnum):
@@ -247,6 +259,14 @@ DAEMON: Final = (
         "--watch-config",
         form="BOOL",
     ),
+    Setting(
+        "stand_by",
+        "wait for a daemon that has the state directory to end, then take over, instead of giving up; meanwhile "
+        "/healthz and /readyz answer on --listen; for updates in which the next daemon starts before the last one ends",
+        "false",
+        "--stand-by",
+        form="BOOL",
+    ),
     Setting("runtime", "what runs the containers", "processes", "--runtime", form=_one_of(RuntimeName)),
     Setting(
         "groups",
@@ -261,6 +281,24 @@ DAEMON: Final = (
         "pinfold",
         "--group-name",
         form="NAME",
+    ),
+    Setting(
+        "cpuset_partition",
+        "what the cgroup of an exclusive container is, in the kernel's words: member (a plain cpuset); root (a "
+        "scheduler partition: the kernel keeps all other processes of the host off its CPUs); isolated (the same, "
+        "without load balancing between its CPUs). Needs cgroup v2 and Linux 6.7; where the kernel refuses, it stays a "
+        "plain cpuset, and the event `weaker` says why",
+        "member",
+        "--cpuset-partition",
+        form=_one_of(CpusetPartition),
+    ),
+    Setting(
+        "other_daemons",
+        "what to do if another daemon on this host can give the same CPUs to containers: start and warn, or do not "
+        "start. Daemons with CPUs of their own (--reserved-cpus) can always run beside each other",
+        "warn",
+        "--other-daemons",
+        form=_one_of(OtherDaemons),
     ),
     Setting(
         "end_workloads",
@@ -487,9 +525,3 @@ RELOADED: Final = frozenset(
 )
 """What SIGHUP changes; the other settings are read at the start."""
 SETTINGS: Final = {setting.name: setting for rows in GROUPS.values() for setting in rows}
-
-
-if __name__ == "__main__":
-    from pinfold.settings.page import format_reference  # imported after the table, because the page reads it
-
-    sys.stdout.write(format_reference())

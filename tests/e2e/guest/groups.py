@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
 import statistics
-import subprocess
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,8 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
 from pinfold.node.processgroups.groups import ProcessGroups, choose
+from pinfold.node.starting.starter import Starter
+from tests.contract.workload import started
 from tests.e2e.guest.machine import CGROUPS, prepare, run_tests
 
 if TYPE_CHECKING:
@@ -49,16 +51,17 @@ def pool_write(groups: ProcessGroups, everything: CPUSet) -> tuple[float, float]
     """Return the median times of a change of the pool and of its system call alone, in microseconds."""
     refs = [ContainerRef(PodUID(f"pod-{i}"), "app") for i in range(SHARED)]
     processes = []
+    starter = Starter()
     for ref in refs:
         groups.make_shared(ref, Limit(100))
-        processes.append(subprocess.Popen(["sleep", "1000"], preexec_fn=groups.group(ref).joiner()))  # noqa: PLW1509
+        processes.append(started(starter, ["sleep", "1000"], groups, ref))
     pools = [everything, everything - CPUSet.of(max(everything))] * (ROUNDS // 2)
     whole = [timed(partial(groups.set_shared, pool)) for pool in pools]
     file = os.open(CGROUPS / NAME / "shared/cpuset.cpus", os.O_WRONLY)
     alone = [timed(partial(os.write, file, str(pool).encode())) for pool in pools]
     os.close(file)
     for process in processes:
-        process.kill()
+        os.kill(process.pid, signal.SIGKILL)
         process.wait()
     for ref in refs:
         groups.remove(ref)

@@ -46,14 +46,18 @@ GUESTS = [
     Guest("pods", "16"),
     Guest("dynamic", "16"),
     Guest("shield", "16"),
+    Guest("partition", "16", kernel="trixie"),
     Guest("systemd", "16", init="systemd"),
+    Guest("kills", "16"),
 ]
 LONG = [
     Guest("groups", "32", kernel="trixie"),
     Guest("daemon --all", "16", seconds=3600),
     Guest("daemon --all", "32", kernel="trixie", seconds=3600),
     Guest("pods --figures", "16", seconds=1800),
+    Guest("partition", "16"),
     Guest("walk", "16", init="systemd"),
+    Guest("kills 20", "16", seconds=3600),
 ]
 
 pytestmark = [

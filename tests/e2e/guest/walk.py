@@ -32,7 +32,7 @@ PAGE: Final = ROOT / "docs/tutorial/kubernetes-node.md"
 PACKAGE: Final = "PINFOLD_PACKAGE"
 """The variable that names the directory with the unpacked package."""
 _BLOCK: Final = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SOCKETS: Final = {"/run/nri/nri.sock": "nri.sock", "/run/containerd/containerd.sock": "containerd.sock"}
+_SOCKETS: Final = {"/run/nri/nri.sock": "nri/nri.sock", "/run/containerd/containerd.sock": "containerd.sock"}
 
 
 def main() -> int:

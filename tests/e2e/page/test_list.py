@@ -1,4 +1,4 @@
-"""The list of pods: found by any word, and harmless whatever they are called."""
+"""The list of pods: found by any word, and no name of a pod can break the page."""
 
 from __future__ import annotations
 

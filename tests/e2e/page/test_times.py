@@ -22,6 +22,16 @@ pytestmark = pytest.mark.slow
 LABELS: Final = "JSON.stringify([0, 1, 2, 3].map(cpu => document.querySelector(`[data-cpu='${cpu}']`).ariaLabel))"
 
 
+def test_a_clock_that_was_set_back_draws_no_change_outside_of_the_slider(open_page: Callable[..., Tab]) -> None:
+    history = node("laptop-4", clock=lambda: time.time() + 3600)
+    history.admit(pod("early", 1))
+    history.clock = time.time
+    with PageServer(history) as server:
+        tab = open_page(server)
+        tab.until("document.querySelector('#ticks path').getAttribute('d')")
+        assert tab.run("document.querySelector('#ticks path').getAttribute('d')") == "M1000 0V10"
+
+
 def test_slider_replays_history_and_the_live_button_returns(open_page: Callable[..., Tab]) -> None:
     now = time.time()
     history = node("laptop-4", clock=lambda: now - 600)
@@ -95,7 +105,7 @@ def test_replay_goes_through_all_changes_and_ends_live(open_page: Callable[..., 
         tab = open_page(server)
         tab.click("#play")
         tab.until("document.body.classList.contains('past')")
-        tab.until("!document.body.classList.contains('past')", within=20)
+        tab.until("!document.body.classList.contains('past')")
         assert tab.run("document.getElementById('live').getAttribute('aria-pressed')") == "true"
 
 

@@ -8,9 +8,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pinfold.benefit.catalogue import NEIGHBOURS, PROBE, RULES, WORKLOADS
+from pinfold.benefit.catalogue import NEIGHBOURS, PROBE, REQUESTS, RULES, WORKLOADS
 from pinfold.benefit.figures import histogram, percentile, ratio
-from pinfold.benefit.measure import QUIET, Plan, Results, Run, full_plan
+from pinfold.benefit.host import conditions
+from pinfold.benefit.measure import QUIET, MeasuringPlan, Results, Run, full_plan
 from pinfold.benefit.picture import picture
 from pinfold.benefit.report import cell, effect, page, short
 from pinfold.cli.main import main
@@ -26,8 +27,8 @@ def run(rules: str, number: int, late: list[int], neighbours: str = NEIGHBOURS[0
 
 
 def results(*runs: Run) -> Results:
-    plan = Plan(RULES[:2], [(PROBE, NEIGHBOURS[0])], 2, 1.0, {"redis": "redis-server is not installed"})
-    return Results(plan, [run("static", 0, [MS // 50] * 200, QUIET), *runs], ["ready; policy none"], 2)
+    plan = MeasuringPlan(RULES[:2], [(PROBE, NEIGHBOURS[0])], 2, 1.0, {"redis": "redis-server is not installed"})
+    return Results(plan, [run("static", 0, [MS // 50] * 200, QUIET), *runs], ["policy none", "policy static"], 2)
 
 
 MEASURED = results(
@@ -94,6 +95,39 @@ def test_the_report_has_every_figure_with_its_confidence_and_what_was_left_out()
     assert "| wake-up p99.99 | — | — | — |" in text
     assert "- redis: redis-server is not installed." in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_the_report_names_only_what_differs_for_certain() -> None:
+    text = page(MEASURED, "my-machine", "x.svg")
+    line = next(line for line in text.splitlines() if line.startswith("- **Latency probe, beside busy loops**"))
+    assert "`static` wake-up p99 100 times better" in line
+    assert "p50" not in line  # its range contains 1
+    same = results(*(run(rules, number, [MS] * 200) for rules in ("none", "static") for number in (0, 1)))
+    assert "`static` shows no difference" in page(same, "my-machine", "x.svg")
+
+
+def test_the_report_says_when_and_where_it_was_measured() -> None:
+    found = conditions()
+    text = page(MEASURED._replace(conditions=found), "my-machine", "x.svg")
+    assert all(f"- {each}." in text for each in found)
+    assert "UTC" in found[0]
+    assert "Linux" in found[1]
+
+
+def test_the_picture_shows_latency_against_load() -> None:
+    def server(rules: str, ms: int) -> Run:
+        samples = {f"at {load} % load": [ms * load * MS] * 200 for load in (30, 60, 80)}
+        return Run(REQUESTS.name, "busy loops", rules, 0, {"samples": samples, "rates": {}, "counters": {}})
+
+    both = MEASURED.plan._replace(cells=[*MEASURED.plan.cells, (REQUESTS, NEIGHBOURS[0])])
+    runs = [*MEASURED.runs, server("none", 4), server("static", 1)]
+    root = ET.fromstring(picture(MEASURED._replace(plan=both, runs=runs)))  # noqa: S314 - our own
+    found = [each.attrib for each in root.iter() if each.tag.endswith("circle")]
+    circles = [(float(each["cx"]), float(each["cy"])) for each in found]
+    none, static = circles[:3], circles[3:]
+    assert [x for x, _ in none] == [x for x, _ in static]
+    assert all(high[1] < low[1] for high, low in zip(none, static, strict=True))
+    assert none[0][1] > none[1][1] > none[2][1]
 
 
 def test_more_is_better_where_a_rate_is_meant() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 
 import pytest
 
-from pinfold.cli.main import VERBS, main
+from pinfold.cli.main import VERBS, _parsers, main
+from pinfold.cli.optionwords import OPTIONS
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -28,6 +30,42 @@ def test_bash_completes_verbs_and_options(capsys: pytest.CaptureFixture[str]) ->
     assert completed(text, "pinfold", "") == list(VERBS)
     assert completed(text, "pinfold", "plan", "--stri") == ["--strict"]
     assert completed(text, "pinfold", "logs", "--fol") == ["--follow"]
+    assert completed(text, "pinfold", "state", "repair", "--wr") == ["--write"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["plan", "--preset", "epyc-77"], ["epyc-7702p", "epyc-7702p-nosmt"]),
+        (["serve", "--policy", "s"], ["static"]),
+        (["get", "-o", "w"], ["wide"]),
+        (["get", "--output", "w"], ["wide"]),
+        (["get", "po"], ["pods", "pools"]),
+        (["config", "ch"], ["check"]),
+        (["shield", "o"], ["on", "off"]),
+        (["completion", "z"], ["zsh"]),
+        (["plan", "x"], []),
+    ],
+    ids=" ".join,
+)
+def test_values_and_words_from_a_fixed_set_are_completed(
+    words: list[str], found: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert completed(script("bash", capsys), "pinfold", *words) == found
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+def test_fish_completes_values_too(capsys: pytest.CaptureFixture[str]) -> None:
+    text = script("fish", capsys)
+    for line, found in (("pinfold plan --preset epyc-97", "epyc-9754"), ("pinfold get pool", "pools")):
+        ask = [shutil.which("fish") or "fish", "--no-config", "-c", f"{text}\ncomplete -C '{line}'"]
+        assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split() == [found]
+
+
+def test_names_of_pods_are_asked_of_the_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "pinfold() { printf 'POD  QOS\\nweb  Guaranteed\\nkafka  Burstable\\n'; }\n"
+    for verb in ("delete", "explain", "logs", "wait"):
+        assert completed(asked + script("bash", capsys), "pinfold", verb, "k") == ["kafka"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -41,3 +79,10 @@ def test_every_verb_is_in_the_script_of_every_shell(shell: str, capsys: pytest.C
 def test_no_option_is_broken_at_its_hyphens(capsys: pytest.CaptureFixture[str]) -> None:
     text = script("bash", capsys)
     assert not [word for word in completed(text, "pinfold", "serve", "--") if word.endswith("-")]
+
+
+def test_the_words_are_those_of_the_verbs_today() -> None:
+    for verb, parser in _parsers([*VERBS])[1].items():
+        shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001 - no other way
+        said = {option for action in shown for option in action.option_strings if option.startswith("--")}
+        assert said <= set(OPTIONS[verb].split()), "run tools/reference"

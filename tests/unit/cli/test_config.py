@@ -27,6 +27,24 @@ def test_check_reports_all_problems_and_fails(tmp_path: Path, capsys: pytest.Cap
     assert "--journal-days" in lines[2]
 
 
+def test_check_reports_an_unknown_machine_beside_the_other_problems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("preset: nosuch\nruntime: simulated\nlog-format: xml\n")
+    assert main(["config", "check", "--settings", str(file)]) == 2
+    lines = [line.removeprefix(f"pinfold: error: {file}: ") for line in capsys.readouterr().err.splitlines()]
+    assert [line.partition(":")[0] for line in lines] == ["preset", "log-format"]
+
+
+def test_check_says_how_many_problems_it_does_not_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("".join(f"key{number}: 1\n" for number in range(25)))
+    assert main(["config", "check", "--settings", str(file)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert (len(lines), lines[-1]) == (21, "pinfold: error: 5 more problems are not shown")
+
+
 def test_check_of_a_good_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("policy: none\n")

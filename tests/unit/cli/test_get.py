@@ -89,3 +89,16 @@ def test_get_pods_shows_refused_pods_and_why(tmp_path: Path, capsys: pytest.Capt
         assert main(["get", "pods", "--socket", path]) == 0
     _, web, big = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (web[0], big[0], big[-1]) == ("web", "big", "SMTAlignmentError")
+
+
+def test_the_node_has_a_line_for_each_weaker_guarantee(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"policy": "static", "weaker": ["one; and why", "two"], "read_only": False, "options": []}
+    with answering(tmp_path / "s", {"node": node}) as path:
+        assert main(["get", "node", "--socket", path]) == 0
+    assert [line.split(None, 1) for line in capsys.readouterr().out.splitlines()] == [
+        ["policy", "static"],
+        ["weaker", "one; and why"],
+        ["two"],
+        ["read_only", "no"],
+        ["options", "-"],
+    ]

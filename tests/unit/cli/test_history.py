@@ -158,6 +158,9 @@ def test_all_hands_of_a_cpu_come_also_in_several_answers() -> None:
         def failure(self, container: str) -> dict[str, Any] | None:
             raise NotImplementedError
 
+        def containers(self, subject: Subject) -> list[str]:
+            raise NotImplementedError
+
     assert all_hands(Slow(), {"cpu": "1"})["tenures"] == tenures
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COUNT = """
 import sys
@@ -31,6 +35,7 @@ def loaded(*arguments: str) -> set[str]:
         (["get", "pools"], 20, 150),
         (["run", "--", "true"], 20, 150),
         (["topology"], 45, 150),
+        (["completion", "bash"], 8, 110),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -40,6 +45,22 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], ours: int, a
     mine = sorted(name for name in found if name.partition(".")[0] == "pinfold")
     assert len(mine) <= ours, mine
     assert len(found) <= all_of_them, sorted(found)
+
+
+def test_a_plan_imports_neither_events_nor_sockets_nor_other_questions(tmp_path: Path) -> None:
+    pods = tmp_path / "pods.yaml"
+    pods.write_text("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}")
+    found = loaded("plan", str(pods), "--preset", "laptop-4")
+    assert not found & {
+        "ssl",
+        "http.client",
+        "socket",
+        "asyncio",
+        "pinfold.core.events",
+        "pinfold.cli.planning.journal",
+    }
+    assert len([name for name in found if name.partition(".")[0] == "pinfold"]) <= 130
+    assert len(found) <= 250
 
 
 def test_importing_pinfold_alone_loads_no_part_of_it() -> None:

@@ -33,11 +33,60 @@ def test_help_of_run_is_no_failure() -> None:
     assert main(["run", "--help"]) == 0
 
 
-def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--cpu", "1", "--", "true"]) == 125
-    assert capsys.readouterr().err.endswith("unrecognized arguments: --cpu; did you mean --cpus?\n")
-    assert main(["get", "--outptu=json"]) == 2
-    assert capsys.readouterr().err.endswith("unrecognized arguments: --outptu=json; did you mean --output?\n")
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (["run", "--cpu", "1", "--", "true"], "pinfold run: error: unknown option --cpu; did you mean --cpus?"),
+        (["get", "--outptu=json"], "pinfold get: error: unknown option --outptu=json; did you mean --output?"),
+        (["plan", "--nosuch"], "pinfold plan: error: unknown option --nosuch"),
+        (["config", "check", "extra"], 'pinfold config check: error: unexpected: "extra"'),
+        (
+            ["config", "check", "--setings", "x"],
+            "pinfold config check: error: unknown option --setings; did you mean --settings?",
+        ),
+        (["top", "--cpu", "1"], "pinfold top: error: unknown option --cpu"),
+        (
+            ["top", "--interval", "0"],
+            'pinfold top: error: --interval: "0" is not a number of seconds from 0.1 to 86400',
+        ),
+        (["toplogy"], 'pinfold: error: VERB: "toplogy" is unknown; did you mean topology?'),
+        (["xyzzy"], 'pinfold: error: VERB: "xyzzy" is unknown; pinfold --help lists all'),
+        (["get", "-o", "yml"], 'pinfold get: error: --output: "yml" is unknown; allowed: table, wide, json'),
+        (["adopt", "abc"], 'pinfold adopt: error: PID: "abc" is not a whole number'),
+        (["wait", "a", "--timeout", "x"], 'pinfold wait: error: --timeout: "x" is not a number'),
+        (["get", "--socket"], "pinfold get: error: --socket: a value must follow"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_where_to_read_on(
+    call: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(call) == (125 if call[0] == "run" else 2)
+    program = said.partition(": error")[0]
+    assert capsys.readouterr().err == f"{said}\nsee: {program} --help\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "usage"),
+    [
+        (["serve"], "pinfold serve [OPTION ...]"),
+        (["plan"], "pinfold plan [OPTION ...] [PODS ...]"),
+        (["config", "check"], "pinfold config check [OPTION ...]"),
+        (["delete"], "pinfold delete [-h]"),
+    ],
+    ids=["serve", "plan", "config check", "delete"],
+)
+def test_the_help_of_a_verb_with_many_options_begins_with_a_short_usage(
+    call: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*call, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: {usage}")
+
+
+def test_a_missing_argument_is_named_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion"]) == 2
+    assert capsys.readouterr().err == (
+        "usage: pinfold completion [-h] {bash,zsh,fish}\npinfold completion: error: shell: missing\n"
+    )
 
 
 def test_version_says_which_kubernetes_is_equalled(capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,6 +196,16 @@ def test_machines_are_compared_side_by_side(plan: Run) -> None:
     assert [row["summary"]["refused"] for row in json.loads(out)["variants"]] == [0, 4]
 
 
+def test_recommended_settings_open_only_the_gates_that_they_need(plan: Run) -> None:
+    out = plan(TRADING, *EPYC, "--recommend")[1]
+    assert '  prefer-align-cpus-by-uncorecache: "true"\n' in out
+    assert "featureGates" not in out
+    assert (
+        "featureGates:\n  PodLevelResources: true"
+        in plan(TRADING, *EPYC, "--recommend", "--feature-gates", "PodLevelResources=true")[1]
+    )
+
+
 def test_the_best_options_are_recommended(plan: Run) -> None:
     code, out, _ = plan(DATABASE, *EPYC, "--recommend")
     assert code == 0
@@ -243,6 +253,7 @@ def test_a_trace_is_lived_through_on_another_machine(plan: Run, tmp_path: Path) 
         ((DATABASE, "--recommend", "--policy", "none"), "--recommend compares options of policy static"),
         ((DATABASE, "--orders", "3", "-o", "svg"), "-o svg shows one plan: it does not go with --orders"),
         ((DATABASE, "--options", "", "--options", "", "-o", "html"), "does not go with a comparison"),
+        ((DATABASE, "--local-memory"), "--local-memory needs the memory of each NUMA node"),
         ((DATABASE, "--trace", DATABASE), "--trace has its own pods"),
         (("--trace", DATABASE), "line 1: no column"),
         ((DATABASE, "--state", DATABASE), "database.yaml: "),
@@ -394,6 +405,17 @@ def test_a_misspelt_field_is_named_with_what_was_meant(plan: Run, tmp_path: Path
     assert (
         "cpuManagerPolcy: unknown and ignored; was cpuManagerPolicy meant?" in plan(file, *EPYC, "--config", kubelet)[2]
     )
+    kubelet.write_text(f"{KUBELET.split('cpuManagerPolicy', 1)[0]}cpuManagerPolcy: static\n")
+    code, _, err = plan(DATABASE, *EPYC, "--config", kubelet, "--strict")
+    assert code == 1
+    assert "pinfold: error: " in next(line for line in err.splitlines() if "cpuManagerPolcy" in line)
+
+
+def test_strict_is_an_error_where_the_policy_pins_nothing(plan: Run) -> None:
+    code, _, err = plan(DATABASE, *EPYC, "--policy", "none", "--strict")
+    assert code == 1
+    assert "pinfold: error: policy none gives no container exclusive CPUs, but pods ask for them" in err
+    assert plan(DATABASE, *EPYC, "--policy", "none")[0] == 0
 
 
 def test_an_empty_file_is_a_mistake(plan: Run, tmp_path: Path) -> None:

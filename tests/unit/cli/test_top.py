@@ -1,4 +1,4 @@
-"""The map of a daemon's node, drawn again and again, whatever becomes of the daemon."""
+"""The map of a daemon's node, drawn again and again, also after the daemon has gone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -24,6 +25,7 @@ from pinfold.cli.main import main
 from pinfold.cli.top import Watcher
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import preset
+from pinfold.errors import excerpt
 from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.render.machine.canvas import Look
 from pinfold.render.top import format_once
@@ -59,7 +61,15 @@ def test_a_cpu_that_went_offline_is_seen_at_the_next_look(tmp_path: Path) -> Non
         assert "offline" not in glance(client)
         told |= node(less, row("1"))
         _, pools, *_ = glance(client).splitlines()
-    assert pools == "shared 0  reserved 0  assignable -  exclusive 1-3  offline 3"
+    assert pools == "exclusive 1-3  shared 0  reserved 0  assignable -  offline 3"
+
+
+def test_names_with_numbers_are_sorted_as_people_count(tmp_path: Path) -> None:
+    client = Client(tmp_path / "s")
+    rows = [row(str(cpu), pod=f"app-{name}") for cpu, name in ((1, 10), (2, 9), (3, "x"))]
+    with answering(client.path, node(FOUR, *rows)):
+        shown = glance(client)
+    assert re.findall("app-[^ ]+", shown) == ["app-9", "app-10", "app-x"]
 
 
 def test_isolated_cpus_stand_beside_the_pools(tmp_path: Path) -> None:
@@ -71,7 +81,7 @@ def test_isolated_cpus_stand_beside_the_pools(tmp_path: Path) -> None:
 
 def test_a_daemon_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
     client = Client(tmp_path / "s")
-    assert glance(client).startswith("no daemon; waiting\n\nno daemon answers at ")
+    assert glance(client).startswith("no daemon; waiting\n\nno daemon answers at")
     for _ in range(2):
         with answering(client.path, node(FOUR, row("1"))):
             assert "A  web  app        1     running" in glance(client)
@@ -105,7 +115,7 @@ def test_an_interval_that_makes_no_sense_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     assert main(["top", f"--interval={text}", "--socket", str(tmp_path / "s")]) == 2
-    assert f"{text!r} is not a number of seconds from 0.1 to 86400" in capsys.readouterr().err
+    assert f"{excerpt(text)} is not a number of seconds from 0.1 to 86400" in capsys.readouterr().err
 
 
 class Screen:

@@ -217,8 +217,8 @@ def test_directory_is_sent_to_sysroot(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\x00", "is compressed; unpack it, then use --sysroot"),
         (b"\x7fELF\x02\x01\x01\xff", "is not text (byte 8 is not UTF-8)"),
         (b"0,0\x00,0,0", "is not text (it has NUL bytes)"),
-        (b"", "no CPUs found; expected what lscpu"),
-        (b"hello", "line 1: "),
+        (b"", "no CPUs found; expected the output of lscpu"),
+        (b"hello", "is not a description of a machine; expected hwloc XML"),
         (b"<topology", "line 1: not XML"),
         (b"{", "line 1, column 2: not JSON"),
         (b'{"lscpu": []}', "lscpu's JSON leaves out too much"),
@@ -236,7 +236,7 @@ def test_unusable_content_is_one_line(
 
 
 def test_errors_call_standard_input_by_its_name() -> None:
-    assert one_error(pinfold("topology", "--from", "-", stdin="hello")).startswith("stdin: line 1: ")
+    assert one_error(pinfold("topology", "--from", "-", stdin="hello")).startswith("stdin: is not a")
 
 
 def test_kubelet_view_of_lscpu_text_is_refused() -> None:

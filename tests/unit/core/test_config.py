@@ -110,12 +110,16 @@ class TestReservation:
 
 
 class TestOptions:
-    def test_an_unknown_option_is_named_with_the_known_ones(self) -> None:
+    @pytest.mark.parametrize(
+        ("name", "advice"),
+        [("full-pcpus", "did you mean full-pcpus-only?"), ("xyzzy", f"known: {', '.join(OPTIONS)}")],
+    )
+    def test_an_unknown_option_is_named_with_the_nearest_or_all_known_ones(self, name: str, advice: str) -> None:
         with pytest.raises(ConfigError) as error:
-            static("full-pcpus").build(LAPTOP)
+            static(name).build(LAPTOP)
         (problem,) = error.value.problems
-        assert problem.said == 'unknown CPU Manager Policy option: "full-pcpus"'
-        assert problem.advice == f"known: {', '.join(OPTIONS)}"
+        assert problem.said == f'unknown CPU Manager Policy option: "{name}"'
+        assert problem.advice == advice
 
     def test_a_value_that_is_neither_true_nor_false_is_refused_in_the_words_of_go(self) -> None:
         config = Config("static", {"full-pcpus-only": "yes"}, ONE)

@@ -23,7 +23,7 @@ PARITY = Path(__file__).parents[3] / "docs" / "reference" / "parity.md"
         (TraceStep("took a core", CPUSet.of(0, 4), "2 were needed"), "took a core: CPUs 0,4 (2 were needed)"),
         (TraceStep("passed over cache 0", EMPTY, "it is full"), "passed over cache 0 (it is full)"),
         (TraceStep("looked"), "looked"),
-        (TraceStep("took", CPUSet.of(1)), "took: CPUs 1"),
+        (TraceStep("took", CPUSet.of(1)), "took: CPU 1"),
     ],
 )
 def test_a_step_is_one_line(step: TraceStep, text: str) -> None:
@@ -34,7 +34,7 @@ def test_text_has_a_line_for_each_step_and_then_for_each_defect() -> None:
     trace = Trace(
         (TraceStep("one"), TraceStep("two", CPUSet.of(3))), ((Defect.UNAVAILABLE_CPUS, "CPUs 3 were not free"),)
     )
-    assert trace.text().splitlines() == ["one", "two: CPUs 3", "defect unavailable-cpus: CPUs 3 were not free"]
+    assert trace.text().splitlines() == ["one", "two: CPU 3", "defect unavailable-cpus: CPUs 3 were not free"]
 
 
 def test_a_trace_of_nothing_is_empty() -> None:
@@ -79,7 +79,7 @@ def test_a_trace_tells_what_was_taken_from_where_and_why() -> None:
     assert recorder.trace().text().splitlines() == [
         "took all of NUMA node 1: CPUs 2-3,6-7 (7 CPUs were needed)",
         "took whole cores in socket 0: CPUs 1,5 (3 CPUs were needed)",
-        "took single CPUs in socket 0: CPUs 4 (of the cores with the fewest free CPUs)",
+        "took single CPUs in socket 0: CPU 4 (of the cores with the fewest free CPUs)",
     ]
 
 

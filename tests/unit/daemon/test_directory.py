@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,28 @@ def test_a_second_daemon_is_refused_and_the_first_is_named(tmp_path: Path) -> No
         pass
     with StateDirectory(tmp_path):
         pass
+
+
+def test_a_daemon_that_was_killed_while_it_started_a_process_is_waited_for(tmp_path: Path) -> None:
+    """Until that process runs its own program, it has the daemon's files, with their locks."""
+    daemon = """
+import os, sys, time
+from pathlib import Path
+from pinfold.daemon.directory import StateDirectory
+with StateDirectory(Path(sys.argv[1])):
+    if os.fork():
+        os.kill(os.getpid(), 9)
+    print("forked", flush=True)
+    time.sleep(0.5)
+    os.execlp("sleep", "sleep", "0")
+"""
+    killed = subprocess.Popen([sys.executable, "-c", daemon, tmp_path], stdout=subprocess.PIPE)
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == b"forked\n"
+    killed.wait()
+    with StateDirectory(tmp_path):
+        pass
+    killed.communicate()
 
 
 @NEEDS_ROOT

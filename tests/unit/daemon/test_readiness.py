@@ -27,6 +27,15 @@ def test_the_daemon_is_ready_only_after_its_runtime_has_reported_what_runs() -> 
     assert said == ["ready"]
 
 
+def test_the_reason_why_it_waits_for_its_runtime_is_told_once() -> None:
+    said: list[str] = []
+    readiness = Readiness({"synchronized"}, lambda: said.append("ready"), said.append)
+    readiness.serve("closed")
+    for link, detail in (("closed", "no such file"), ("closed", "refused"), ("synchronized", ""), ("closed", "gone")):
+        readiness.hear(RuntimeLinked(link, detail))
+    assert said == ["no such file", "ready"]
+
+
 def test_the_daemon_is_not_ready_before_it_serves() -> None:
     said: list[str] = []
     readiness = Readiness({"synchronized"}, lambda: said.append("ready"))

@@ -1,4 +1,4 @@
-"""The journal of a daemon is synced again and again, whatever goes wrong once."""
+"""The journal of a daemon is synced again after a sync has failed."""
 
 from __future__ import annotations
 

@@ -23,10 +23,15 @@ PAGES = sorted(
 )
 STATE_FILES = {"claim.json", "workloads.json"}
 """Files of a state directory."""
-FOLDERS = "|".join([r"\.ci", *(found.parent.name for place in (ROOT, SOURCE) for found in place.glob("[a-z]*/*"))])
+_BUILT = {"build", "dist"}
+"""Folders that `make` fills, so what is in them differs from one checkout to the next."""
+_FOUND = {found.parent.name for place in (ROOT, SOURCE) for found in place.glob("[a-z]*/*")}
+FOLDERS = "|".join([r"\.ci", *sorted(_FOUND - _BUILT)])
 _PATH = re.compile(rf"(?<![\w/.~$-])((?:{FOLDERS})/[\w./{{}},-]*)")
 _BARE = re.compile(r"`([\w-]+\.(?:py|js|md|json|sh))`")
 _BRACES = re.compile(r"(.*)\{(.*)\}(.*)")
+_OUTSIDE = re.compile(r"\]\((http[^)]*)\)")
+_ADDRESS = re.compile(r"https://[a-z0-9-]+(\.[a-z0-9-]+)+(/[\w./%#~+-]*)?")
 _LINK = re.compile(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)")
 _MODULE = re.compile(rf"python -m ([\w.]+)|\b(pinfold\.(?:{FOLDERS})[\w.]*)")
 _CODE = re.compile(r"`([\w/]+\.py)` `(\w+)(?:\.(\w+))?`")
@@ -58,6 +63,11 @@ def commands(text: str) -> Iterator[list[str]]:
         if _COMMAND.fullmatch(span):
             words = shlex.split(span, comments=True)
             yield list(takewhile(lambda word: word not in ("|", "&", ">", "--"), words))
+
+
+@page
+def test_every_link_to_another_site_has_the_form_of_an_address(page: Path) -> None:
+    assert not [link for link in _OUTSIDE.findall(page.read_text()) if not _ADDRESS.fullmatch(link)]
 
 
 @page

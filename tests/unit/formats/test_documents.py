@@ -72,7 +72,7 @@ def test_a_quoted_merge_sign_is_a_key() -> None:
     assert values('"<<": x') == [{"<<": "x"}]
 
 
-def test_keys_are_text_whatever_they_look_like() -> None:
+def test_keys_are_text_even_if_they_look_like_numbers() -> None:
     assert values("1: a\ntrue: b\nnull: c\n") == [{"1": "a", "true": "b", "null": "c"}]
 
 

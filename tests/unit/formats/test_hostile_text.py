@@ -1,4 +1,4 @@
-"""Whatever the text, every format gives a Topology or a PinfoldError."""
+"""Every format gives a Topology or a PinfoldError, for any text."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def clear(path: Path) -> None:
 
 @asynccontextmanager
 async def talking(path: Path, talk: Talk) -> AsyncIterator[None]:
-    """Serve with whatever *talk* does to a connection; all connections end with the block."""
+    """Serve each connection by *talk*; all connections end with the block."""
     running: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

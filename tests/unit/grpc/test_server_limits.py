@@ -166,7 +166,7 @@ def test_too_many_busy_clients_keep_a_new_one_out(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5))
-def test_whatever_a_client_sends_the_next_one_is_served(pieces: list[bytes]) -> None:
+def test_after_any_bytes_of_a_client_the_next_client_is_served(pieces: list[bytes]) -> None:
     async def test() -> None:
         with tempfile.TemporaryDirectory() as directory:
             async with served(Path(directory)) as site:

@@ -129,6 +129,7 @@ def test_a_cluster_without_this_kind_of_object_is_reported(play: Play) -> None:
         stage.server.topologies = None
         assert not await stage.topology.publish()
         assert "HTTP status 404: the server could not find the requested resource" in stage.why()
+        assert stage.why().endswith("install the NodeResourceTopology CRD")
 
     play(scenario)
 

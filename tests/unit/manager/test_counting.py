@@ -13,7 +13,8 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError, StateError
-from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.admitting import Refusal
+from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.runtimes.roster import Roster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,10 @@ from pinfold.core.reconcile import Wanted, drift, wanted
 from pinfold.core.recover import Fate
 from pinfold.core.state import State
 from pinfold.errors import StateError
-from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.admitting import Refusal
+from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
+from pinfold.manager.repairing.fights import FIGHT
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
 from pinfold.runtimes.base import ApplyError
@@ -55,9 +58,11 @@ class MemoryStore:
         self.full_after: int | None = None
         """After so many saves it is full."""
         self.gate: asyncio.Event | None = None
+        self.tries = 0
         self._log = log
 
     async def save(self, state: State) -> None:
+        self.tries += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.full:
@@ -80,6 +85,8 @@ class RecordingApplier(SimulatedApplier):
         super().__init__()
         self.stuck = False
         self.late = False
+        self.refused: set[PodUID] = set()
+        """The pods whose groups it cannot make."""
         self.troubles: dict[tuple[str, ContainerRef], Exception] = {}
         self._log = log
 
@@ -93,6 +100,8 @@ class RecordingApplier(SimulatedApplier):
 
     def apply(self, want: Wanted) -> None:
         self._log.append("apply")
+        if self.refused & {ref.pod for ref in want.exclusive}:
+            raise ApplyError("refused")
         if not self.stuck:
             super().apply(want)
         if self.late:
@@ -249,6 +258,68 @@ def test_changes_wait_for_each_other_and_nothing_else_waits_for_the_disk() -> No
     asyncio.run(scenario())
 
 
+def test_many_admissions_at_once_take_two_writes() -> None:
+    async def scenario() -> None:
+        node, pods = Stand(), [pod_of(pinned(1), uid=f"p{number}") for number in range(7)]
+        node.store.gate = asyncio.Event()
+        node.log.clear()
+        changes = [asyncio.create_task(node.manager.admit(pod)) for pod in pods]
+        await asyncio.sleep(0)
+        node.store.gate.set()
+        await asyncio.gather(*changes)
+        assert node.log == ["save", "apply"] * 2  # the first alone, then all that came meanwhile
+        assert {*node.manager.state.assignments} == {pod.uid for pod in pods}
+        node.check()
+
+    asyncio.run(scenario())
+
+
+def test_of_changes_at_once_only_the_one_that_cannot_be_applied_fails() -> None:
+    async def scenario() -> None:
+        node, pods = Stand(), [pod_of(pinned(1), uid=f"p{number}") for number in range(5)]
+        node.applier.refused = {pods[2].uid}
+        async with node.manager.turn:
+            changes = [asyncio.create_task(node.manager.admit(pod)) for pod in pods]
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*changes, return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == ["Admission"] * 2 + ["ApplyError"] + ["Admission"] * 2
+        assert {*node.manager.state.assignments} == {pod.uid for pod in pods} - {pods[2].uid}
+        node.check()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_disk_is_tried_once_for_changes_at_once() -> None:
+    async def scenario() -> None:
+        node = Stand()
+        node.store.full, node.store.tries = True, 0
+        async with node.manager.turn:
+            changes = [asyncio.create_task(node.manager.admit(pod)) for pod in (ONE, TWO, ALL_OF_IT)]
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*changes, return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == ["StateError", "StateError", "Refusal"]
+        assert node.store.tries == 1
+        assert node.manager.state == FIRST
+        node.check()
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_for_the_sake_of_a_change_that_was_not_made_is_decided_again() -> None:
+    async def scenario() -> None:
+        node, both = Stand(), [pod_of(pinned(4), uid="a"), pod_of(pinned(4), uid="b")]
+        node.applier.refused = {both[0].uid}
+        async with node.manager.turn:
+            changes = [asyncio.create_task(node.manager.admit(pod)) for pod in both]
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*changes, return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == ["ApplyError", "Admission"]
+        assert len(node.told("refused")) == 0
+        node.check()
+
+    asyncio.run(scenario())
+
+
 def test_what_cannot_be_applied_is_undone(node: Stand) -> None:
     now(node.manager.admit(ONE))
     before = node.manager.state
@@ -317,6 +388,25 @@ def test_drift_that_cannot_be_repaired_is_told(node: Stand) -> None:
     node.manager.reconcile()
     (told,) = node.told("not-repaired")
     assert told.fields == {"pool": "shared", "found": "0", "wanted": "0-7"}
+
+
+def test_drift_that_another_program_restores_at_once_is_a_fight(node: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    now(node.manager.admit(ONE))
+    (ref,) = refs(ONE)
+    apply = node.applier.apply
+
+    def apply_in_vain(want: Wanted) -> None:
+        apply(want)
+        node.applier.containers[ref] = MACHINE.online
+
+    monkeypatch.setattr(node.applier, "apply", apply_in_vain)
+    node.applier.containers[ref] = MACHINE.online
+    for look in range(FIGHT + 1):
+        node.applier.fail = "the other program was faster than reading back" if look == 2 else None
+        with nullcontext() if look != 2 else pytest.raises(ApplyError):
+            node.manager.reconcile(spaced=True)
+        assert len(node.told("fight")) == (look == FIGHT)
+    assert not node.told("not-repaired")
 
 
 def test_shared_containers_are_kept_off_idle_siblings_and_free_isolated_cpus(node: Stand) -> None:
@@ -404,7 +494,7 @@ def test_a_configuration_that_cannot_be_applied_leaves_the_one_before(node: Stan
 
 
 @given(st.data())
-def test_whatever_fails_memory_disk_and_kernel_agree_afterwards(data: st.DataObject) -> None:
+def test_after_any_failure_memory_disk_and_kernel_agree(data: st.DataObject) -> None:
     node = Stand()
     running: dict[PodUID, Pod] = {}
     seldom = st.sampled_from([False, False, False, True])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
-from pinfold.core.shield import Room
+from pinfold.core.shield import KeptCPUs
 from pinfold.manager.shielding import Shielding
 from pinfold.runtimes.base import ApplyError
 from tests.unit.manager.test_manager import MACHINE, ONE, TWO, Stand
@@ -177,4 +177,4 @@ def test_without_a_host_nothing_can_be_moved() -> None:
     stand = Stand()
     assert not stand.manager.shielding.is_possible
     assert stand.manager.shielding.refused() == []
-    asyncio.run(stand.manager.shielding.settle(Room(CPUSet.of(1), MACHINE.online)))
+    asyncio.run(stand.manager.shielding.settle(KeptCPUs(CPUSet.of(1), MACHINE.online)))

@@ -9,15 +9,15 @@ import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.node.notices import Notices, Place
+from pinfold.node.notices import ContainerPlace, Notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 REF = ContainerRef(PodUID("u1"), "app")
-HERE = Place(CPUSet.parse("2-3"), CPUSet.of(0))
-THERE = Place(CPUSet.parse("4-5"), CPUSet.of(1))
+HERE = ContainerPlace(CPUSet.parse("2-3"), CPUSet.of(0))
+THERE = ContainerPlace(CPUSet.parse("4-5"), CPUSet.of(1))
 
 
 def read(notices: Notices, name: str) -> str:

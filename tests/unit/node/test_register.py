@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.processgroups.errors import GroupsHeldError
-from pinfold.node.register import Register, Registered
+from pinfold.node.register import CPUsTakenError, Register, Registered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,3 +68,34 @@ def test_a_name_that_another_program_has_as_an_abstract_socket_can_be_taken(tmp_
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as squatter:
         squatter.bind(f"\0pinfold-{os.geteuid()}-a")
         assert Register(tmp_path).enter("a")
+
+
+def test_a_daemon_that_can_give_cpus_of_another_away_is_refused_and_takes_none(tmp_path: Path) -> None:
+    one, other, third = Register(tmp_path), Register(tmp_path), Register(tmp_path)
+    one.enter("one")
+    one.claim(CPUS)
+    other.enter("other")
+    with pytest.raises(CPUsTakenError, match=rf"process {os.getpid()}, groups one\) can give CPUs 3 to containers too"):
+        other.claim(CPUSet.parse("3-5"))
+    assert [found for found in one.others() if found.cpus] == []
+    third.enter("third")
+    third.claim(CPUSet.parse("4-5"))
+
+
+def test_of_two_daemons_that_start_together_never_both_go_on(tmp_path: Path) -> None:
+    registers = [Register(tmp_path) for _ in range(2)]
+    for place, register in enumerate(registers):
+        register.enter(f"daemon-{place}")
+    for _ in range(5):
+
+        def claims(register: Register) -> bool:
+            try:
+                register.claim(CPUS)
+            except CPUsTakenError:
+                return False
+            return True
+
+        with ThreadPoolExecutor() as pool:
+            assert sum(pool.map(claims, registers)) <= 1
+        for register in registers:
+            register.tell(EMPTY)

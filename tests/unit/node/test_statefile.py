@@ -1,4 +1,4 @@
-"""The State's file on a real disk: whole at every instant, whatever goes wrong."""
+"""The State's file on a real disk: whole at every instant, also when a step of writing fails."""
 
 from __future__ import annotations
 
@@ -316,6 +316,22 @@ def fill(path: Path) -> None:
 
 
 @needs_root
+def test_without_a_free_inode_the_reserve_is_given_up_for_the_state(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", size="16m,nr_inodes=40") as directory:
+        path = directory / "state"
+        path.write_bytes(OLD)
+        keep_reserve(directory)
+        with suppress(OSError):
+            for number in range(40):
+                (directory / f"filler{number}").touch()
+        for data in (NEW, OLD, NEW):
+            write_atomically(path, data)
+            assert path.read_bytes() == data
+            with suppress(OSError):
+                (directory / f"next{len(list(directory.iterdir()))}").touch()  # takes the inode of the old content
+        assert len(list((directory / DIRECTORY).iterdir())) == COUNT - 3
+
+
 def test_on_a_full_disk_the_reserve_is_given_up_for_the_state(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", tmp_path], check=True)
     try:

@@ -12,8 +12,10 @@ from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.planning.dice import Dice
 from pinfold.planning.fleet import Fleet, FleetOutcome, FleetScenario, count_shards, plan_fleet
-from pinfold.planning.scheduling import Demand, Load, Ranking, Room, Scheduler, zones_needed
-from pinfold.planning.shard import FleetWorkload, NodeType, ShardTask, Visit, Waiting, run_shard
+from pinfold.planning.ranking import Ranking
+from pinfold.planning.scheduling import Demand, Load, Room, Scheduler, zones_needed
+from pinfold.planning.shard import FleetWorkload, ShardTask, Visit, Waiting, run_shard
+from pinfold.planning.sites import NodeType
 
 GIB = 1 << 30
 BLIND, AWARE = Scheduler.BLIND, Scheduler.AWARE
@@ -157,7 +159,7 @@ def test_a_pod_that_its_shard_has_no_room_for_goes_to_another_shard() -> None:
     assert (outcome.placed, outcome.types[1].usage.pods) == (12, 12)
 
 
-def test_what_went_through_all_shards_in_vain_is_unschedulable() -> None:
+def test_a_pod_that_no_shard_can_place_is_unschedulable() -> None:
     outcome = outcomes(fleet_of(300, static(reserved=1), (guaranteed(3000), 400), machine="laptop-4"))[BLIND]
     assert (outcome.placed, outcome.unschedulable) == (300, 100)
 

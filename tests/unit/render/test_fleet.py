@@ -10,7 +10,8 @@ from pinfold.core.machine.presets import preset
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.planning.fleet import Fleet, FleetScenario, plan_fleet
 from pinfold.planning.scheduling import Scheduler
-from pinfold.planning.shard import FleetWorkload, NodeType
+from pinfold.planning.shard import FleetWorkload
+from pinfold.planning.sites import NodeType
 from pinfold.render.fleet import FleetReport, format_json, format_table, format_yaml
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
@@ -74,6 +76,9 @@ def test_the_list_scrolls_and_says_where_it_is() -> None:
     shown = [line for line in lines if "pod-" in line]
     assert choices.first == 30 - len(shown)
     assert any(line.endswith(f"{choices.first + 1}-30 of 30") for line in lines)
+    coloured, _ = format_screen(found, Choices(first=1 << 30), Look(colour=True), 24)
+    bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured]
+    assert [line for line in bare if " of 30" in line] == [line for line in lines if " of 30" in line]
     up = choices.press("up")
     assert up is not None
     assert up.first == choices.first - 1

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pinfold.proto import nri_pb2 as nri
-from pinfold.runtimes.nri.plugin import Identity, NRILink, Plugin
+from pinfold.runtimes.nri.plugin import NRILink, Plugin, PluginIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,5 +119,5 @@ class Told:
             await asyncio.wait_for(self.news.wait(), WITHIN)
         return found[-1]
 
-    def plugin(self, handler: Recorder, identity: Identity | None = None) -> Plugin:
+    def plugin(self, handler: Recorder, identity: PluginIdentity | None = None) -> Plugin:
         return Plugin(handler, identity, self.changed, self.failed)

@@ -47,7 +47,7 @@ def told(roster: Roster) -> object:
 
 
 @given(st.lists(steps, max_size=25))
-def test_whatever_comes_and_goes_the_rest_is_as_if_told_at_once(happened: list[tuple[str, object]]) -> None:
+def test_after_any_containers_come_and_go_the_rest_is_as_if_told_at_once(happened: list[tuple[str, object]]) -> None:
     roster = Roster()
     for method, about in happened:
         getattr(roster, method)(about)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pinfold.serve.http.gate import Users
-from pinfold.serve.http.limits import LOCAL, Limits
+from pinfold.serve.http.limits import LOCAL, HTTPLimits
 from pinfold.serve.http.messages import Request, Response
 from pinfold.serve.http.server import HTTPServer
 
@@ -103,7 +103,9 @@ class Talk:
 class Site:
     """A server, the requests it was asked, and connections to it."""
 
-    def __init__(self, handle: Callable[[Request], Awaitable[Response]], limits: Limits, gate: HTTPGate | None) -> None:
+    def __init__(
+        self, handle: Callable[[Request], Awaitable[Response]], limits: HTTPLimits, gate: HTTPGate | None
+    ) -> None:
         self.asked: list[Request] = []
         self.errors: list[tuple[str, Exception]] = []
         self._handle = handle
@@ -188,7 +190,7 @@ def serve(
     scenario: Callable[[Site], Coroutine[None, None, None]],
     handle: Callable[[Request], Awaitable[Response]] = echo,
     *,
-    limits: Limits = LOCAL,
+    limits: HTTPLimits = LOCAL,
     gate: HTTPGate | None = None,
 ) -> None:
     """Play a scenario with a server on a unix socket in a directory, or on TCP; asyncio has nothing to complain of."""

@@ -1,4 +1,4 @@
-"""The read-only API without a network: every answer is as its document says, whatever is asked; streams resume."""
+"""The read-only API without a network: every answer to any question is as its document says; streams resume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
 from pinfold.core.snapshot import Figures
 from pinfold.core.state import State
-from pinfold.manager.manager import Manager, Refusal, Rules
+from pinfold.manager.admitting import Refusal
+from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.node import Node
 from pinfold.manager.saving.store import StateStore
 from pinfold.manager.sources.kept import KeptWorkloads
@@ -65,7 +66,7 @@ ABOUT: Final[Mapping[str, object]] = {
     "fidelity": "pinfold",
     "reserved": str(RESERVED),
     "runtime": "simulated",
-    "groups": "nothing",
+    "groups": "simulated",
     "host": "node-7",
     "weaker": ["nothing really runs"],
     "machine": "a small one",
@@ -244,7 +245,7 @@ QUERIES: Final = st.dictionaries(
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.sampled_from(["history", "at", "explain"]), QUERIES), min_size=20, max_size=40))
-def test_whatever_is_asked_gets_what_the_document_says_or_a_short_reason(
+def test_any_request_gets_the_documented_answer_or_a_short_reason(
     asked: list[tuple[str, dict[str, str]]],
 ) -> None:
     async def scenario(node: Stand) -> None:
@@ -262,7 +263,7 @@ def test_whatever_is_asked_gets_what_the_document_says_or_a_short_reason(
 
 
 @given(st.lists(TEXTS.filter(lambda part: "/" not in part), max_size=4))
-def test_whatever_the_path_there_is_an_answer_or_not_found(parts: list[str]) -> None:
+def test_any_path_gets_an_answer_or_not_found(parts: list[str]) -> None:
     async def scenario(node: Stand) -> None:
         request = Request("GET", "/", {}, b"", Peer(-1, -1, -1, "x"), {}, tuple(parts))
         try:

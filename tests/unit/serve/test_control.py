@@ -11,7 +11,7 @@ import pytest
 from pinfold.core.moving.repack import Pace
 from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.node.notices import Notices
-from pinfold.serve.control import Changes, Control
+from pinfold.serve.control import Control, DaemonChanges
 from pinfold.serve.http.messages import HTTPError, Peer, Request
 from tests.unit.serve.test_api import MACHINE, Stand
 
@@ -36,7 +36,9 @@ def test_a_daemon_that_leaves_answers_when_all_is_given_back_and_admits_nothing_
             return {"config": config, "dry_run": dry_run, "allow_moves": allow_moves}
 
         notifier = Notifier(stand.manager, Notices(tmp_path / "notices"), stand.bus)
-        control = Control(stand.host, stand.views, Repacker(stand.node, notifier, Pace()), Changes(leave, reconfigure))
+        control = Control(
+            stand.host, stand.views, Repacker(stand.node, notifier, Pace()), DaemonChanges(leave, reconfigure)
+        )
         leaving = asyncio.create_task(control.handle(post("/v1/leave", {"keep_owners": True})))
         await asyncio.sleep(0)
         with pytest.raises(HTTPError, match="gives all CPUs back and ends"):

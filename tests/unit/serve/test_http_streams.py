@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.serve.http.limits import Limits
+from pinfold.serve.http.limits import HTTPLimits
 from pinfold.serve.http.messages import Request, Response, ServerSentEvent
 from tests.unit.serve.http_site import GET, Site, Talk, leaping, serve, until
 
@@ -285,7 +285,7 @@ def test_more_watchers_than_allowed_are_turned_away_and_others_are_served(tmp_pa
         await until(lambda: site.server.streams == 2)
         await watch(site)
 
-    serve(tmp_path, scenario, handle, limits=Limits(streams=3))
+    serve(tmp_path, scenario, handle, limits=HTTPLimits(streams=3))
 
 
 def test_watchers_do_not_give_way_to_others(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_watchers_do_not_give_way_to_others(tmp_path: Path) -> None:
         source.tell()
         assert {await talk.chunk() for talk in talks} == {b"id: 1\ndata: 1\n\n"}
 
-    serve(tmp_path, scenario, source.handle, limits=Limits(connections=2))
+    serve(tmp_path, scenario, source.handle, limits=HTTPLimits(connections=2))
 
 
 def test_one_address_cannot_have_all_streams() -> None:
@@ -313,7 +313,7 @@ def test_one_address_cannot_have_all_streams() -> None:
         await until(lambda: site.server.streams == 3)
         await watch(site)
 
-    serve(None, scenario, source.handle, limits=Limits(streams=5, streams_each=3))
+    serve(None, scenario, source.handle, limits=HTTPLimits(streams=5, streams_each=3))
 
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "TCP"])

@@ -21,7 +21,7 @@ from pinfold.core.state import State
 from pinfold.grpc.errors import CallError, Code
 from pinfold.proto import podresources_pb2 as pb
 from pinfold.serve.http.limits import Rate
-from pinfold.serve.podresources import RATE, PodResources, limited
+from pinfold.serve.podresources import RATE, PodResourcesService, limited
 from tests.property.strategies import guaranteed, pinned, pod_of
 from tests.unit.grpc import ends
 from tests.unit.grpc.ends import SECONDS, calling, run
@@ -57,7 +57,7 @@ NODE = held_after(
 def serving(
     directory: Path, read: Callable[[], Snapshot] = lambda: NODE, rate: Rate = RATE
 ) -> AbstractAsyncContextManager[Site]:
-    return ends.serving(directory, limited(PodResources(read).methods, rate))
+    return ends.serving(directory, limited(PodResourcesService(read).methods, rate))
 
 
 async def call(channel: Channel, name: str, request: Message, reply: type[Message]) -> Any:  # noqa: ANN401 - any message
@@ -132,7 +132,7 @@ def test_answers_are_field_exact() -> None:
     state = State(CPUSet.of(0), {pod.uid: own}, {pod.uid: CPUSet.of(1, 2, 5)})
     containers = field(3, field(1, b"own") + field(3, b"\1\5")) + field(3, field(1, b"app"))
     expected = field(1, field(1, b"w") + field(2, b"ns") + containers + field(4, b"\1\2\5"))
-    served = PodResources(lambda: Snapshot(MACHINE, ADMITTER.policy, state, [pod]))
+    served = PodResourcesService(lambda: Snapshot(MACHINE, ADMITTER.policy, state, [pod]))
     assert served.list_pods(b"") == expected
     assert served.get_pod(field(1, b"w") + field(2, b"ns")) == expected
     assert served.get_allocatable(b"") == field(2, bytes(range(1, 8)))
@@ -151,7 +151,7 @@ def test_allocatable_are_no_more_cpus_than_min_shared_cpus_leaves() -> None:
     gates = {"CPUManagerPolicyAlphaOptions": True}
     reserved = Reservation.of(CPUSet.of(0))
     policy = Config("static", {"min-shared-cpus": "4"}, reserved, gates=gates).build(MACHINE).policy
-    served = PodResources(lambda: Snapshot(MACHINE, policy, policy.start(State.new())))
+    served = PodResourcesService(lambda: Snapshot(MACHINE, policy, policy.start(State.new())))
     assert served.get_allocatable(b"") == field(2, bytes(range(1, 5)))
 
 
@@ -194,12 +194,12 @@ def test_request_that_is_no_message_is_an_internal_error_as_the_references(tmp_p
 
 def test_unknown_fields_of_a_newer_client_do_no_harm() -> None:
     later = b"\x9a\x06\x03abc"  # field 99
-    assert PodResources(lambda: NODE).list_pods(later) == PodResources(lambda: NODE).list_pods(b"")
+    assert PodResourcesService(lambda: NODE).list_pods(later) == PodResourcesService(lambda: NODE).list_pods(b"")
 
 
 @given(st.binary(max_size=64))
-def test_whatever_is_asked_there_is_an_answer_or_a_code(request: bytes) -> None:
-    for method in PodResources(lambda: NODE).methods.values():
+def test_any_request_gets_an_answer_or_a_code(request: bytes) -> None:
+    for method in PodResourcesService(lambda: NODE).methods.values():
         try:
             method(request)
         except CallError as error:

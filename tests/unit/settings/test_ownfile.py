@@ -15,6 +15,7 @@ from pinfold.settings.sample import format_sample
 from pinfold.settings.settings import Settings, add_arguments, read_settings
 
 HOME = {"HOME": "/home/me"}
+HEAD = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
 NOT_TOGETHER = {"preset", "sysroot", "groups", "reserved-cpus", "kube-reserved", "system-reserved", "config"}
 
 
@@ -51,8 +52,7 @@ def test_a_flag_overrides_the_file(tmp_path: Path) -> None:
 
 def test_the_file_overrides_the_kubelets_file(tmp_path: Path) -> None:
     kubelet = tmp_path / "kubelet.yaml"
-    head = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
-    kubelet.write_text(f'{head}cpuManagerPolicy: static\nreservedSystemCPUs: "0"\n')
+    kubelet.write_text(f'{HEAD}cpuManagerPolicy: static\nreservedSystemCPUs: "0"\n')
     settings = read(f"config: {kubelet}\npolicy: none\n", tmp_path)
     assert settings.config.policy == "none"
     assert str(settings.config.reserved.cpus) == "0"
@@ -75,6 +75,40 @@ def test_all_problems_of_file_flags_and_values_are_reported_together(tmp_path: P
     ]
 
 
+def test_unknown_keys_hide_no_problem_of_a_value_or_of_the_kubelets_file(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(f"{HEAD}cpuManagerReconcilePeriod: 10\ncpuManagerPolcy: static\n")
+    found = problems(f"polcy: static\nreserved-cpus: 99\nlog-format: xml\nconfig: {kubelet}\n", tmp_path)
+    assert [text.partition(" ")[2].partition(" ")[0] for text in found] == [
+        "polcy:",
+        "cpuManagerReconcilePeriod:",
+        "reserved-cpus:",
+        "log-format:",
+        "cpuManagerPolcy:",
+    ]
+
+
+def test_a_syntax_error_says_that_the_rest_of_its_file_was_not_checked(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text("kind: [\n")
+    found = problems("a: b: c\n", tmp_path, "--config", str(kubelet), "--log-format", "xml")
+    assert [text.endswith("; nothing else in this file was checked") for text in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("key", ["state-dir", "socket", "log-dir", "pod-resources-socket", "config"])
+def test_an_empty_path_is_reported_with_the_key_of_the_file(key: str, tmp_path: Path) -> None:
+    assert f"config.yaml: {key}: the path is empty" in problems(f"{key}: ''\n", tmp_path)
+
+
+def test_conflicts_are_reported_with_the_keys_of_the_file(tmp_path: Path) -> None:
+    found = problems("preset: laptop-4\nsysroot: /x\nshield: true\n", tmp_path)
+    assert found == [
+        "config.yaml: preset needs --runtime simulated",
+        "config.yaml: preset and config.yaml: sysroot exclude each other; give one of them",
+        "config.yaml: shield moves the rest of this host, which --sysroot and simulations lack",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -82,15 +116,24 @@ def test_all_problems_of_file_flags_and_values_are_reported_together(tmp_path: P
         ("kind: KubeletConfiguration", "this is a Kubernetes file"),
         ("a: 1\n---\nb: 2", "2 documents"),
         ("a: 1\na: 2", "duplicate key"),
-        ("policy:", "missing; one value"),
-        ("policy-options: {'a=b,c': true}", "must not contain"),
         ("policy: !!python/object:os.system x", "tag"),
     ],
-    ids=["a list", "a kubelet's file", "two documents", "twice", "nothing", "smuggled pairs", "a tag"],
+    ids=["a list", "a kubelet's file", "two documents", "twice", "a tag"],
 )
 def test_what_is_no_file_of_settings_is_refused(text: str, said: str) -> None:
     with pytest.raises(ParseError, match=said):
         parse_own_file(text, source="config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("policy:", "missing; one value"), ("policy-options: {'a=b,c': true}", "must not contain")],
+    ids=["nothing", "smuggled pairs"],
+)
+def test_a_wrong_value_is_a_problem_and_is_not_used(text: str, said: str) -> None:
+    texts, (problem,) = parse_own_file(text, source="config.yaml")
+    assert texts == {}
+    assert said in str(problem)
 
 
 def test_a_file_that_was_named_must_be_there_and_none_reads_no_file(tmp_path: Path) -> None:
@@ -108,7 +151,7 @@ def test_the_users_own_file_is_read_if_it_is_there(tmp_path: Path) -> None:
 
 
 def test_the_sample_as_it_is_sets_nothing_and_names_every_setting() -> None:
-    assert parse_own_file(format_sample(), source="sample") == {}
+    assert parse_own_file(format_sample(), source="sample") == ({}, ())
     lines = [line[1:] for line in format_sample().splitlines() if line.startswith("#") and line[1:2].isalpha()]
     assert [line.partition(":")[0] for line in lines] == list(KEYS)
 

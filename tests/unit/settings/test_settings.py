@@ -258,6 +258,15 @@ def test_a_gate_in_a_flag_allows_an_option_of_the_file(config_file: Path) -> Non
     assert read("--config", str(config_file), "--feature-gates", "AllAlpha=true").config.options
 
 
+def test_a_gate_that_is_nearly_one_of_ours_is_warned_of_by_name() -> None:
+    found = read("--feature-gates", "CPUManagerPolicyAlphaOption=true,CPUManagerPolicyOptions=true,DynamicThing=true")
+    (warning,) = [each for each in found.warnings if "gates" in each]
+    assert warning == (
+        "--feature-gates: CPUManagerPolicyAlphaOption changes nothing about CPUs; "
+        "was CPUManagerPolicyAlphaOptions meant?"
+    )
+
+
 def test_listed_cpus_go_before_amounts_and_a_flag_without_effect_is_named(config_file: Path) -> None:
     config_file.write_text(f"{HEAD}cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
     settings = read("--config", str(config_file), "--kube-reserved", "cpu=2")
@@ -285,7 +294,7 @@ def test_a_misspelt_field_of_the_file_is_a_warning(config_file: Path) -> None:
         ),
         (
             ("--kube-reserved", "500m"),
-            '--kube-reserved: expected NAME=VALUE, with commas between several at column 1 of "500m"',
+            '--kube-reserved: expected NAME=VALUE, or several joined by commas, at column 1 of "500m"',
         ),
         (
             ("--system-reserved", "cpu=x"),
@@ -327,10 +336,10 @@ def test_a_wrong_flag_is_named_with_its_value_and_what_is_allowed(flags: tuple[s
     assert problems(*flags) == [problem]
 
 
-def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
+def test_an_unknown_option_is_named_with_the_nearest() -> None:
     (problem,) = problems("--policy-options", "full-cpus=true")
     assert problem.startswith(
-        '--policy-options: unknown CPU Manager Policy option: "full-cpus"; known: full-pcpus-only'
+        '--policy-options: unknown CPU Manager Policy option: "full-cpus"; did you mean full-pcpus-only?'
     )
 
 
@@ -414,7 +423,7 @@ def test_the_flag_for_the_socket_goes_before_the_variable() -> None:
     assert read("--socket", "/f", environment={"PINFOLD_SOCKET": "/p", **HOME}).sources["socket"] == "--socket"
 
 
-def test_commands_find_the_socket_whatever_the_state_directory() -> None:
+def test_commands_find_the_socket_with_any_state_directory() -> None:
     assert read("--state-dir", "/elsewhere").socket == socket_path(HOME, 1000)
 
 

@@ -19,7 +19,7 @@ SPIN: Final = 800_000
 
 
 WARM_UP: Final = 0.2
-"""Seconds that are not counted: what it takes to start a container is not what is measured."""
+"""The first seconds are not counted: they measure the start of the container."""
 
 
 def probe(seconds: float) -> tuple[list[int], list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.core.pods.quantity import Quantity
-from pinfold.errors import ParseError
+from pinfold.errors import ParseError, excerpt
 
 if TYPE_CHECKING:
     import argparse
@@ -49,7 +49,8 @@ def amount_body(args: argparse.Namespace) -> dict[str, object]:
     try:
         milli = Quantity.parse(args.cpus).milli
     except ParseError as error:
-        raise error.within("--cpus") from error
+        said = f"--cpus: {excerpt(args.cpus)} is not a number of CPUs; expected 2, 0.5 or 500m"
+        raise ParseError(said) from error
     if not shared and (milli < 1000 or milli % 1000):  # noqa: PLR2004 - one CPU
         problem = (
             f"--cpus {args.cpus}: CPUs of its own are whole, 1 or more; for a share of the pool add --qos burstable"

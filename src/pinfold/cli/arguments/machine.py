@@ -14,10 +14,6 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import SHAPES, preset
 from pinfold.core.machine.topology import CPUInfo
 from pinfold.errors import ParseError, PinfoldError
-from pinfold.formats.machine.machinefile import parse_machine, parse_machine_as_kubelet
-from pinfold.node.machine.devices import Devices
-from pinfold.node.machine.kubeletview import discover_as_kubelet
-from pinfold.node.machine.sysfs import discover
 
 if TYPE_CHECKING:
     import argparse
@@ -66,10 +62,9 @@ def read_machine(args: argparse.Namespace) -> Topology:
     if args.file is not None:
         return _from_file(args.file, as_kubelet=as_kubelet)
     if args.preset is not None:
-        return _from_preset(args.preset, as_kubelet=as_kubelet)
-    root = args.sysroot or Path("/")
-    found = discover_as_kubelet(root) if as_kubelet else discover(root)
-    return replace(found, devices=tuple(Devices(root).shown()))
+        named = getattr(args, "given", {}).get("preset", "--preset")
+        return _from_preset(args.preset, named, as_kubelet=as_kubelet)
+    return _from_root(args.sysroot or Path("/"), as_kubelet=as_kubelet)
 
 
 def online_now(args: argparse.Namespace) -> CPUSet | None:
@@ -90,7 +85,19 @@ def machine_name(args: argparse.Namespace) -> str:
     return "" if path is None else Path(path).name
 
 
+# Each way to a machine imports only its own readers.
+def _from_root(root: Path, *, as_kubelet: bool) -> Topology:
+    from pinfold.node.machine.devices import Devices  # noqa: PLC0415
+    from pinfold.node.machine.kubeletview import discover_as_kubelet  # noqa: PLC0415
+    from pinfold.node.machine.sysfs import discover  # noqa: PLC0415
+
+    found = discover_as_kubelet(root) if as_kubelet else discover(root)
+    return replace(found, devices=tuple(Devices(root).shown()))
+
+
 def _from_file(name: str, *, as_kubelet: bool) -> Topology:
+    from pinfold.formats.machine.machinefile import parse_machine, parse_machine_as_kubelet  # noqa: PLC0415
+
     shown = "stdin" if name == "-" else name
     text = _decode(shown, _read(name, shown))
     try:
@@ -126,11 +133,11 @@ def _decode(shown: str, data: bytes) -> str:
     return text
 
 
-def _from_preset(name: str, *, as_kubelet: bool) -> Topology:
+def _from_preset(name: str, named: str, *, as_kubelet: bool) -> Topology:
     try:
         topology = preset(name)
     except ParseError as error:
-        raise error.within("--preset") from None
+        raise error.within(named) from None
     return _assumed(topology) if as_kubelet else topology
 
 

@@ -10,7 +10,7 @@ import stat
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pinfold.errors import ParseError, PinfoldError
 from pinfold.settings.places import socket_path
@@ -58,11 +58,16 @@ class RefusedByDaemon(PinfoldError):  # noqa: N818 - the fact
         self.answer = answer
 
 
+_TYPED: Final = {"cpu": "--cpu", "cpus": "--cpus", "milli": "--cpus", "name": "--name", "pid": "PID"}
+"""The fields of requests, as users type them."""
+
+
 class WrongRequest(ParseError):  # noqa: N818 - the fact
     """The daemon cannot use what it was sent: *problems* has all that is wrong with it."""
 
     def __init__(self, answer: dict[str, Any], status: int) -> None:  # Any: JSON of the daemon
-        super().__init__(answer.get("message", f"status {status}"))
+        field, colon, problem = str(answer.get("message", f"status {status}")).partition(": ")
+        super().__init__(f"{_TYPED.get(field, field)}{colon}{problem}")
         self.problems = tuple(answer.get("problems", ()))
 
 

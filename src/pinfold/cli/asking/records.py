@@ -41,6 +41,10 @@ class Records(Protocol):
         """Return how a container failed the last time: its exit code and last lines."""
         ...
 
+    def containers(self, subject: Subject) -> list[str]:
+        """Return the containers that run and belong to *subject*."""
+        ...
+
 
 class DaemonRecords:
     """Asks a daemon."""
@@ -64,10 +68,16 @@ class DaemonRecords:
         """Return how a container failed the last time: its exit code and last lines."""
         return _failure(container, map(entry_of, self._client.get("/v1/events")))
 
+    def containers(self, subject: Subject) -> list[str]:
+        """Return the containers that run and belong to *subject*."""
+        rows: list[Data] = self._client.get("/v1/containers")
+        names = (f"{row['namespace']}/{row['pod']}/{row['container']}" for row in rows)
+        return [name for name in names if subject.is_owner(name)]
+
     def _get(self, what: str, query: Mapping[str, str]) -> Data:
         answer = self._client.get(f"/v1/{what}?{urlencode(query)}")
         if not isinstance(answer, dict):
-            raise PinfoldError("the daemon's answer is not what was expected; is it of another version?")
+            raise PinfoldError("the daemon's answer has another form than expected; is the daemon of another version?")
         return answer
 
 
@@ -97,6 +107,11 @@ class FileRecords:
     def failure(self, container: str) -> Data | None:
         """Return how a container failed the last time: its exit code and last lines."""
         return _failure(container, self._archive.entries())
+
+    def containers(self, subject: Subject) -> list[str]:
+        """Return none: the files do not tell what runs."""
+        del subject
+        return []
 
 
 def _failure(container: str, entries: Iterable[Entry]) -> Data | None:

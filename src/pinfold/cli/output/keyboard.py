@@ -60,7 +60,7 @@ class Screen:
         self._close()
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw over what was shown."""
+        """Draw over the last screen."""
         text = f"{_END_OF_LINE}\r\n".join(lines)
         print(f"{_HOME}{text}{_END_OF_LINE}{_BELOW}", end="", flush=True)
 

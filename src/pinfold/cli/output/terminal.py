@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _LEAST_WIDTH: Final = 40
+_WIDEST: Final = 1 << 30
 _DRAWN_WITH: Final = "╭╮╰╯─│━┄·…"
 
 
@@ -22,6 +23,11 @@ def look(stream: TextIO) -> Look:
         colour=has_colour(stream),
         ascii_only=not shows_boxes(stream),
     )
+
+
+def unbroken(stream: TextIO) -> Look:
+    """Return how to draw lines that a pipe can filter: as wide as they are, unless *stream* is a terminal."""
+    return look(stream) if stream.isatty() else look(stream)._replace(width=_WIDEST)
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.presets import SHAPES
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, excerpt
 from pinfold.settings.table import CPU_MANAGER, SETTINGS, TOPOLOGY_MANAGER
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="devices, memory and hugepages of each NUMA node, as YAML; sysfs reads those of this host or --sysroot",
     )
+    group.add_argument(
+        "--local-memory",
+        action="store_true",
+        help="as serve --local-memory: pods get memory of the NUMA nodes of their CPUs only; needs --devices",
+    )
     group.add_argument("--config", dest="config_file", metavar="FILE", help=SETTINGS["config_file"].meaning)
 
 
@@ -120,18 +125,18 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         "--repack", action="store_true", help="also show which containers policy dynamic would move, and what it brings"
     )
     kind.add_argument("--orders", metavar="N", type=_count, help="try N random orders of coming and going")
-    kind.add_argument("--trace", metavar="FILE", help="live through a trace of pod events, CSV or JSON lines")
+    kind.add_argument("--trace", metavar="FILE", help="replay a trace of pod events, CSV or JSON lines")
     kind.add_argument(
-        "--journal", metavar="DIR", help="live through a daemon's journal, in its state directory or a copy of it"
+        "--journal", metavar="DIR", help="replay a daemon's journal, in its state directory or a copy of it"
     )
-    group.add_argument("--since", metavar="TIME", help="of the journal: only what happened since then, e.g. 7d")
-    group.add_argument("--until", metavar="TIME", help="of the journal: only what happened until then")
+    group.add_argument("--since", metavar="TIME", help="of the journal: only entries since then, e.g. 7d")
+    group.add_argument("--until", metavar="TIME", help="of the journal: only entries until then")
     group.add_argument("--seed", metavar="N", type=int, default=_SEED, help=f"of the random orders (default: {_SEED})")
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_ORDERS or len(text) > len(str(_MOST_ORDERS)):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number from 1 to {_MOST_ORDERS:,}")
+        raise argparse.ArgumentTypeError(f"{excerpt(text)} is not a whole number from 1 to {_MOST_ORDERS:,}")
     return int(text)
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.cli.arguments.machine import machine_name, read_machine
 from pinfold.cli.planning.arguments import BadQuestion, as_serve
-from pinfold.cli.planning.live import Live, read_live
 from pinfold.cli.planning.pods import Filed, make_scenario
 from pinfold.cli.planning.resources import with_resources
 from pinfold.core.policies.options import POD_LEVEL
@@ -23,18 +20,19 @@ from pinfold.formats.pods.manifest import parse_pods
 from pinfold.planning.compare import Variant, name_of
 from pinfold.planning.plan import EMPTY_NODE, Running
 from pinfold.planning.whatif import Scenario
+from pinfold.settings.filetext import read_text
 from pinfold.settings.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from pinfold.cli.planning.live import Live
     from pinfold.core.config import Config
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import Pod, PodUID
     from pinfold.core.state import State
     from pinfold.formats.pods.manifest import PodDocuments
 
-_MAX_FILE: Final = 64 << 20
 _NOT_THIS_FILE: Final = (
     "copy the file again while its kubelet runs; if the kubelet refuses it too, drain the node, stop the kubelet, "
     "remove the file and start the kubelet, which writes a new one"
@@ -51,19 +49,21 @@ class Inputs(NamedTuple):
     running: Running
     warnings: tuple[str, ...]
     mistakes: tuple[str, ...] = ()
-    """Warnings about what is probably a mistake in the pods."""
+    """Warnings about what is probably a mistake in the pods or in the kubelet's file."""
 
 
 def read_inputs(args: argparse.Namespace) -> Inputs:
     """Return the inputs that the flags name, or raise what is wrong with them."""
-    live = read_live(args) if args.live else None
+    live = _live(args) if args.live else None
     warnings: list[str] = []
     given = as_serve(args)
     if live is not None:
         _fill_in(args, given, live, warnings)
     plain = _machines(args, live, given.view)
     machines = [(name, with_resources(args, machine)) for name, machine in plain]
-    configs = [_config(given, topology, warnings) for _, topology in machines]
+    misspelt: dict[str, None] = {}
+    configs = [_config(given, topology, warnings, misspelt) for _, topology in machines]
+    configs = [replace(config, local_memory=args.local_memory) for config in configs]
     variants = _variants(args, machines, configs)
     # The pods of a live node keep their CPUs only on its own machine; elsewhere they come again, before all others.
     kept = live if live is not None and plain[0][1] is live.topology else None
@@ -76,8 +76,14 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
     again = {pod.uid: pod for pod in there.arriving if pod.uid in lost}
     warnings += (f"pod {_shown(pod)} {_LOST}" for pod in scenario.arriving if again.get(pod.uid) == pod)
     running = Running(state, scenario.running, scenario.gone) if state is not None else EMPTY_NODE
-    mistakes = tuple(warning for _, file in files for warning in file.warnings)
+    mistakes = (*misspelt, *(warning for _, file in files for warning in file.warnings))
     return Inputs(variants, scenario.arriving, running, tuple(dict.fromkeys(warnings)), mistakes)
+
+
+def _live(args: argparse.Namespace) -> Live:
+    from pinfold.cli.planning.live import read_live  # noqa: PLC0415 - most plans ask no daemon
+
+    return read_live(args)
 
 
 def _there(live: Live | None, kept: Live | None, state: State | None, lost: Collection[PodUID]) -> Scenario:
@@ -120,9 +126,10 @@ def _fill_in(args: argparse.Namespace, given: argparse.Namespace, live: Live, wa
         warnings.append("the daemon does not report its options; without --policy-options, none are used")
 
 
-def _config(given: argparse.Namespace, topology: Topology, warnings: list[str]) -> Config:
+def _config(given: argparse.Namespace, topology: Topology, warnings: list[str], misspelt: dict[str, None]) -> Config:
     settings = read_settings(given, topology, environment={}, uid=0)
-    warnings += settings.warnings
+    misspelt |= dict.fromkeys(settings.misspelt)
+    warnings += (warning for warning in settings.warnings if warning not in misspelt)
     return settings.config
 
 
@@ -212,19 +219,3 @@ def _pods(files: Sequence[tuple[str, PodDocuments]]) -> list[Filed]:
 
 def _shown(pod: Pod) -> str:
     return excerpt(f"{pod.namespace}/{pod.name}")
-
-
-def read_text(name: str) -> str:
-    """Return the text of a file, or of stdin for "-"."""
-    shown = "stdin" if name == "-" else name
-    if name == "-":
-        data = sys.stdin.buffer.read(_MAX_FILE + 1)
-    else:
-        with Path(name).open("rb") as file:
-            data = file.read(_MAX_FILE + 1)
-    if len(data) > _MAX_FILE:
-        raise ParseError(f"is larger than {_MAX_FILE >> 20} MiB", where=shown)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ParseError(f"is not text (byte {error.start + 1} is not UTF-8)", where=shown) from None

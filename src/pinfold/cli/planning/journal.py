@@ -82,7 +82,7 @@ def find_journal(text: str) -> Path:
 def read_entries(directory: Path) -> Iterator[Entry]:
     """Yield all entries in the order of their numbers, one file in memory at a time.
 
-    Where the clock was set back, what was written before is taken to have been no later than what was written after.
+    Where the clock was set back, entries before it get at most the time of the entry after it.
     """
     found = find_segments(directory)
     number = 0

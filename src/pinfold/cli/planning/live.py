@@ -49,7 +49,7 @@ def read_live(args: argparse.Namespace) -> Live:
         )
     except (DocumentError, KeyError, TypeError, AttributeError) as error:
         raise ParseError(
-            f"the daemon's answer is not what was expected ({error!r}); is it of another version?"
+            f"the daemon's answer has another form than expected ({error!r}); is the daemon of another version?"
         ) from error
 
 

@@ -14,7 +14,7 @@ from pinfold.core.trace import Defect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pinfold.core.allocators.order import Arrangement, Machine, Place
+    from pinfold.core.allocators.order import Area, Arrangement, Machine
     from pinfold.core.trace import Recorder
 
 
@@ -37,7 +37,7 @@ class Balance(NamedTuple):
     """Searches the nodes that leave free CPUs best balanced over all nodes."""
 
     machine: Machine
-    nodes: Sequence[Place]
+    nodes: Sequence[Area]
     """The nodes with free CPUs, as the kubelet sorts them."""
     counts: Sequence[int]
     """The number of free CPUs of each."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pinfold.core.allocators.order import Machine, Place
+    from pinfold.core.allocators.order import Area, Machine
     from pinfold.core.machine.topology import Group
 
 # Up to so many CPUs are found one by one, at 50 ns each; bisection takes 1 µs for any number of them.
@@ -20,15 +20,15 @@ _SMALL: Final = 12
 class CorePicker(Protocol):
     """Chooses cores and CPUs in a group; all sets are masks."""
 
-    def whole(self, place: Place, free: int, need: int) -> int:
+    def whole(self, place: Area, free: int, need: int) -> int:
         """Return whole cores, at most *need* CPUs: the lowest of equal ones."""
         ...
 
-    def single(self, place: Place, free: int, need: int) -> int:
+    def single(self, place: Area, free: int, need: int) -> int:
         """Return at most *need* free CPUs: those of the cores with the fewest free CPUs first."""
         ...
 
-    def lowest(self, place: Place, free: int, cores: int) -> int:
+    def lowest(self, place: Area, free: int, cores: int) -> int:
         """Return the free CPUs of the lowest cores that have any in *place*."""
         ...
 
@@ -80,7 +80,7 @@ class StridedCores:
         self._shifts = tuple(stride * i for i in range(1, self._threads))
         self._listed = ListedCores(machine)
 
-    def whole(self, place: Place, free: int, need: int) -> int:
+    def whole(self, place: Area, free: int, need: int) -> int:
         """Return whole cores, at most *need* CPUs: the lowest of equal ones."""
         firsts = free & place.first_threads
         for shift in self._shifts:
@@ -91,7 +91,7 @@ class StridedCores:
             cpus |= firsts << shift
         return cpus
 
-    def single(self, place: Place, free: int, need: int) -> int:
+    def single(self, place: Area, free: int, need: int) -> int:
         """Return at most *need* free CPUs: those of the cores with the fewest free CPUs first."""
         if not self._shifts:
             return lowest(free & place.mask, need)
@@ -110,7 +110,7 @@ class StridedCores:
             cpus ^= 1 << cores.bit_length() - 1 + shift  # the last core gives only its first CPU
         return cpus
 
-    def lowest(self, place: Place, free: int, cores: int) -> int:
+    def lowest(self, place: Area, free: int, cores: int) -> int:
         """Return the free CPUs of the lowest cores that have any in *place*."""
         firsts = free
         for shift in self._shifts:
@@ -132,7 +132,7 @@ class ListedCores:
         # for a remainder that a smaller core could fill.
         self._larger_first = uneven and not average
 
-    def whole(self, place: Place, free: int, need: int) -> int:
+    def whole(self, place: Area, free: int, need: int) -> int:
         """Return whole cores, at most *need* CPUs: the lowest of equal ones."""
         cores = [core for core in place.cores.fullest_first(free) if core.mask & place.mask & free]
         if self._larger_first:
@@ -144,7 +144,7 @@ class ListedCores:
                 need -= core.size
         return cpus
 
-    def single(self, place: Place, free: int, need: int) -> int:
+    def single(self, place: Area, free: int, need: int) -> int:
         """Return at most *need* free CPUs: those of the cores with the fewest free CPUs first."""
         cpus = 0
         for core in place.cores.fullest_first(free):
@@ -157,7 +157,7 @@ class ListedCores:
                     break
         return cpus
 
-    def lowest(self, place: Place, free: int, cores: int) -> int:
+    def lowest(self, place: Area, free: int, cores: int) -> int:
         """Return the free CPUs of the lowest cores that have any in *place*."""
         mine = place.mask & free
         cpus = 0

@@ -12,7 +12,7 @@ from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
     from pinfold.core.allocators.balance import Split
-    from pinfold.core.allocators.order import Machine, Place
+    from pinfold.core.allocators.order import Area, Machine
     from pinfold.core.trace import Recorder
 
 
@@ -102,5 +102,5 @@ def _take(balance: Balance, split: Split, free: int) -> int:
     return taken
 
 
-def _take_spread_in(machine: Machine, node: Place, free: int, count: int, recorder: Recorder | None) -> int:
+def _take_spread_in(machine: Machine, node: Area, free: int, count: int, recorder: Recorder | None) -> int:
     return take_packed(machine, free & node.mask, count, Arrangement(spread=True), recorder)

@@ -45,7 +45,7 @@ class Arrangement(NamedTuple):
 PACKED: Final = Arrangement()
 
 
-class Place:
+class Area:
     """A core, uncore cache, NUMA node or socket as allocators see it, with the groups inside it."""
 
     __slots__ = ("cores", "first_threads", "id", "inner", "mask", "name", "nested", "size", "whole")
@@ -74,7 +74,7 @@ class Row:
 
     __slots__ = ("masks", "places")
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: Iterable[Area]) -> None:
         self.places: Final = tuple(places)
         self.masks: Final = tuple(place.mask for place in self.places)
 
@@ -82,7 +82,7 @@ class Row:
         """Return the groups that have a CPU in *mask*."""
         return Row(place for place in self.places if place.mask & mask)
 
-    def fullest_first(self, free: int) -> Sequence[Place]:
+    def fullest_first(self, free: int) -> Sequence[Area]:
         """Return the groups with free CPUs, fewest free CPUs first; ties keep the order of ids."""
         places = self.places
         if len(places) == 2:  # noqa: PLR2004 - what most machines have, and worth its own way
@@ -93,7 +93,7 @@ class Row:
             return places if count else places[1:] if other else ()
         return self.counted(free)[0]
 
-    def counted(self, free: int, least: int = 1) -> tuple[Sequence[Place], Sequence[int]]:
+    def counted(self, free: int, least: int = 1) -> tuple[Sequence[Area], Sequence[int]]:
         """Return those with *least* free CPUs or more, in the same order, and how many each has."""
         places = self.places
         counts = [(mask & free).bit_count() for mask in self.masks]
@@ -147,7 +147,8 @@ class Machine:
         self._keeps_repeats: Final = average or (self._tidy and len(caches) == len(self.uncore_caches.places))
         self.even: Final = all(core.size == core.whole == self.cpus_per_core for core in self.cores.places)
         """Whether all cores have the same number of CPUs."""
-        self._one_to_one: Final = self._tidy and all(len(outer.inner.places) == 1 for outer in self.outer.places)
+        self.one_to_one: Final = self._tidy and all(len(outer.inner.places) == 1 for outer in self.outer.places)
+        """Whether each outer group is an inner one too."""
         nested = all(place.nested for place in (*self.inner.places, *self.uncore_caches.places))
         stride = stride_of(topology.cores) if self.even and nested else None
         self.pick: Final = ListedCores(self) if stride is None else StridedCores(self, stride)
@@ -175,13 +176,13 @@ class Machine:
         cpus = self.numa_mask(nodes)
         return sum([mask for mask in self.sockets.masks if mask & cpus])
 
-    def sorted_outer(self, free: int) -> Sequence[Place]:
+    def sorted_outer(self, free: int) -> Sequence[Area]:
         """Return the outer groups with free CPUs, the fullest first."""
         return self.outer.fullest_first(free)
 
-    def sorted_inner(self, free: int) -> Sequence[Place]:
+    def sorted_inner(self, free: int) -> Sequence[Area]:
         """Return the inner groups with free CPUs, the fullest first within each of the sorted outer groups."""
-        if self._one_to_one:
+        if self.one_to_one:
             return [outer.inner.places[0] for outer in self.outer.fullest_first(free)]
         if self._tidy:
             return self._counted_inner(free)[0]
@@ -192,9 +193,9 @@ class Machine:
             if place.mask & outer.mask & free
         )
 
-    def _counted_inner(self, free: int) -> tuple[list[Place], list[int]]:
+    def _counted_inner(self, free: int) -> tuple[list[Area], list[int]]:
         """Return the inner groups as `sorted_inner` where none crosses another, and how many free CPUs each has."""
-        places: list[Place] = []
+        places: list[Area] = []
         counts: list[int] = []
         for outer in self.outer.fullest_first(free):
             inner, have = outer.inner.counted(free)
@@ -202,22 +203,22 @@ class Machine:
             counts += have
         return places, counts
 
-    def once(self, places: Iterable[Place]) -> list[Place]:
+    def once(self, places: Iterable[Area]) -> list[Area]:
         """Return *places* without repetitions; the kubelet keeps them."""
         return list(places if self._keeps_repeats else dict.fromkeys(places))
 
-    def sorted_numa_nodes(self, free: int) -> Sequence[Place]:
+    def sorted_numa_nodes(self, free: int) -> Sequence[Area]:
         """Return the NUMA nodes with free CPUs, as the kubelet sorts them."""
         return self.sorted_outer(free) if self.numa_first else self.sorted_inner(free)
 
-    def counted_numa_nodes(self, free: int) -> tuple[Sequence[Place], Sequence[int]]:
+    def counted_numa_nodes(self, free: int) -> tuple[Sequence[Area], Sequence[int]]:
         """Return the NUMA nodes as `sorted_numa_nodes`, and how many free CPUs each has."""
         if self._tidy and not self.numa_first:
             return self._counted_inner(free)
         nodes = self.sorted_numa_nodes(free)
         return nodes, [(node.mask & free).bit_count() for node in nodes]
 
-    def sorted_sockets(self, free: int) -> Sequence[Place]:
+    def sorted_sockets(self, free: int) -> Sequence[Area]:
         """Return the sockets with free CPUs, as the kubelet sorts them."""
         return self.sorted_inner(free) if self.numa_first else self.sorted_outer(free)
 
@@ -229,7 +230,7 @@ def note_core_size(recorder: Recorder, machine: Machine) -> None:
         recorder.defect(Defect.AVERAGE_SIZE, f"{what} {machine.topology.threads_per_core}")
 
 
-def note_repeats(recorder: Recorder, places: Sequence[Place]) -> None:
+def note_repeats(recorder: Recorder, places: Sequence[Area]) -> None:
     """Record the defect if a group is in a list twice."""
     twice = {place.name for place in places if sum(place is other for other in places) > 1}
     if twice:
@@ -249,4 +250,4 @@ def note_averages(recorder: Recorder, row: Row, free: int) -> None:
 
 
 def _row(groups: Iterable[Group], kind: str, whole: int = 0) -> Row:
-    return Row(Place(group, kind, whole or group.mask.bit_count()) for group in groups)
+    return Row(Area(group, kind, whole or group.mask.bit_count()) for group in groups)

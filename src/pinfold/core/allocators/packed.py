@@ -12,7 +12,7 @@ from pinfold.errors import AdmissionError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pinfold.core.allocators.order import Arrangement, Machine, Place
+    from pinfold.core.allocators.order import Area, Arrangement, Machine
     from pinfold.core.trace import Recorder
 
 
@@ -26,7 +26,7 @@ class NotEnoughCPUs(AdmissionError):  # noqa: N818 - the fact, as users read it
 
 
 class Taking:
-    """CPUs being taken: what is still free, how many are still needed, what has been taken."""
+    """CPUs being taken: those still free, how many are still needed, those already taken."""
 
     __slots__ = ("free", "machine", "need", "recorder", "taken")
 
@@ -37,16 +37,17 @@ class Taking:
         self.taken = 0
         self.recorder = recorder
 
-    def take(self, mask: int, what: str, place: Place, why: str = "") -> None:
+    def take(self, mask: int, what: str, place: Area, why: str = "") -> None:
         """Take the CPUs of *mask*."""
         if self.recorder is not None:
             self.recorder.unavailable(mask & ~self.free)
-            self.recorder.step(f"took {what} {place.name}", mask, why or f"{self.need} CPUs were needed")
+            needed = "1 CPU was needed" if self.need == 1 else f"{self.need} CPUs were needed"
+            self.recorder.step(f"took {what} {place.name}", mask, why or needed)
         self.taken |= mask
         self.free &= ~mask
         self.need -= mask.bit_count()
 
-    def take_whole(self, places: Iterable[Place]) -> None:
+    def take_whole(self, places: Iterable[Area]) -> None:
         """Take each of *places* that is wholly free and not larger than the rest of the request."""
         free = self.free
         for place in places:
@@ -77,11 +78,13 @@ def take_packed(
     return taking.taken
 
 
-def take_packed_in(machine: Machine, node: Place, free: int, count: int, recorder: Recorder | None = None) -> int:
+def take_packed_in(machine: Machine, node: Area, free: int, count: int, recorder: Recorder | None = None) -> int:
     """Return *count* free CPUs of one NUMA node, as take_packed does when only those are available."""
     free &= node.mask
-    if machine.numa_first or count >= machine.smallest_inner:
+    if count >= machine.smallest_inner or (machine.numa_first and not machine.one_to_one):
         return take_packed(machine, free, count, PACKED, recorder)
+    if machine.numa_first:
+        node = node.inner.places[0]  # the socket with the same CPUs
     if recorder is None:
         cpus = machine.pick.whole(node, free, count)
         rest = count - cpus.bit_count()
@@ -104,7 +107,7 @@ def _take_levels(taking: Taking) -> None:
         taking.take_whole(machine.sorted_inner(taking.free))
 
 
-def take_cores_and_cpus(taking: Taking, inner: Sequence[Place]) -> None:
+def take_cores_and_cpus(taking: Taking, inner: Sequence[Area]) -> None:
     """Take whole cores of the sorted inner groups, then single CPUs of the cores with the fewest free ones."""
     pick = taking.machine.pick
     if taking.recorder is not None:

@@ -9,7 +9,7 @@ from pinfold.core.allocators.order import note_core_size, note_repeats
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pinfold.core.allocators.order import Place
+    from pinfold.core.allocators.order import Area
     from pinfold.core.allocators.packed import Taking
 
 
@@ -29,7 +29,7 @@ def take_uncore(taking: Taking) -> None:
     _take_part(taking, _sorted_caches(taking, nodes, free, taking.need))
 
 
-def _take_part(taking: Taking, caches: Iterable[Place]) -> None:
+def _take_part(taking: Taking, caches: Iterable[Area]) -> None:
     """Take all that is still needed from the first of *caches* that can give it."""
     if taking.recorder is not None:
         note_core_size(taking.recorder, taking.machine)
@@ -46,7 +46,7 @@ def _take_part(taking: Taking, caches: Iterable[Place]) -> None:
             taking.recorder.step(f"passed over {cache.name}", 0, why)
 
 
-def _sorted_caches(taking: Taking, nodes: Iterable[Place], free: int, least: int) -> Iterator[Place]:
+def _sorted_caches(taking: Taking, nodes: Iterable[Area], free: int, least: int) -> Iterator[Area]:
     """Yield caches with *least* free CPUs or more, sorted within each of *nodes*; one that spans nodes repeats.
 
     A recorder is told of caches with fewer too. They are also needed where cores reach out of their caches.
@@ -60,7 +60,7 @@ def _sorted_caches(taking: Taking, nodes: Iterable[Place], free: int, least: int
                 yield cache
 
 
-def _partial(taking: Taking, cache: Place) -> int:
+def _partial(taking: Taking, cache: Area) -> int:
     """Return the free CPUs of as many cores as are needed, the lowest of the cache; one less for an odd rest."""
     need = taking.need
     threads = taking.machine.cpus_per_core

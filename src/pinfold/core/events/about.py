@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
+
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ JOURNAL: Final = {FROM: Audience.JOURNAL}
 FOUND: Final = {EMPTY_AS: "none"}
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class PodName:
     """A pod: the log has its name, the event stream also its namespace, the journal also its UID."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from pinfold.core.events.about import PodName
     from pinfold.core.machine.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Serving:
     """The daemon is ready."""
 
@@ -21,7 +22,7 @@ class Serving:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Stopped:
     """The daemon has stopped; its workloads keep running."""
 
@@ -29,7 +30,7 @@ class Stopped:
     pods: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Widened:
     """The daemon leaves the node: every group has these CPUs again, except owners on `kept` CPUs."""
 
@@ -38,7 +39,7 @@ class Widened:
     kept: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NotWidened:
     """The daemon could not give all groups their CPUs back; `pinfold leave` tries again."""
 
@@ -46,7 +47,7 @@ class NotWidened:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Reconfigured:
     """The daemon has a new configuration, or other CPUs."""
 
@@ -55,7 +56,7 @@ class Reconfigured:
     shared: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class ReloadRefused:
     """The new configuration is wrong or cannot be applied; the daemon keeps the old one."""
 
@@ -63,7 +64,7 @@ class ReloadRefused:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NotKept:
     """A container could not keep its CPUs after a reload or restart; `assigned` follows if it gets others."""
 
@@ -74,7 +75,7 @@ class NotKept:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class StateNotUsable:
     """The State of an earlier daemon cannot be read; the file is kept as `aside`."""
 
@@ -83,7 +84,7 @@ class StateNotUsable:
     aside: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class WorkloadsNotUsable:
     """The list of workloads of an earlier daemon cannot be read; the file is kept aside."""
 
@@ -91,7 +92,7 @@ class WorkloadsNotUsable:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NotSaved:
     """A file could not be written; the daemon tries again."""
 
@@ -99,7 +100,7 @@ class NotSaved:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class NotRecorded:
     """The container runtime has not recorded a container's CPUs; the kernel has them."""
 
@@ -109,7 +110,7 @@ class NotRecorded:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class HistoryLost:
     """The journal could not write entries: they are missing in the history."""
 
@@ -117,7 +118,7 @@ class HistoryLost:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class LogDropped:
     """Lines of the log were dropped because its reader did not keep up; the journal has them."""
 
@@ -125,7 +126,7 @@ class LogDropped:
     lines: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class RuntimeLinked:
     """The connection to the container runtime has changed."""
 
@@ -134,7 +135,7 @@ class RuntimeLinked:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class RuntimeHangs:
     """The container runtime does not continue after it has registered pinfold."""
 
@@ -143,7 +144,7 @@ class RuntimeHangs:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NRIFailed:
     """pinfold could not answer a request of the container runtime."""
 
@@ -152,7 +153,7 @@ class NRIFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class PodsNotRead:
     """A source of whole pods (`--pods-from`) does not answer; pinfold asks the next one."""
 
@@ -160,7 +161,7 @@ class PodsNotRead:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class HintsNotRead:
     """The kubelet (`--hints-from`) does not tell the devices and memory of pods; they are no hints for CPUs."""
 
@@ -168,7 +169,7 @@ class HintsNotRead:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class PodInParts:
     """No source knows the whole pod: pinfold decides its containers one by one, none as an init container."""
 
@@ -177,7 +178,7 @@ class PodInParts:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class PodFailed:
     """The API server has set a refused pod to Failed; `owner` is the controller that will make another one."""
 
@@ -187,7 +188,7 @@ class PodFailed:
     owner: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class PodNotFailed:
     """A refused pod could not be set to Failed; the kubelet goes on trying to start it."""
 
@@ -196,7 +197,7 @@ class PodNotFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class TopologyNotPublished:
     """The node's NodeResourceTopology object could not be written or removed; the daemon tries again."""
 
@@ -204,7 +205,7 @@ class TopologyNotPublished:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class ReadOnly:
     """A kubelet manages the CPUs here; pinfold only watches."""
 
@@ -212,7 +213,7 @@ class ReadOnly:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class SecondManager:
     """Another daemon can give the same CPUs away; reserve them in one of the two, with `--reserved-cpus`."""
 
@@ -222,7 +223,7 @@ class SecondManager:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class TakenOver:
     """The daemon has taken over the kubelet's State."""
 
@@ -231,15 +232,17 @@ class TakenOver:
     exclusive: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Weaker:
-    """A promise that pinfold cannot keep on this host."""
+    """A promise that pinfold cannot keep on this host; at the start the main one of *count*, and what shows all."""
 
     what: ClassVar = "weaker"
     promise: str
+    count: int = 1
+    list: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Warned:
     """Something about how the daemon was started is probably not intended."""
 
@@ -247,7 +250,7 @@ class Warned:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Failed:
     """An unexpected error; please report it."""
 
@@ -256,7 +259,7 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NoticeFailed:
     """The files that tell containers of their CPUs could not be written; the CPUs are set all the same."""
 

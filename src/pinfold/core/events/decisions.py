@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from pinfold.core.events.about import JOURNAL, STREAM
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Admitted:
     """The node has admitted a pod, or `only` some of its containers; all others have left their CPUs (read back)."""
 
@@ -25,7 +26,7 @@ class Admitted:
     """The admitted containers, if not all of the pod are known yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Assigned:
     """A container has exclusive CPUs, or other ones than before."""
 
@@ -38,7 +39,7 @@ class Assigned:
     alignment: Data | None = field(default=None, metadata=JOURNAL)
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Resized:
     """A container has more or fewer exclusive CPUs than `before`; it kept running."""
 
@@ -51,7 +52,7 @@ class Resized:
     alignment: Data | None = field(default=None, metadata=JOURNAL)
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class ResizeRefused:
     """A container cannot have the `wanted` number of CPUs and keeps those it has; the message has the nearest size."""
 
@@ -63,7 +64,7 @@ class ResizeRefused:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Announced:
     """A container was told which CPUs it will have; it has `seconds` to get ready."""
 
@@ -74,7 +75,7 @@ class Announced:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Moved:
     """A container has other CPUs than `before`, which lowers its `cost` or makes room for the next move."""
 
@@ -89,7 +90,7 @@ class Moved:
     alignment: Data | None = field(default=None, metadata=JOURNAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Refused:
     """The node has refused a pod; `fixes` says what would make it fit."""
 
@@ -106,7 +107,7 @@ class Refused:
     document: Data = field(metadata=JOURNAL)
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NotPinned:
     """A container asks for whole CPUs, but shares CPUs: `why` says what its pod lacks."""
 
@@ -116,7 +117,7 @@ class NotPinned:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class MemoryNotLocal:
     """A container asks for local memory, but no NUMA node of its CPUs has memory: it uses any node's, as before."""
 
@@ -126,7 +127,7 @@ class MemoryNotLocal:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Released:
     """A container's CPUs are shared again."""
 
@@ -135,7 +136,7 @@ class Released:
     container: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Gone:
     """A pod has left the node."""
 
@@ -143,7 +144,7 @@ class Gone:
     pod: PodName
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class StateChanged:
     """The State from now on: saved, applied and read back; `verified` counts the groups read back."""
 
@@ -157,7 +158,7 @@ class StateChanged:
     milliseconds: float | None = field(default=None, metadata=JOURNAL)
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Undone:
     """A decision could not be applied; the daemon has restored the State before it."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,21 +15,21 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Configured:
     """The daemon has a new Admitter."""
 
     admitter: Admitter
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Decided:
     """A decision was made, possibly a refusal."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Judged:
     """A pod has its answer; not *ok*: it was admitted, but that could not be applied."""
 
@@ -40,14 +41,14 @@ class Judged:
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Left:
     """Containers are gone, with or without exclusive CPUs."""
 
     containers: Sequence[ContainerRef]
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Saved:
     """A State was saved; not *ok*: saving failed."""
 
@@ -55,7 +56,7 @@ class Saved:
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Applied:
     """A State was applied and read back; not *ok*: that failed."""
 
@@ -63,7 +64,7 @@ class Applied:
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Looked:
     """The actual state was checked: differences found, and those that could not be repaired."""
 

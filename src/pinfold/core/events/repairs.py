@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from pinfold.core.events.about import FOUND
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from pinfold.core.events.about import PodName
     from pinfold.core.machine.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Drifted:
     """Another program has changed the CPUs, limits or processes of a container or of a pool; it is repaired."""
 
@@ -26,7 +27,7 @@ class Drifted:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class NotRepaired:
     """A container or a pool could not be repaired; `why` if that is not its CPUs, or if nothing could be changed."""
 
@@ -39,7 +40,7 @@ class NotRepaired:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Fought:
     """Another program has undone a repair several times in a row: find it and stop it. Repairs become less frequent."""
 
@@ -51,7 +52,7 @@ class Fought:
     times: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class LostUpdate:
     """A container was created with other CPUs than pinfold told its runtime; repaired before it ran."""
 
@@ -62,7 +63,7 @@ class LostUpdate:
     wanted: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class ReconcileFailed:
     """The actual state could not be checked; the daemon tries again."""
 
@@ -70,7 +71,7 @@ class ReconcileFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Degraded:
     """A container has fewer CPUs than it asks for: some have gone, and no others can replace them; `why` says so."""
 
@@ -81,7 +82,7 @@ class Degraded:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Hotplugged:
     """CPUs have gone offline or come online; containers on offline CPUs get others."""
 
@@ -90,7 +91,7 @@ class Hotplugged:
     online: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class HotplugRefused:
     """The configuration does not fit the online CPUs, for example because a reserved one is offline."""
 
@@ -98,7 +99,7 @@ class HotplugRefused:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Shielded:
     """The rest of the host was moved: it uses all CPUs except these from now on; none: it uses all CPUs again."""
 
@@ -107,7 +108,7 @@ class Shielded:
     moved: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NotShielded:
     """Something of the host stays on exclusive CPUs, or could not be given back; `why` has the first reason."""
 

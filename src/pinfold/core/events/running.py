@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from pinfold.core.events.about import PodName
     from pinfold.core.machine.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Started:
     """A container's process has started."""
 
@@ -20,7 +21,7 @@ class Started:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Ended:
     """A container's process has ended; no `code` if it is no child of ours; `output`: last lines after a failure."""
 
@@ -31,7 +32,7 @@ class Ended:
     output: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class CannotStart:
     """A container's command cannot be run."""
 
@@ -41,7 +42,7 @@ class CannotStart:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NeverAttached:
     """`pinfold run` has ended before it started its command."""
 
@@ -49,7 +50,7 @@ class NeverAttached:
     pod: PodName
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class GivenBack:
     """Adopted processes continue without pinfold, in their original cgroups."""
 
@@ -59,7 +60,7 @@ class GivenBack:
     pids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class NotEnded:
     """The daemon could not end processes; it tries again."""
 
@@ -69,7 +70,7 @@ class NotEnded:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class NotReleased:
     """The daemon could not take back the CPUs of ended containers; it tries again."""
 
@@ -77,7 +78,7 @@ class NotReleased:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Found:
     """The daemon has found a process of an earlier daemon that is in no file, and shows it again."""
 
@@ -86,7 +87,7 @@ class Found:
     container: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Verified:
     """Before a container's first instruction, it and all others had their CPUs."""
 
@@ -96,7 +97,7 @@ class Verified:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class NotVerified:
     """A container runs, but its CPUs could not be verified."""
 
@@ -106,7 +107,7 @@ class NotVerified:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class RanUnpinned:
     """A container ran for some seconds before it had its CPUs."""
 
@@ -116,7 +117,7 @@ class RanUnpinned:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class RunsUnpinned:
     """A container runs without its exclusive CPUs; it gets them as soon as enough are free."""
 
@@ -126,7 +127,7 @@ class RunsUnpinned:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Vanished:
     """A pod has gone and the container runtime did not say so."""
 

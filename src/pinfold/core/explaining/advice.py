@@ -21,7 +21,7 @@ from pinfold.core.policies.pools import EmptySharedPoolError, MinSharedCPUsError
 from pinfold.core.policies.wholecores import SMTAlignmentError
 from pinfold.core.topologymanager.manager import TopologyAffinityError
 from pinfold.core.topologymanager.options import TopologyPolicy
-from pinfold.core.topologymanager.others import WHOLE, NotEnoughResources
+from pinfold.core.topologymanager.others import WHOLE, NotEnoughLocalMemory, NotEnoughResources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class Advice(NamedTuple):
     """What a refused container cannot have, what is free, and what would make it fit; empty if it was admitted."""
 
     need: str = ""
-    """What is not available."""
+    """The missing CPUs or resources, in words."""
     room: str = ""
     """What is."""
     sizes: tuple[int, ...] = ()
@@ -103,6 +103,8 @@ def advise(
     if isinstance(outcome.refusal, NotEnoughResources):
         resource, wanted, left = outcome.refusal.resource, outcome.refusal.wanted, outcome.refusal.left
         return Advice(f"{wanted} {resource} {_are(wanted)} not available", f"the node has {left} left")
+    if isinstance(outcome.refusal, NotEnoughLocalMemory):
+        return Advice(f"{outcome.refusal.need} is not available", outcome.refusal.room)
     policy, state = outcome.admitter.policy, outcome.admission.state
     count = policy.request(outcome.pod, container)
     free = policy.pools.assignable(state) | state.reusable.get(outcome.pod.uid, EMPTY)
@@ -186,14 +188,18 @@ def _number_missing(refusal: AdmissionError | None, count: int) -> str:
 
 
 def _free(outcome: Outcome, free: CPUSet) -> str:
-    """Return how many CPUs can be exclusive, which ones, and which never can."""
+    """Return how many CPUs can be exclusive, which ones, and why the others cannot."""
     policy, before = outcome.admitter.policy, outcome.before
     online = policy.allocatable | policy.reserved | before.shared | before.exclusive
     can = f"{len(free) or 'none'} of {len(online)} can be exclusive"
-    which, reserved = (_named_cpus(cpus) for cpus in (free, policy.reserved))
-    is_reserved = reserved and f"{reserved} {'is' if len(policy.reserved) == 1 else 'are'} reserved"
-    both = "; ".join(filter(None, (which, is_reserved)))
-    return f"{can} ({both})" if both else can
+    taken = outcome.admission.state.exclusive - free
+    why = (_named_cpus(free), _with_reason(taken, "taken"), _with_reason(policy.reserved, "reserved"))
+    said = "; ".join(filter(None, why))
+    return f"{can} ({said})" if said else can
+
+
+def _with_reason(cpus: CPUSet, reason: str) -> str:
+    return f"{_named_cpus(cpus)} {_are(len(cpus))} {reason}" if cpus else ""
 
 
 def _named_cpus(cpus: CPUSet) -> str:

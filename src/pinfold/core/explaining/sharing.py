@@ -32,10 +32,16 @@ class MissedPinning(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What is missed and why, without the container's name."""
+        """Which CPUs the container asks for and why it shares, without its name."""
         cpus = (self.container.resources.requests.cpu or 0) / _MILLI
         whole = "whole " if cpus.is_integer() else ""
         return f"asks for {cpus:g} {whole}CPU{'' if cpus == 1 else 's'} but will share: {self.why}"
+
+
+def asks_for_whole_cpus(pod: Pod) -> bool:
+    """Whether a container of *pod* asks for one or more whole CPUs."""
+    amounts = (container.resources.requests.cpu or 0 for container in pod.all_containers)
+    return any(milli >= _MILLI and not milli % _MILLI for milli in amounts)
 
 
 def missed_pinning(policy: Policy, pod: Pod) -> Iterator[MissedPinning]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.topology import Facts, Topology
-from pinfold.errors import ParseError
+from pinfold.errors import ParseError, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,8 +56,12 @@ def preset(name: str) -> Topology:
     if ":" in name:
         return from_shape(name)
     names = preset_names()
-    close = difflib.get_close_matches(name[:40], names, n=3, cutoff=0.5) or [*names[:3], "…"]
-    raise ParseError(f"unknown machine; try {', '.join(close)} or a shape such as {SHAPES['laptop-4']}", text=name)
+    within = [each for each in names if name and name.lower() in each]
+    import difflib  # noqa: PLC0415 - only for mistakes
+
+    close = within[:3] or difflib.get_close_matches(name[:40], names, n=3, cutoff=0.5) or [*names[:3], "…"]
+    shape = f"or a shape such as {SHAPES['laptop-4']}"
+    raise ParseError(f"unknown machine {excerpt(name)}; try {', '.join(close)} (`pinfold presets` lists all), {shape}")
 
 
 def preset_names() -> list[str]:

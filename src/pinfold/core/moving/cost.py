@@ -46,7 +46,7 @@ class Cost(NamedTuple):
         return ", ".join([*parts, *([f"distance {self.distance}"] if self.distance else [])])
 
 
-class Meter:
+class CostMeter:
     """Measures the cost of CPUs on one machine."""
 
     def __init__(self, topology: Topology) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Mended(NamedTuple):
-    """A State in which a container has what is left of its CPUs, and others for those that are missing."""
+    """A State in which a container keeps its remaining CPUs, and has others for the missing ones."""
 
     state: State
     refusal: NotResized | None = None

@@ -12,7 +12,7 @@ from itertools import accumulate, combinations, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
-from pinfold.core.moving.cost import Cost, Meter
+from pinfold.core.moving.cost import Cost, CostMeter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ class Packer:
     """Plans moves on one machine."""
 
     def __init__(self, topology: Topology) -> None:
-        self.meter: Final = Meter(topology)
+        self.meter: Final = CostMeter(topology)
         self._chooser: Final = Chooser(topology, self.meter)
 
     def plan(self, free: CPUSet, movable: Sequence[Movable], budget: int) -> RepackPlan:
@@ -152,7 +152,7 @@ class Packer:
 class Chooser:
     """Finds the cheapest CPUs for one container, out of those that it could have."""
 
-    def __init__(self, topology: Topology, meter: Meter) -> None:
+    def __init__(self, topology: Topology, meter: CostMeter) -> None:
         self._cost: Final = meter.cost
         self._cores_of: Final = meter.cores_of
         self._nodes: Final = tuple(node.mask for node in topology.numa_nodes)

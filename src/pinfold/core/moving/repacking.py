@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.moving.repack import Movable, Packer, RepackPlan
-from pinfold.core.moving.running import Running, changed_pool
+from pinfold.core.moving.running import RunningRules, changed_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,14 +54,14 @@ class Repacking(NamedTuple):
 
     def _movable(self, state: State, may_move: Mapping[ContainerRef, Consent]) -> Iterator[Movable]:
         machine = self.policy.machine
-        runnings: dict[Options, Running] = {}
+        runnings: dict[Options, RunningRules] = {}
         for container, cpus in state.flat():
             others = [own for other, own in state.of_pod(container.pod) if other != container]
             if container not in may_move or container.pod in state.pods or any(own & cpus for own in others):
                 continue
             consent = may_move[container]
             placing = self.policy.placing(consent.annotations)
-            running = runnings.setdefault(placing.options, Running(placing))
+            running = runnings.setdefault(placing.options, RunningRules(placing))
             area = running.area(state, cpus)
             if area is None:
                 continue

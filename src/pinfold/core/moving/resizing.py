@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet, cpus_of
 from pinfold.core.moving.baselines import baseline, held_by, resized
-from pinfold.core.moving.running import NotResizable, Running, changed_pool
+from pinfold.core.moving.running import NotResizable, RunningRules, changed_pool
 from pinfold.core.policies.base import Decision
 from pinfold.core.policies.wholecores import SMTAlignmentError, UnequalCoresError, make_up
 from pinfold.errors import AdmissionError
@@ -55,12 +55,12 @@ class Resizing(NamedTuple):
     """Resizes containers under one static policy; *below_baseline* is the policy `dynamic`."""
 
     policy: StaticPolicy
-    running: Running
+    running: RunningRules
     below_baseline: bool = False
 
     def for_pod(self, annotations: Mapping[str, str]) -> Resizing:
         """Return the rules for a pod with these annotations."""
-        return self._replace(running=Running(self.policy.placing(annotations)))
+        return self._replace(running=RunningRules(self.policy.placing(annotations)))
 
     @property
     def _static(self) -> StaticPolicy:

@@ -1,4 +1,4 @@
-"""Running: which CPUs a container that runs may have besides those that it has, under the options of its pod."""
+"""RunningRules: which CPUs a container that runs may have besides those that it has, under the options of its pod."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TooFewFreeError(AdmissionError):
         self.free = free
 
 
-class Running(NamedTuple):
+class RunningRules(NamedTuple):
     """The rules for running containers of pods with the same options.
 
     CPUs are masks, as the machine without idle siblings has them (`Placing.seen`).

@@ -19,7 +19,7 @@ class UncoreAlignmentError(AdmissionError):
 
     def __init__(self, wanted: int, fewest: int, most: int, nearest: int | None) -> None:
         caches = "1 uncore cache" if fewest == 1 else f"{fewest} uncore caches"
-        have = "no cache has more than" if fewest == 1 else "together no so many caches have more than"
+        have = "no cache has more than" if fewest == 1 else f"no {fewest} caches together have more than"
         fix = "no other size fits" if nearest is None else f"the nearest size that fits is {nearest}"
         super().__init__(f"{wanted} CPUs must be within {caches}, but {have} {most} free CPUs; {fix}")
         self.wanted = wanted

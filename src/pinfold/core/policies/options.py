@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.core.gosyntax import go_bool, go_int, go_quote
 from pinfold.core.pods.pod import ANNOTATION_PREFIX
-from pinfold.errors import Problem
+from pinfold.errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -195,7 +195,8 @@ def parse_options(
 
 def _unknown(name: str, known: Mapping[str, Option]) -> Problem:
     whose = "pinfold's own, which a kubelet does not know; " if name in OPTIONS else ""
-    return Problem(f"unknown CPU Manager Policy option: {go_quote(name)}", f"{whose}known: {', '.join(known)}")
+    meant = did_you_mean(name, known).removeprefix("; ") or f"known: {', '.join(known)}"
+    return Problem(f"unknown CPU Manager Policy option: {go_quote(name)}", f"{whose}{meant}")
 
 
 def _parse_value(option: Option, text: str) -> int:

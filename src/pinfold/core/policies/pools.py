@@ -110,7 +110,7 @@ class Pools(NamedTuple):
     def offered(self) -> CPUSet:
         """The CPUs that can be exclusive at the same time: without the highest ones that min-shared-cpus keeps.
 
-        Which CPUs it keeps depends on what is taken first; only their number is fixed.
+        Only the number of kept CPUs is fixed; which CPUs they are depends on the assignments.
         """
         every = self.allocatable
         if not self.options.min_shared_cpus:

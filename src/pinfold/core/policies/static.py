@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.allocators.distributed import take_distributed
-from pinfold.core.allocators.order import Arrangement, Fidelity, Machine, note_core_size
-from pinfold.core.allocators.packed import take_packed
+from pinfold.core.allocators.order import PACKED, Arrangement, Fidelity, Machine, note_core_size
+from pinfold.core.allocators.packed import take_packed, take_packed_in
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.moving.baselines import without_baseline
 from pinfold.core.moving.repacking import Repacking
 from pinfold.core.moving.resizing import Resizing
-from pinfold.core.moving.running import Running
+from pinfold.core.moving.running import RunningRules
 from pinfold.core.pods.pod import ANNOTATION_PREFIX, exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.base import Decision, Kept
 from pinfold.core.policies.keeping import keep_what_fits
@@ -97,6 +97,9 @@ class StaticPolicy:
         self.pod_level: Final = pod_level
         self.arrangement: Final = arrangement_of(options, machine)
         self._allocator: Final = take_distributed if self.arrangement.group else take_packed
+        packed = self.arrangement == PACKED
+        self._nodes: Final = {1 << node.id: node for node in machine.numa_nodes.places} if packed else {}
+        """The NUMA nodes by affinity, if the CPUs of one node are taken as they are with no other node."""
         self._exact: Final = machine.fidelity is Fidelity.KUBELET
         self._by_own_size: Final = not self._exact and not machine.even
         self.pools: Final = Pools.of(machine.topology, reserved, options)
@@ -116,7 +119,7 @@ class StaticPolicy:
     @property
     def resizing(self) -> Resizing:
         """The rules for a container that grows or shrinks while it runs."""
-        return Resizing(self, Running(self.placing({})), below_baseline=self.name == DYNAMIC)
+        return Resizing(self, RunningRules(self.placing({})), below_baseline=self.name == DYNAMIC)
 
     @property
     def repacking(self) -> Repacking | None:
@@ -293,6 +296,9 @@ class StaticPolicy:
 
     def _take_near(self, available: int, count: int, affinity: int | None, recorder: Recorder | None) -> int:
         """Take CPUs of the NUMA nodes in *affinity* first, then of all nodes."""
+        node = self._nodes.get(affinity) if recorder is None and affinity else None
+        if node is not None and (available & node.mask).bit_count() >= count:
+            return take_packed_in(self.machine, node, available, count)
         taken = 0
         if affinity is not None:
             near = available & self.near(affinity)

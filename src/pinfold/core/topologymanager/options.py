@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.gosyntax import go_bool, go_int, go_quote
-from pinfold.errors import Problem
+from pinfold.errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def read_options(options: Mapping[str, str]) -> tuple[TopologyOptions, list[Prob
     >>> read_options({"max-allowable-numa-nodes": "16"})
     (TopologyOptions(prefer_closest=False, max_nodes=16), [])
     >>> print(*read_options({"prefer-closest-numa": "true"})[1])
-    unknown Topology Manager Policy option: "prefer-closest-numa"; known: prefer-closest-numa-nodes, ...
+    unknown Topology Manager Policy option: "prefer-closest-numa"; did you mean prefer-closest-numa-nodes?
     """
     values = TopologyOptions()
     problems: list[Problem] = []
@@ -57,7 +57,8 @@ def read_options(options: Mapping[str, str]) -> tuple[TopologyOptions, list[Prob
             values = values._replace(max_nodes=_read_max_nodes(text, problems))
         else:
             said = f"unknown Topology Manager Policy option: {go_quote(name)}"
-            problems.append(Problem(said, f"known: {', '.join(TopologyOption)}"))
+            meant = did_you_mean(name, TopologyOption).removeprefix("; ") or f"known: {', '.join(TopologyOption)}"
+            problems.append(Problem(said, meant))
     return values, problems
 
 

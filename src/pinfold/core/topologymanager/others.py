@@ -19,6 +19,7 @@ from pinfold.errors import AdmissionError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.topologymanager.hint import Hints
 
     Resource = Mapping[str, Hints | None]
@@ -38,6 +39,27 @@ class NotEnoughResources(AdmissionError):  # noqa: N818 - the fact, as the other
         self.resource = resource
         self.wanted = wanted
         self.left = left
+
+
+class NotEnoughLocalMemory(AdmissionError):  # noqa: N818 - the fact, as the others in this family
+    """The NUMA nodes of a container's CPUs do not have as much memory left as it asks for, and it is to be local."""
+
+    reason = "UnexpectedAdmissionError"
+
+    def __init__(self, resource: str, wanted: int, left: int, nodes: CPUSet) -> None:
+        self.need = f"{in_mebibytes(wanted)} of {resource} at NUMA {nodes}"
+        self.room = f"{in_mebibytes(left)} is left there"
+        said = f"not enough local {resource} at NUMA {nodes}. Requested: {wanted}, Available: {left}"
+        super().__init__(f"Allocate failed due to {said}, which is unexpected")
+
+
+def in_mebibytes(amount: int) -> str:
+    """Return an amount of memory in words, rounded down.
+
+    >>> in_mebibytes((6 << 30) + 5)
+    '6,144 MiB'
+    """
+    return f"{amount >> 20:,} MiB"
 
 
 class OtherHints(Protocol):

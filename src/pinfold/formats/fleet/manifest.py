@@ -19,7 +19,7 @@ from pinfold.formats.fleet.pods import MAX_REPLICAS, parse_workloads
 from pinfold.formats.kubelet.config import KIND, VERSION, parse_kubelet_config
 from pinfold.formats.machine.machinefile import parse_machine
 from pinfold.formats.number import Number
-from pinfold.planning.shard import MOST_PODS, NodeType
+from pinfold.planning.sites import MOST_PODS, NodeType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

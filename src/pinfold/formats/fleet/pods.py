@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pinfold.formats.fields import Field
 
 MAX_WORKLOADS: Final = 10_000
-MAX_REPLICAS: Final = 2_000_000
+MAX_REPLICAS: Final = 5_000_000
 
 _NOT_SCORED: Final = "the scheduler does not score its nodes; add it to the node's systemReserved"
 _NOT_PLACED: Final = "it contains no pods to place"

@@ -68,7 +68,7 @@ def parse_record(line: bytes) -> dict[str, Any] | None:  # Any: JSON
     return data if isinstance(data, dict) else None
 
 
-class Packer:
+class EntryPacker:
     """Turns the entries of one file into lines, and whole States into the containers that moved."""
 
     def __init__(self, last: Entry | None = None) -> None:

@@ -6,8 +6,8 @@ the reserved CPUs exist and the options fit each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pinfold.core.admission import Scope
 from pinfold.core.config import POLICIES, Config
@@ -15,7 +15,7 @@ from pinfold.core.policies.options import OPTION_GATES, POD_LEVEL, RESIZE
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ParseError
 from pinfold.formats.documents import MAX_SETTINGS, Document, parse_documents
-from pinfold.formats.fields import Field, Problems, misspelt, shown
+from pinfold.formats.fields import DocumentError, Field, Problems, misspelt, shown
 from pinfold.formats.kubelet.flags import (
     check_gate,
     check_option,
@@ -91,6 +91,17 @@ class KubeletConfig:
     said: frozenset[str] = frozenset()
     """The fields that the file sets."""
     warnings: tuple[str, ...] = ()
+    misspelt: tuple[str, ...] = ()
+    """Those of the warnings that are about fields that are ignored because they are probably misspelt."""
+
+
+class KubeletFile(NamedTuple):
+    """What a KubeletConfiguration says where it is right, and every problem."""
+
+    found: KubeletConfig
+    problems: tuple[ParseError, ...]
+    is_decided: bool
+    """Whether every field that decides which CPUs a container gets is right."""
 
 
 def parse_kubelet_config(text: str, *, source: str = "") -> KubeletConfig:
@@ -103,14 +114,23 @@ def parse_kubelet_config(text: str, *, source: str = "") -> KubeletConfig:
     Traceback (most recent call last):
     pinfold.formats.fields.DocumentError: kubelet.yaml: cpuManagerReconcilePeriod: 10 where a duration such as "10s"...
     """
+    found, problems, _ = check_kubelet_config(text, source=source)
+    if problems:
+        raise DocumentError(problems)
+    return found
+
+
+def check_kubelet_config(text: str, *, source: str = "") -> KubeletFile:
+    """Return what the file says and its problems; raise if it is not a KubeletConfiguration."""
     problems = Problems()
     root = _find_root(text, source, problems)
     _check_is(root, "kind", KIND)
+    problems.check()
+    config, kube, system, gates = _read_config(root)
+    is_decided = not problems.found
     _check_is(root, "apiVersion", VERSION)
-    problems.check()
-    found = _read(root)
-    problems.check()
-    return found
+    found = _read(root, KubeletConfig(config=config, kube_reserved=kube, system_reserved=system, gates=gates))
+    return KubeletFile(found, tuple(problems.found), is_decided)
 
 
 def _find_root(text: str, source: str, problems: Problems) -> Field:
@@ -138,33 +158,42 @@ def _check_is(root: Field, key: str, expected: str) -> None:
         root.child(key).expected(expected)
 
 
-def _read(root: Field) -> KubeletConfig:
+def _read_config(root: Field) -> tuple[Config, Quantity | None, Quantity | None, dict[str, bool]]:
+    """Return what decides, then the amounts and gates in it as they are written."""
     kube, system = _read_reserved(root, "kubeReserved"), _read_reserved(root, "systemReserved")
     gates = _read_gates(root)
-    return KubeletConfig(
-        config=Config(
-            policy=_read_choice(root.child("cpuManagerPolicy"), POLICIES, "none"),
-            options=_read_options(root.mapping("cpuManagerPolicyOptions"), check_option),
-            reserved=reservation(_read_text(root.child("reservedSystemCPUs"), parse_cpus, None), kube, system),
-            topology_policy=_read_choice(root.child("topologyManagerPolicy"), TopologyPolicy, "none"),
-            topology_options=_read_options(root.mapping("topologyManagerPolicyOptions"), check_topology_option),
-            topology_scope=_read_choice(root.child("topologyManagerScope"), Scope, "container"),
-            gates=spell_out_gates(gates),
-        ),
+    config = Config(
+        policy=_read_choice(root.child("cpuManagerPolicy"), POLICIES, "none"),
+        options=_read_options(root.mapping("cpuManagerPolicyOptions"), check_option),
+        reserved=reservation(_read_text(root.child("reservedSystemCPUs"), parse_cpus, None), kube, system),
+        topology_policy=_read_choice(root.child("topologyManagerPolicy"), TopologyPolicy, "none"),
+        topology_options=_read_options(root.mapping("topologyManagerPolicyOptions"), check_topology_option),
+        topology_scope=_read_choice(root.child("topologyManagerScope"), Scope, "container"),
+        gates=spell_out_gates(gates),
+    )
+    return config, kube, system, gates
+
+
+def _read(root: Field, decided: KubeletConfig) -> KubeletConfig:
+    """Return *decided* with everything else that the file says."""
+    wrong = tuple(_misspelt(root))
+    return replace(
+        decided,
         reconcile_period=_read_duration(root.child("cpuManagerReconcilePeriod"), _period, RECONCILE_PERIOD),
         cfs_quota=_read_bool(root.child("cpuCFSQuota"), default=True),
         cfs_period=_read_duration(root.child("cpuCFSQuotaPeriod"), parse_cfs_period, CFS_PERIOD),
-        kube_reserved=kube,
-        system_reserved=system,
-        gates=gates,
         said=frozenset(name for name in FIELDS if root.child(name).value is not None),
-        warnings=tuple(_warnings(root)),
+        warnings=(*wrong, *_warnings(root)),
+        misspelt=wrong,
     )
 
 
-def _warnings(root: Field) -> Iterator[str]:
+def _misspelt(root: Field) -> Iterator[str]:
     yield from misspelt(root, FIELDS, _OTHER_FIELDS)
     yield from misspelt(root.child("featureGates"), GATES, _OTHER_GATES)
+
+
+def _warnings(root: Field) -> Iterator[str]:
     memory, topology = root.child("memoryManagerPolicy"), root.child("topologyManagerPolicy")
     if memory.value == "Static" and topology.value not in {None, "", TopologyPolicy.NONE}:
         yield f"{memory.where}: a kubelet also has NUMA hints for memory; pinfold does not know them"

@@ -84,7 +84,7 @@ def parse_key_values(text: str) -> dict[str, str]:
     {'full-pcpus-only': 'true', 'align-by-socket': 'false'}
     >>> parse_key_values("full-pcpus-only")
     Traceback (most recent call last):
-    pinfold.errors.ParseError: expected NAME=VALUE, with commas between several at column 1 of "full-pcpus-only"
+    pinfold.errors.ParseError: expected NAME=VALUE, or several joined by commas, at column 1 of "full-pcpus-only"
     """
     if len(text) > _LONGEST_PAIRS:
         raise ParseError(f"text of {len(text):,} characters; {_LONGEST_PAIRS:,} are allowed")
@@ -93,7 +93,7 @@ def parse_key_values(text: str) -> dict[str, str]:
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if pair and not (name and equals):
-            raise ParseError("expected NAME=VALUE, with commas between several", text=text, at=at)
+            raise ParseError("expected NAME=VALUE, or several joined by commas,", text=text, at=at)
         if pair:
             pairs[name] = value
         at += len(pair) + 1

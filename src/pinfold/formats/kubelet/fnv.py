@@ -34,6 +34,7 @@ _PIECE: Final = 64
 _SHORT: Final = 512
 # About 1.5 MB when full; more pieces than a node has containers with exclusive CPUs.
 _REMEMBERED: Final = 1 << 11
+_SPARE: Final = 64
 _LEARNED: Final = 8
 # The factor of a piece, and the summand for each value of the low bits.
 _Effect = tuple[int, "array[int]"]
@@ -70,10 +71,15 @@ def fnv1a(data: bytes, cut: bytes = b"") -> int:
     return _hash(b"".join(unknown), state)
 
 
-def _learn(known: dict[bytes, _Effect], cut: bytes, parts: Iterable[bytes]) -> None:
-    """Remember some of the new parts: few, so that no text takes much longer than another."""
-    if len(known) >= _REMEMBERED:
+def _learn(known: dict[bytes, _Effect], cut: bytes, parts: Sequence[bytes]) -> None:
+    """Remember some of the new parts: few, so that no text takes much longer than another.
+
+    Parts of earlier texts are forgotten when they are more than those of this one.
+    """
+    if len(known) >= min(_REMEMBERED, 2 * len(parts) + _SPARE):
+        kept = {part: known[part] for part in islice(filter(known.__contains__, parts), _REMEMBERED - _LEARNED)}
         known.clear()
+        known.update(kept)
     for part in islice((part for part in parts if part not in known and len(part) < _SHORT), _LEARNED):
         known[part] = _effect(cut + part)
 

@@ -58,7 +58,7 @@ def parse_lscpu(text: str) -> Topology:
         raise ParseError(f"lscpu output of {len(text):,} characters; {_MAX_TEXT:,} are allowed")
     rows = _rows(text)
     if not rows:
-        raise ParseError("no CPUs found; expected what lscpu -p=CPU,CORE,SOCKET,NODE,CACHE prints")
+        raise ParseError("no CPUs found; expected the output of lscpu -p=CPU,CORE,SOCKET,NODE,CACHE")
     offline = _offline(rows)
     online = [row for row in rows if row.cpu not in offline]
     if not online:
@@ -104,7 +104,7 @@ def format_lscpu(topology: Topology) -> str:
 
 
 class _Header(NamedTuple):
-    """How many columns there are; how many caches, and where they end; where what is read of a row is."""
+    """The number of columns and of caches, the end of the caches, and the columns that are read."""
 
     columns: int
     caches: int

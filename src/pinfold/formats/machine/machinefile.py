@@ -64,6 +64,9 @@ def detect_format(text: str) -> MachineFormat:
     hwloc XML
     """
     start = text.lstrip()[:1]
+    rows = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    if start not in {"<", "{", ""} and "," not in next(rows, ","):
+        raise ParseError(f"is not a description of a machine; expected {', '.join(MachineFormat)} (lscpu -p)")
     if start == "<":
         return MachineFormat.HWLOC
     return _json_format(load_json(text)) if start == "{" else MachineFormat.LSCPU
@@ -75,6 +78,6 @@ def _json_format(document: object) -> MachineFormat:
     first = cpus[0] if isinstance(cpus, list) and cpus else None
     if "lscpu" in members or (isinstance(first, dict) and "node" in first):
         raise ParseError(
-            "lscpu's JSON leaves out too much; save what lscpu -p=CPU,CORE,SOCKET,NODE,CACHE,ONLINE prints"
+            "lscpu's JSON leaves out too much; save the output of lscpu -p=CPU,CORE,SOCKET,NODE,CACHE,ONLINE"
         )
     return MachineFormat.PINFOLD if "cpus" in members else MachineFormat.CADVISOR

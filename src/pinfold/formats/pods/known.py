@@ -101,7 +101,7 @@ def find_fields(pod: Field, use: Use) -> Iterator[Field]:
 def check_runnable(pod: Field) -> Iterator[str]:
     """Refuse the fields that a plain process would silently betray; yield a warning about those that are ignored."""
     for field in find_fields(pod, Use.REFUSED):
-        field.refuse(f"{field.key} is not possible for plain processes; {_SEE}")
+        field.refuse(f"plain processes cannot have this field; {_SEE}")
     spec = pod.child("spec")
     for container in (*spec.elements("initContainers"), *spec.elements("containers")):
         _check_not_root(container, spec)

@@ -8,20 +8,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import Final, NamedTuple
-from uuid import UUID, uuid5
 
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import excerpt
 from pinfold.formats.documents import MAX_VALUES
 from pinfold.formats.fields import Field, misspelt
 from pinfold.formats.pods.known import WORKLOAD
+from pinfold.formats.pods.madeuid import made_uid
 from pinfold.formats.pods.objects import POD, PodKind, PodObject, PodObjects, read_template
 from pinfold.formats.pods.spec import read_pod
 
 MAX_PODS: Final = 10_000
 
 _UID_FORM: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
-_UID_SPACE: Final = UUID("5f0a5f3c-3b8e-5d43-9a52-70696e666f6c")
+_UID_SPACE: Final = "5f0a5f3c-3b8e-5d43-9a52-70696e666f6c"
 _Owner = tuple[str, str, str]  # kind, namespace, name
 
 
@@ -60,7 +60,7 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: b
 
 def read_object(value: object, *, source: str = "") -> Pod | None:
     """Return the pod in an object of the API, decoded from JSON; None if it has ended. *source* names it in errors."""
-    reader = _Reader(PodObjects())
+    reader = _Reader(PodObjects(warns=False))
     reader.read(PodObject("Pod", Field(value, reader.objects.problems, source)))
     reader.objects.problems.check()
     return next(iter(reader.pods), None)
@@ -91,7 +91,7 @@ class _Reader:
         self.objects.look(found.field)
         uid = found.field.mapping("metadata").child("uid")
         if uid.value is None:
-            uid.value = str(uuid5(_UID_SPACE, f"{namespace}/{name}"))
+            uid.value = made_uid(_UID_SPACE, f"{namespace}/{name}")
         elif not _UID_FORM.fullmatch(uid.as_text("a UID")) and isinstance(uid.value, str):
             uid.refuse(f'{excerpt(uid.value)} is not a valid UID; at most 128 letters, digits, "-", "." and "_"')
         self.add(read_pod(found.field, name, namespace), uid, (found.kind, namespace, name))
@@ -106,7 +106,7 @@ class _Reader:
         self.objects.look(template.holder.child("template"))
         pod = template.read(name, namespace)
         for index in range(template.replicas):
-            made = str(uuid5(_UID_SPACE, f"{found.kind}/{namespace}/{name}-{index}"))
+            made = made_uid(_UID_SPACE, f"{found.kind}/{namespace}/{name}-{index}")
             uid = Field(made, self.objects.problems, "uid", found.field)
             self.add(replace(pod, name=f"{name}-{index}"), uid, (found.kind, namespace, name))
 

@@ -86,10 +86,14 @@ class PodTemplate(NamedTuple):
 class PodObjects:
     """The objects of one text, their problems, notes on skipped objects, and what pods ask for beside CPUs."""
 
-    def __init__(self, *, to_run: bool = False) -> None:
-        """*to_run*: the pods are to be run as plain processes, which cannot do all that a pod can ask for."""
+    def __init__(self, *, to_run: bool = False, warns: bool = True) -> None:
+        """*to_run*: the pods are to be run as plain processes, which cannot do all that a pod can ask for.
+
+        *warns*: look for fields that are probably misspelt, and for what pods ask for beside CPUs.
+        """
         self.problems = Problems()
         self._to_run = to_run
+        self._warns = warns
         self.ignored: list[str] = []
         self.warnings: list[str] = []
         self.others: dict[str, None] = {}
@@ -106,8 +110,9 @@ class PodObjects:
     def look(self, pod: Field) -> None:
         """Record misspelt fields of a pod or a template, and the resources that it asks for beside CPU and memory."""
         self._check_room(pod.child("spec"))
-        self.warnings += near_misses(pod)
-        self.others |= dict.fromkeys(other_resources(pod))
+        if self._warns:
+            self.warnings += near_misses(pod)
+            self.others |= dict.fromkeys(other_resources(pod))
         if self._to_run:
             self.warnings += check_runnable(pod)
 

@@ -11,13 +11,13 @@ import re
 from datetime import UTC, datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import UUID, uuid5
 
 from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.fields import Field, Problems
 from pinfold.formats.number import Number
+from pinfold.formats.pods.madeuid import made_uid
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.spec import read_label, read_subdomain
 from pinfold.planning.replay import Event
@@ -43,7 +43,7 @@ _NEEDED: Final = ("time", "event", "pod")
 _KINDS: Final = ("", "app", "init", "sidecar")
 _EVENTS: Final = ("add", "remove")
 _SECONDS: Final = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
-_UID_SPACE: Final = UUID("2b1e2f1c-0c55-5f0e-8f3b-706f64747263")
+_UID_SPACE: Final = "2b1e2f1c-0c55-5f0e-8f3b-706f64747263"
 
 
 def parse_trace(text: str, *, source: str = "") -> tuple[Event, ...]:
@@ -76,7 +76,7 @@ class _Known:
         if key in self._there:
             raise ParseError(f"pod {excerpt('/'.join(key))} is added, but it already exists", where=where)
         self._came += 1
-        uid = PodUID(str(uuid5(_UID_SPACE, f"{self._came}/{pod.namespace}/{pod.name}")))
+        uid = PodUID(made_uid(_UID_SPACE, f"{self._came}/{pod.namespace}/{pod.name}"))
         self._there[key] = uid
         return Pod(
             uid, pod.name, pod.namespace, pod.init, pod.containers, pod.resources, pod.overhead, pod.restart_policy

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Pod
     from pinfold.formats.pods.runtime import RuntimePod
     from pinfold.kubernetes.account import ServiceAccount
-    from pinfold.kubernetes.pods.base import Change, Found
+    from pinfold.kubernetes.pods.base import Found, PodChange
 
 _PAGE: Final = 50
 """Pods in one answer: about 250 KB."""
@@ -57,7 +57,7 @@ class APIServer:
             if not more["continue"] or len(found) == len(pods):
                 return found
 
-    async def changes(self) -> AsyncIterator[Change | None]:
+    async def changes(self) -> AsyncIterator[PodChange | None]:
         """Yield all pods, and then the changes, until the watch ends."""
         if self._version == _BEGINNING:
             yield None

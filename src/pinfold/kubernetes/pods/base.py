@@ -40,7 +40,7 @@ class PodSource(Protocol):
         ...
 
 
-class Change(NamedTuple):
+class PodChange(NamedTuple):
     """A pod that is new, or has changed; or that is gone, then *pod* is None."""
 
     uid: str
@@ -60,6 +60,6 @@ class PodFeed(Protocol):
         """Return those of *pods* that it knows; or raise why it does not answer."""
         ...
 
-    def changes(self) -> AsyncIterator[Change | None]:
+    def changes(self) -> AsyncIterator[PodChange | None]:
         """Yield the changes of one connection; None: forget all pods, the feed starts from the beginning."""
         ...

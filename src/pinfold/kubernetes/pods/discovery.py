@@ -10,7 +10,7 @@ from pinfold.errors import ConfigError, Problem, excerpt
 from pinfold.kubernetes.account import host_address
 from pinfold.kubernetes.http import Server
 from pinfold.kubernetes.pods.apiserver import APIServer
-from pinfold.kubernetes.pods.kubelet import READ_ONLY_PORT, KubeletPods, root_listens
+from pinfold.kubernetes.pods.kubelet import KubeletPods, ReadOnlyPort
 from pinfold.kubernetes.pods.manifests import Manifests
 from pinfold.kubernetes.pods.podsapi import SOCKET, PodsAPI
 from pinfold.kubernetes.pods.watched import WatchedPods
@@ -38,16 +38,11 @@ def pod_sources(where: str, account: ServiceAccount, kubelet: Path) -> list[PodS
         return []
     if where != AUTO:
         return [_named(where, account, kubelet)]
-    address = host_address(account.environ)
     return [
         WatchedPods(PodsAPI(kubelet / SOCKET)),
         WatchedPods(APIServer(account)),
         KubeletPods("kubelet", lambda: account.kubelet(kubelet), lambda: account.exists),
-        KubeletPods(
-            "kubelet's read-only port",
-            lambda: Server(address, READ_ONLY_PORT),
-            lambda: root_listens(READ_ONLY_PORT),
-        ),
+        ReadOnlyPort(host_address(account.environ)),
         Manifests(MANIFESTS),
     ]
 

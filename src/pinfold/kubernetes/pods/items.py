@@ -10,7 +10,7 @@ from pinfold.errors import ParseError
 from pinfold.formats.number import Number
 from pinfold.formats.pods.manifest import read_object
 from pinfold.formats.pods.runtime import is_static, told_uid
-from pinfold.kubernetes.pods.base import Change
+from pinfold.kubernetes.pods.base import PodChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,9 +59,9 @@ def find_in(items: Iterable[Item], pods: Iterable[RuntimePod], source: str) -> d
     return found
 
 
-def change_of(item: Item, *, gone: bool) -> Change:
+def change_of(item: Item, *, gone: bool) -> PodChange:
     """Return a change; a pod that cannot be read counts as unknown: asked for it, its source says why."""
     known = None
     with suppress(ParseError):
         known = None if gone else read_object(item)
-    return Change(str(metadata_of(item).get("uid", "")), known)
+    return PodChange(str(metadata_of(item).get("uid", "")), known)

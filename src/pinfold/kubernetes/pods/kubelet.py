@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.kubernetes.http import HTTPClient
+from pinfold.kubernetes.http import HTTPClient, Server
 from pinfold.kubernetes.pods.items import find_in, items_of, parse_object
 
 if TYPE_CHECKING:
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import Pod
     from pinfold.formats.pods.runtime import RuntimePod
-    from pinfold.kubernetes.http import Server
     from pinfold.kubernetes.pods.base import Found
 
 READ_ONLY_PORT: Final = 10255
+_LOOK_EVERY: Final = 10.0
 _LISTENS: Final = "0A"
 _ROOT: Final = "0"
 
@@ -57,3 +58,37 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()[1:]
     except OSError:
         return []
+
+
+class ReadOnlyPort(KubeletPods):
+    """Asks the kubelet on its read-only port, if a program of root listens there.
+
+    On a node with thousands of connections the kernel takes milliseconds to list them. So a thread looks: now and then,
+    and once more before the kubelet is asked.
+    """
+
+    def __init__(
+        self, address: str, *, listens: Callable[[int], bool] = root_listens, every: float = _LOOK_EVERY
+    ) -> None:
+        server = Server(address, READ_ONLY_PORT)
+        super().__init__("kubelet's read-only port", lambda: server, lambda: self._seen)
+        self._listens = listens
+        self._every = every
+        self._seen = listens(READ_ONLY_PORT)
+
+    async def find(self, pods: Sequence[RuntimePod]) -> Found:
+        """Return those of *pods* that the kubelet lists; none if another program listens there by now."""
+        await self._look()
+        return await super().find(pods) if self._seen else {}
+
+    async def follow(self, _failed: Callable[[str], object]) -> None:
+        """Look again and again whether a kubelet listens, for ever."""
+        while True:
+            await asyncio.sleep(self._every)
+            await self._look()
+
+    async def _look(self) -> None:
+        try:
+            self._seen = await asyncio.to_thread(self._listens, READ_ONLY_PORT)
+        except RuntimeError:  # no thread can be started now
+            self._seen = False

@@ -13,7 +13,7 @@ from pinfold.formats.pods.manifest import read_object
 from pinfold.formats.pods.runtime import told_uid
 from pinfold.grpc.client import Channel
 from pinfold.grpc.errors import CallError, Code
-from pinfold.kubernetes.pods.base import Change
+from pinfold.kubernetes.pods.base import PodChange
 from pinfold.proto import podsapi_pb2 as api
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PodsAPI:
         found = await asyncio.gather(*map(self._get, pods))
         return {pod.id: known for pod, known in zip(pods, found, strict=True) if known is not None}
 
-    async def changes(self) -> AsyncIterator[Change | None]:
+    async def changes(self) -> AsyncIterator[PodChange | None]:
         """Yield all pods, and then the changes."""
         async with self._channel.stream(f"{_SERVICE}WatchPods", b"") as messages:
             yield None
@@ -74,12 +74,12 @@ def _parse(kind: type[_M], data: bytes) -> _M:
     return message
 
 
-def _change(pod: api.Pod, *, gone: bool) -> Change:
+def _change(pod: api.Pod, *, gone: bool) -> PodChange:
     """Return a change; a pod that cannot be read counts as unknown, and `find` says why when it is asked."""
     known = None
     with suppress(ParseError):
         known = None if gone else _pod_of(pod)
-    return Change(pod.metadata.uid, known)
+    return PodChange(pod.metadata.uid, known)
 
 
 def _pod_of(pod: api.Pod) -> Pod | None:

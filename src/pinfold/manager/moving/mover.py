@@ -64,23 +64,26 @@ class Mover:
     async def resize(self, ref: ContainerRef, count: int) -> CPUSet:
         """Give a container *count* exclusive CPUs and return them; or raise, and change nothing."""
         manager = self._manager
-        before, after = await manager.decide(lambda state: self._decide(state, ref, count))
+        try:
+            before, after = await manager.decide(lambda state: self._decide(state, ref, count))
+        except NotResized as refusal:
+            self._changes.resize_refused(ref, count, refusal)
+            raise
         cpus = after.assignments[ref.pod][ref.name]
         if after != before:
             self._changes.resized(ref, before, cpus, manager.rules, self._asked(ref))
         return cpus
 
     def _decide(self, state: State, ref: ContainerRef, count: int) -> State:
-        manager = self._manager
-        try:
-            return manager.rules.admitter.resize(state, ref, count, asked=self._asked(ref)).state
-        except NotResized as refusal:
-            self._changes.resize_refused(ref, count, refusal)
-            raise
+        return self._manager.rules.admitter.resize(state, ref, count, asked=self._asked(ref)).state
 
     def would_have(self, ref: ContainerRef, count: int) -> CPUSet:
         """Return the CPUs that a resize would give a container; or raise why it cannot be."""
-        after = self._decide(self._manager.state, ref, count)
+        try:
+            after = self._decide(self._manager.state, ref, count)
+        except NotResized as refusal:
+            self._changes.resize_refused(ref, count, refusal)
+            raise
         return after.assignments[ref.pod][ref.name]
 
     def plan(self, containers: Mapping[ContainerRef, Consent], budget: int) -> RepackPlan:

@@ -17,7 +17,7 @@ from pinfold.core.events.decisions import Announced
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.moving.repacking import pinned_by
 from pinfold.errors import PinfoldError
-from pinfold.node.notices import Place
+from pinfold.node.notices import ContainerPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,13 +76,13 @@ class Notifier:
         with suppress(OSError):
             self._notices.withdraw(ref)
 
-    def _place(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> Place:
+    def _place(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> ContainerPlace:
         """Return a container's CPUs, and the NUMA nodes of its memory: any, unless it asks for local memory."""
         if ref in want.mems and want.exclusive.get(ref) == cpus:
-            return Place(cpus, want.mems[ref])
+            return ContainerPlace(cpus, want.mems[ref])
         nodes = self._manager.rules.topology.numa_nodes
         near = [node.id for node in nodes if ref not in want.mems or node.cpus & cpus]
-        return Place(cpus, CPUSet.of(*near))
+        return ContainerPlace(cpus, CPUSet.of(*near))
 
 
 class Repacker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Drift
@@ -29,18 +29,30 @@ class Fights:
 
     def __init__(self) -> None:
         self._looks: dict[tuple[ContainerRef | None, str], int] = {}
+        self._heard: set[tuple[ContainerRef | None, str]] = set()
+        """The differences that quick looks have found since the last periodic one."""
 
-    def judge(self, found: Sequence[Drift]) -> Verdict:
-        """Return whether to repair now; one difference that is no fight is enough, as all are repaired together."""
-        before = self._looks
-        self._looks = {key: before.get(key, 0) + 1 for key in ((one.container, one.cause) for one in found)}
+    def judge(self, found: Sequence[Drift], *, quick: bool = False) -> Verdict:
+        """Return whether to repair now; one difference that is no fight is enough, as all are repaired together.
+
+        A *quick* look repairs at once, so the periodic one after it finds nothing: that does not end a fight.
+        """
+        keys = {(one.container, one.cause) for one in found}
+        if quick:
+            self._heard |= keys
+        else:
+            self._looks = {key: looks for key, looks in self._looks.items() if key in keys | self._heard}
+            self._heard = set()
+        self._looks |= {key: self._looks.get(key, 0) + 1 for key in keys}
         begun = tuple(one for one in found if self._looks[one.container, one.cause] == FIGHT)
-        return Verdict(any(_is_due(looks) for looks in self._looks.values()), begun)
+        return Verdict(any(_is_due(self._looks[key]) for key in keys), begun)
 
-    def forget(self, left: Sequence[Drift]) -> None:
-        """Do not count differences that could not be repaired: no one has undone anything."""
+    def discount(self, left: Iterable[Drift]) -> None:
+        """Do not count this look at differences that could not be repaired: no one has undone anything."""
         for one in left:
-            self._looks.pop((one.container, one.cause), None)
+            looks = self._looks.get((one.container, one.cause), 0)
+            if 0 < looks < FIGHT:
+                self._looks[one.container, one.cause] = looks - 1
 
 
 def _is_due(looks: int) -> bool:

@@ -1,4 +1,4 @@
-"""Repairs: compares what is with what should be, and repairs what another program has changed."""
+"""Repairs: compares actual with wanted CPUs, and undoes the changes of other programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.measures import Looked
 from pinfold.core.events.repairs import LostUpdate
-from pinfold.core.reconcile import drift
+from pinfold.core.reconcile import Cause, drift
 from pinfold.manager.repairing.fights import FIGHT, Fights
 from pinfold.runtimes.base import ApplyError
 
@@ -25,25 +25,30 @@ class Repairs:
         self._telling = telling
         self._fights = Fights()
 
-    def reconcile(self, want: Wanted, *, spaced: bool = False) -> list[Drift]:
-        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight."""
+    def reconcile(self, want: Wanted, *, spaced: bool = False, quick: bool = False) -> list[Drift]:
+        """Check every container, repair what has drifted, and return it; *spaced*: less often in a fight.
+
+        *quick*: something was heard of; it is not the periodic check.
+        """
         found = list(drift(want, self._applier.observe(closely=True)))
-        repair, begun = self._fights.judge(found) if spaced else (bool(found), ())
+        repair, begun = self._fights.judge(found, quick=quick) if spaced else (bool(found), ())
         self._telling.fought(begun, FIGHT)
         left = self._repair(want, found) if repair else found
         self._telling.tell(Looked(want, found, left, self._telling.clock()))
         return found
 
     def _repair(self, want: Wanted, found: list[Drift]) -> list[Drift]:
-        """Repair what was found, and return what is left of it; or raise."""
-        left = found
+        """Repair the drift, and return the part that is left; or raise."""
         self._telling.drifted(found)
         try:
             self._applier.apply(want)
             left = list(drift(want, self._applier.observe(closely=True)))
-        finally:
-            self._fights.forget(left)
-        self._telling.not_repaired(left)
+        except BaseException:
+            self._fights.discount(found)
+            raise
+        stuck = [one for one in left if not _is_undone(one)]
+        self._fights.discount(stuck)
+        self._telling.not_repaired(stuck)
         return left
 
     def verify(self, ref: ContainerRef, want: Wanted) -> None:
@@ -57,3 +62,11 @@ class Repairs:
             left = [found for found in self.reconcile(want) if found.container is not None]
             if left:
                 raise ApplyError(self._telling.describe(left))
+
+
+def _is_undone(one: Drift) -> bool:
+    """Return whether another program has undone a repair as soon as it was made, and read back.
+
+    What the kernel refuses, a group above or an offline CPU can only take CPUs away.
+    """
+    return one.cause is Cause.CPUS and not one.found <= one.wanted

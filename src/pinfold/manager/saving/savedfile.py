@@ -13,8 +13,11 @@ from pinfold.errors import StateError
 from pinfold.node.statefile import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor, Future
     from pathlib import Path
+
+    Text = str | Callable[[], str]
 
 
 class SavedFile:
@@ -34,8 +37,8 @@ class SavedFile:
         self._on_disk: str | None = None
         """What the disk has for certain."""
         self._last: str | None = None
-        """What was saved last, and is true if a later save fails."""
-        self._newest = ""
+        """The content of the last save; it counts if a later save fails."""
+        self._newest: Text = ""
         self._next: asyncio.Task[None] | None = None
         """The write that has not begun yet."""
         self._one = asyncio.Lock()
@@ -44,13 +47,16 @@ class SavedFile:
         """Record that the disk has this content."""
         self._on_disk = self._last = text
 
-    async def save(self, text: str) -> None:
-        """Make *text* the content, durably, or raise: then the content saved last stays, or is written again."""
+    async def save(self, text: Text) -> None:
+        """Make *text* the content, durably, or raise: then the content saved last stays, or is written again.
+
+        A function is called when its text is written; not at all if a later save shares the write.
+        """
         if self._disk is None:
-            if text != self._on_disk:
+            if (made := _made(text)) != self._on_disk:
                 self._on_disk = None
-                self._write(text.encode())
-                self.has(text)
+                self._write(made.encode())
+                self.has(made)
             return
         self._newest = text
         if self._next is None:
@@ -60,7 +66,7 @@ class SavedFile:
 
     async def _save_newest(self, disk: Executor) -> None:
         async with self._one:
-            self._next, text = None, self._newest
+            self._next, text = None, _made(self._newest)
             if text != self._on_disk:
                 self._on_disk = None
                 await self._write_by(disk, text)
@@ -79,9 +85,13 @@ class SavedFile:
             raise StateError(f"{self.path}: the disk has not taken it within {self._patience:g} s") from None
 
     def _restore_after(self, writing: Future[None], disk: Executor) -> None:
-        """Write again what was saved last, after a write that may still complete."""
+        """Write the last saved content again, after a write that may still complete."""
         if not writing.cancel() and self._last is not None:
             disk.submit(self._write, self._last.encode())
+
+
+def _made(text: Text) -> str:
+    return text if isinstance(text, str) else text()
 
 
 def _heed(task: asyncio.Task[None]) -> None:

@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from pinfold.manager.sources.kept import KeptWorkload
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """What one file holds."""
 
     lines: tuple[str, ...] = ()
     """Its content, for people to read; no lines if it is missing or cannot be read."""
     problem: str = ""
-    """What is wrong with it, empty if it is sound."""
+    """The problem with the file, empty if it is sound."""
     repaired: str | None = None
     """The text after a repair; None: there is nothing left to use, and the file goes."""
 
 
-def look_at(directory: Path) -> dict[str, Found]:
+def look_at(directory: Path) -> dict[str, FoundFile]:
     """Return what the files of a state directory hold, by name."""
     found = {name: _read(directory / name, examine) for name, examine in _FILES.items()}
     return {name: one for name, one in found.items() if one is not None}
 
 
-def examine(files: Mapping[str, str]) -> dict[str, Found]:
+def examine(files: Mapping[str, str]) -> dict[str, FoundFile]:
     """Return what these texts hold, by the names of their files; raise if a name is none of the State's."""
     unknown = sorted(files.keys() - _FILES.keys())
     if unknown:
@@ -55,15 +55,15 @@ def kept_aside(directory: Path) -> list[str]:
     return names + [leftover_of(directory / name).name for name in _FILES if leftover_of(directory / name).exists()]
 
 
-def _read(path: Path, look: Callable[[str], Found]) -> Found | None:
+def _read(path: Path, look: Callable[[str], FoundFile]) -> FoundFile | None:
     try:
         text = read_state_file(path)
     except PinfoldError as error:
-        return Found(problem=str(error))
+        return FoundFile(problem=str(error))
     return None if text is None else look(text)
 
 
-def _examine_state(text: str) -> Found:
+def _examine_state(text: str) -> FoundFile:
     """Look at a checkpoint, of whichever policy it is."""
     error: PinfoldError | None = None
     for policy in POLICIES:
@@ -75,8 +75,8 @@ def _examine_state(text: str) -> Found:
             error = error or found
             continue
         broken = state.check(state.shared | state.exclusive)
-        return Found(tuple(_state_lines(policy, state)), "; ".join(broken), None if broken else text)
-    return Found(problem=str(error or "it is of no known policy"))
+        return FoundFile(tuple(_state_lines(policy, state)), "; ".join(broken), None if broken else text)
+    return FoundFile(problem=str(error or "it is of no known policy"))
 
 
 def _state_lines(policy: str, state: State) -> Iterator[str]:
@@ -85,10 +85,10 @@ def _state_lines(policy: str, state: State) -> Iterator[str]:
         yield f"pod {ref.pod} container {ref.name}: CPUs {cpus}"
 
 
-def _examine_workloads(text: str) -> Found:
+def _examine_workloads(text: str) -> FoundFile:
     boot, rows, problems = parse_workloads(text)
     repaired = text if not problems else format_workloads(boot, rows) if rows else None
-    return Found(tuple(map(_workload_line, rows)), "; ".join(map(str, problems)), repaired)
+    return FoundFile(tuple(map(_workload_line, rows)), "; ".join(map(str, problems)), repaired)
 
 
 def _workload_line(kept: KeptWorkload) -> str:
@@ -99,4 +99,4 @@ def _workload_line(kept: KeptWorkload) -> str:
     return f"{kept.kind} {pod.namespace}/{pod.name} (uid {pod.uid}): {said}"
 
 
-_FILES: Final[Mapping[str, Callable[[str], Found]]] = {STATE: _examine_state, WORKLOADS: _examine_workloads}
+_FILES: Final[Mapping[str, Callable[[str], FoundFile]]] = {STATE: _examine_state, WORKLOADS: _examine_workloads}

@@ -15,7 +15,7 @@ from pinfold.core.events.daemon import NotRecorded
 from pinfold.errors import AdmissionError, PinfoldError, RuntimeUnavailable
 from pinfold.formats.pods.runtime import Phase, is_workload, name_of
 from pinfold.grpc.errors import Unimplemented
-from pinfold.manager.manager import Refusal
+from pinfold.manager.admitting import Refusal
 from pinfold.manager.node import age
 from pinfold.runtimes.roster import LIVE
 
@@ -222,16 +222,20 @@ class CRISource:
         if self._node.read_only:
             await self._node.arrive(container)
             return
-        known = container.id in self._node.roster.containers
+        before = self._node.roster.containers.get(container.id)
+        known = before is not None
+        starts = container.phase is Phase.RUNNING and (before is None or before.phase is not Phase.RUNNING)
+        if starts and self._node.inherited is not None:
+            self._node.inherited.lift_running(container)
         if known and container.id in self._node.unpinned:
             self._share(container)
             return
         try:
-            before = self._was_right(container) if known else False
+            right = self._was_right(container) if known else False
             if known:
                 with suppress(AdmissionError):  # it keeps its CPUs, which is reported
                     await self._node.mover.follow(container)
-                before = before and self._was_right(container)
+                right = right and self._was_right(container)
             cpus = await self._node.arrive(container)
             self._node.verify(container)
         except PinfoldError as error:
@@ -240,7 +244,7 @@ class CRISource:
             if isinstance(error, Refusal):
                 self._later(self._node.cluster.refuse(container, error))
             return
-        if cpus is not None and not before:
+        if cpus is not None and not right:
             self._measure(container)
             self._update(container)
 

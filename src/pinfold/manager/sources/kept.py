@@ -13,7 +13,7 @@ from zlib import crc32
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.document import pod_document
-from pinfold.formats.pods.manifest import parse_pods
+from pinfold.formats.pods.manifest import read_object
 from pinfold.manager.saving.savedfile import SavedFile
 from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Executor
 
-    from pinfold.core.pods.pod import Pod
+    from pinfold.core.pods.pod import Pod, PodUID
 
 FILE: Final = "workloads.json"
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, PinfoldError)
@@ -54,9 +54,7 @@ class KeptFile(NamedTuple):
 
 def format_workloads(boot: str, workloads: Iterable[KeptWorkload]) -> str:
     """Return the text of the file."""
-    rows = [_row_data(kept) for kept in workloads]
-    checked = [{**row, "checksum": _checksum(boot, row)} for row in rows]
-    return json.dumps({"boot": boot, "workloads": checked})
+    return _file_text(boot, [_row_text(boot, kept) for kept in workloads])
 
 
 def parse_workloads(text: str, boot: str = "") -> KeptFile:
@@ -82,10 +80,20 @@ class KeptWorkloads:
         self._path = directory / FILE
         self._file = SavedFile(self._path, disk)
         self._boot = Procfs(Path("/proc")).boot() if boot is None else boot
+        self._rows: dict[PodUID, tuple[KeptWorkload, str]] = {}
+        """The workloads of the last write, with their texts: most have not changed at the next one."""
 
     async def save(self, workloads: Iterable[KeptWorkload]) -> None:
-        """Save all of them, durably, or raise."""
-        await self._file.save(format_workloads(self._boot, workloads))
+        """Save all of them, durably, or raise; they are asked for when they are written."""
+        await self._file.save(lambda: self._format(workloads))
+
+    def _format(self, workloads: Iterable[KeptWorkload]) -> str:
+        before, rows = self._rows, []
+        for kept in workloads:
+            known = before.get(kept.pod.uid)
+            rows.append(known if known is not None and known[0] == kept else (kept, _row_text(self._boot, kept)))
+        self._rows = {kept.pod.uid: (kept, text) for kept, text in rows}
+        return _file_text(self._boot, [text for _, text in rows])
 
     def load(self) -> tuple[list[KeptWorkload], str | None]:
         """Return the workloads that an earlier daemon saved, and the problems in reading them."""
@@ -104,6 +112,15 @@ class KeptWorkloads:
     def _problem(self, error: Exception) -> str:
         aside = keep_aside(self._path)
         return f"{type(error).__name__}: {error}; the file is kept as {aside.name if aside else 'it is'}"
+
+
+def _file_text(boot: str, rows: Iterable[str]) -> str:
+    return f'{{"boot": {json.dumps(boot)}, "workloads": [{", ".join(rows)}]}}'
+
+
+def _row_text(boot: str, kept: KeptWorkload) -> str:
+    row = _row_data(kept)
+    return json.dumps({**row, "checksum": _checksum(boot, row)})
 
 
 def _row_data(kept: KeptWorkload) -> dict[str, object]:
@@ -138,11 +155,18 @@ def _parse(row: Mapping[str, object]) -> KeptWorkload:
         raise TypeError("mains, done and origins are objects")
     return KeptWorkload(
         WorkloadKind(str(row["kind"])),
-        parse_pods(json.dumps(row["pod"])).pods[0],
+        _pod(row["pod"]),
         {name: Main(int(pid), int(started)) for name, (pid, started) in mains.items()},
         {name: None if code is None else int(code) for name, code in done.items()},
         {name: _origin(data) for name, data in origins.items()},
     )
+
+
+def _pod(document: object) -> Pod:
+    pod = read_object(document)
+    if pod is None:
+        raise ValueError("a pod has ended")
+    return pod
 
 
 def _origin_data(origin: Origin) -> dict[str, object]:

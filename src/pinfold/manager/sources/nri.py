@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import RuntimeHangs
 from pinfold.core.events.running import NotVerified
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, name_of
-from pinfold.manager.manager import Refusal
+from pinfold.manager.admitting import Refusal
 from pinfold.manager.node import age
 from pinfold.runtimes.nri.messages import Pinning
+from pinfold.runtimes.roster import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _STUCK_AFTER: Final = 10.0
 _LOOK: Final = 0.5
+_SELDOM: Final = 60.0
 _ASKED: Final = frozenset({"registered", "synchronized"})
 """The states of a connection in which the runtime asks before a container starts."""
 
@@ -42,12 +45,18 @@ class NRISource:
         self._bus = bus
         self._is_told_all = is_told_all
         self._settling: asyncio.Future[None] | None = None
+        self.is_watched: Callable[[], bool] = lambda: False
+        """Returns whether the groups of pods are watched, so that the end of an owner is heard of."""
+        self._parted = asyncio.Event()
+        """Set when the runtime has hung up."""
         self._late: dict[str, float] = {}
         """The owners that started without our answer, and when they got their CPUs."""
 
     def linked(self, link: str, detail: str) -> None:
         """Record the state of the connection; report a runtime that has registered us and does not go on."""
         self._node.linked(link, detail)
+        if link not in _ASKED:
+            self._parted.set()
         if link == "registered" and not self._is_told_all:
             # Nothing reports the pods that ended while we were away.
             self._settling = asyncio.ensure_future(self._node.settle())
@@ -62,10 +71,21 @@ class NRISource:
     async def look_for_ends(self) -> None:
         """Look often whether owners have vanished, for ever: after its restart containerd 1.7 reports no end."""
         while True:
-            await asyncio.sleep(_LOOK)
+            await self._pause()
             await self._node.sweep_owners()
             if self._node.link[0] not in _ASKED:
                 self._mend_unasked()
+
+    async def _pause(self) -> None:
+        """Wait until the next look: not long, unless the kernel tells of ends and the runtime asks us."""
+        if not self.is_watched():
+            await asyncio.sleep(_LOOK)
+            return
+        if self._node.link[0] in _ASKED:
+            self._parted.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._parted.wait(), _SELDOM)
+        await asyncio.sleep(_LOOK)
 
     def _mend_unasked(self) -> None:
         """Correct containers that started although the runtime has not read our answer.
@@ -88,7 +108,8 @@ class NRISource:
         self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]
     ) -> dict[str, Pinning]:
         """Record all that runs; return the containers that get CPUs only now."""
-        await self._node.cluster.learn(pods)
+        live = {container.pod for container in containers if container.phase in LIVE}
+        await self._node.cluster.learn([pod for pod in pods if pod.id in live])
         strays = await self._node.resync(pods, containers)
         self._tell_of_late()
         found = {container.id: self._node.roster.ref(container.id) for container in strays}

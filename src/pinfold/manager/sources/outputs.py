@@ -1,4 +1,4 @@
-"""Keeps what containers print within bounds, beside the program that writes it: removes what is too old."""
+"""Keeps the output of containers within bounds, beside the program that writes it: removes old files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pinfold.node.outputs.outputs import Outputs
 
 _EVERY: Final = 10.0
-"""Seconds between two looks."""
+"""Seconds between two looks …"""
+_LEAST: Final = 1.0
+"""… of which one comes this long after the program has ended: it may end again at once."""
 
 
 async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -> None:
@@ -29,4 +31,5 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
         for name in ended:
             if name not in current:  # a pod of this name may have started meanwhile
                 outputs.remove(name)
-        await asyncio.sleep(_EVERY)
+        await outputs.drain_ends(within=_EVERY - _LEAST)
+        await asyncio.sleep(_LEAST)

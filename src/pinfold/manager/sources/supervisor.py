@@ -6,7 +6,6 @@ Every client request comes in here, one after the other. The Node decides on adm
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -135,7 +134,7 @@ class Supervisor:
         self.launcher.attach(ref, workload.begun[ref.name])
 
     def _check_free(self, pid: int) -> None:
-        if pid == os.getpid():
+        if self.launcher.is_ours(pid):
             raise ApplyError(f"process {pid} is pinfold itself")
         coming = (main for workload in self.workbook.workloads.values() for main in workload.begun.values())
         if any(main.pid == pid for main in (*self.launcher.mains.values(), *coming)):
@@ -225,6 +224,7 @@ class Supervisor:
         task = self._tasks.pop(workload.pod.uid, None)
         if task is not None:
             task.cancel()
+            await asyncio.wait([task])  # a process that it was about to start has ended then
         lent = [main.pid for ref, main in self.launcher.mains.items() if ref.pod == workload.pod.uid]
         try:
             if workload.kind is not WorkloadKind.ADOPTED:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.daemon import NotSaved, Warned
 from pinfold.core.pods.pod import ContainerRef, Resources
 from pinfold.core.topologymanager.others import NO_OTHERS
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, did_you_mean
 from pinfold.manager.sources.kept import KeptWorkload
 from pinfold.manager.sources.workloads import Workload, WorkloadKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, Pod, PodUID
@@ -111,7 +111,8 @@ class Workbook:
         for workload in self.workloads.values():
             if (workload.pod.name, workload.pod.namespace) == (name, namespace):
                 return workload
-        raise UnknownPod(f"there is no pod {name} in namespace {namespace}")
+        known = (one.pod.name for one in self.workloads.values() if one.pod.namespace == namespace)
+        raise UnknownPod(f"there is no pod {name} in namespace {namespace}{did_you_mean(name, known)}")
 
     def applied(self, pod: Pod) -> Workload | None:
         """Return the workload of an earlier `pinfold apply` with the name of *pod*, if there is one."""
@@ -135,11 +136,15 @@ class Workbook:
     async def write(self) -> None:
         """Save all workloads, durably, or raise; what could not be saved is tried again until it is."""
         try:
-            await self._kept.save(map(self._as_kept, self.workloads.values()))
+            await self._kept.save(self._rows())
         except PinfoldError as error:
             self._try_later(str(error))
             raise
         self.unsaved = ""
+
+    def _rows(self) -> Iterator[KeptWorkload]:
+        for workload in self.workloads.values():
+            yield self._as_kept(workload)
 
     async def persist(self) -> None:
         """Save all workloads; return when the disk has them, however long that takes."""

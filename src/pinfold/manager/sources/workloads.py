@@ -212,7 +212,7 @@ class Workload:
                 command = [*container.command, *container.args]
                 environment = {**os.environ, **dict(container.env), **self.environment(ref)}
                 start = Start(command, environment, container.working_dir, container.identity)
-                pid = self._launcher.spawn(ref, start, out)
+                pid = await self._launcher.spawn(ref, start, out)
         except OSError as error:
             raise LaunchError(str(error.filename or name), error) from error
         tell(Started(PodName.of(self.pod), container.name, pid))

@@ -102,6 +102,8 @@ def format_line(entry: Entry, *, as_json: bool) -> str:
     >>> from pinfold.core.events.entries import Entry
     >>> format_line(Entry(1, 0.0, "undone", {"why": "no room"}), as_json=False)[24:]
     ' event=undone why="no room"\n'
+    >>> format_line(Entry(1, 0.0, "undone", {"why": "0 → EPERM"}), as_json=False)[24:]
+    ' event=undone why="0 → EPERM"\n'
     """
     if as_json:
         return json.dumps(entry.data()) + "\n"
@@ -113,4 +115,4 @@ def format_line(entry: Entry, *, as_json: bool) -> str:
 def _value(value: object) -> str:
     text = str(value)
     plain = text and text.isprintable() and not set(text) & set(' "=')
-    return text if plain else json.dumps(text)
+    return text if plain else json.dumps(text, ensure_ascii=not text.isprintable())

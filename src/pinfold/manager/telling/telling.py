@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pinfold.core.state import State
     from pinfold.manager.telling.bus import Bus, Make
 
+_MOST_REFUSALS: Final = 1024
 _ADVICE_SECONDS: Final = 0.002
 """The advice is part of a refusal's message, so the container runtime waits for it."""
 
@@ -71,7 +72,8 @@ class Telling:
         self.clock = clock
         self.names = names or PodNames()
         self._bus = bus
-
+        self._refusals: dict[PodUID, str] = {}
+        """Why pods were refused last; the latest last."""
         self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
 
     def tell(self, event: Event | Make) -> None:
@@ -102,12 +104,18 @@ class Telling:
         self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=self.clock() - start, ok=ok))
 
     def refused(self, outcome: Outcome, advice: Advice) -> None:
-        """Report a refused pod."""
-        self._bus.tell(partial(_refused, outcome, advice))
+        """Report a refused pod; once for each reason, because a kubelet tries again every few seconds."""
+        uid, said = outcome.pod.uid, str(outcome.refusal)
+        if self._refusals.pop(uid, None) != said:
+            self._bus.tell(partial(_refused, outcome, advice))
+        self._refusals[uid] = said
+        if len(self._refusals) > _MOST_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
 
     def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
         """Report an admitted pod, and its containers whose exclusive CPUs have changed."""
         pod, ruler = outcome.pod, self.ruler(topology, outcome.admitter.policy)
+        self._refusals.pop(pod.uid, None)
         self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
         changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
         traces: dict[str, Trace] = {}
@@ -139,9 +147,14 @@ class Telling:
             if before.cpus(*ref) is not None:
                 self._bus.tell(Released(self.name(ref.pod), ref.name))
         for pod in dict.fromkeys(ref.pod for ref in refs):
-            if pod in self.names and pod not in after.assignments:
-                self._bus.tell(Gone(self.names[pod]))
-                self.names.forget(pod)
+            if pod not in after.assignments:
+                self.gone(pod)
+
+    def gone(self, pod: PodUID) -> None:
+        """Report a pod that has left, and forget its name."""
+        if pod in self.names:
+            self._bus.tell(Gone(self.names[pod]))
+            self.names.forget(pod)
 
     def state(self, state: State, policy: Policy, topology: Topology, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State; *applied*: how many groups were read back, and how many milliseconds it took."""
@@ -162,7 +175,7 @@ class Telling:
     # -- repairs
 
     def drifted(self, found: Iterable[Drift]) -> None:
-        """Report differences between what is wanted and what is."""
+        """Report differences between wanted and actual CPUs."""
         for difference in found:
             self._bus.tell(Drifted(cause=difference.cause, **_about(difference, self.name)))
 

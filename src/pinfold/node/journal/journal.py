@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from contextlib import suppress
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.entries import STATE
 from pinfold.errors import PinfoldError
-from pinfold.formats.journal.record import Packer, UnusableEntry, format_base
+from pinfold.formats.journal.record import EntryPacker, UnusableEntry, format_base
 from pinfold.node.journal.files import (
     MAX_SEGMENT,
     SLACK,
@@ -40,6 +41,8 @@ _PARTS: Final = 64
 _MOST_SEGMENTS: Final = 1024
 _LEAP: Final = 8
 """How far the clock may leap ahead, and how long it must then run on to be believed, as a part of the maximum age."""
+_MOST_LEFT: Final = 8
+"""How many complete files may wait for their sync."""
 _TOLD_EVERY: Final = 3600.0
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -49,7 +52,7 @@ class _Open:
 
     __slots__ = ("began", "fd", "head", "latest", "packer", "segment", "size")
 
-    def __init__(self, segment: Segment, fd: int, packer: Packer, head: bytes = b"") -> None:
+    def __init__(self, segment: Segment, fd: int, packer: EntryPacker, head: bytes = b"") -> None:
         self.segment = segment
         self.fd = fd
         self.packer = packer
@@ -91,6 +94,10 @@ class Journal(Archive):
         self._open: _Open | None = None
         self._told: float | None = None
         self._unsynced = False
+        self._left: deque[int] = deque()
+        """Files that are complete, open until they are synced."""
+        self._unnamed = False
+        """Whether the directory has names that are not synced."""
         try:
             self._go_on()
         except (OSError, PinfoldError) as error:
@@ -110,11 +117,20 @@ class Journal(Archive):
 
     def sync(self) -> None:
         """Sync what was written so far; takes as long as the disk does, and may be called in a thread."""
+        while self._left:
+            fd = self._left.popleft()
+            with suppress(OSError):
+                os.fdatasync(fd)
+            os.close(fd)
         current = self._open
         if current is not None and self._unsynced:
             self._unsynced = False
             with suppress(OSError):
                 os.fdatasync(current.fd)
+        if self._unnamed:
+            self._unnamed = False
+            with suppress(OSError):
+                _sync_directory(self.directory)
 
     def close(self) -> None:
         """Close the journal."""
@@ -148,8 +164,8 @@ class Journal(Archive):
             self._drop(segment)
         elif self._open is None and self._sizes[segment] <= MAX_SEGMENT:
             self.damaged = parsed.damaged
-            self._open = _Open(segment, os.open(segment.path, _FLAGS), Packer())
-            # What was half written is cut off.
+            self._open = _Open(segment, os.open(segment.path, _FLAGS), EntryPacker())
+            # An incomplete last line is cut off.
             os.ftruncate(self._open.fd, parsed.whole)
             self._open.size = self._sizes[segment] = parsed.whole
             self._open.latest = max((entry.time for entry in entries), default=self._open.began)
@@ -187,9 +203,10 @@ class Journal(Archive):
         self.directory.mkdir(mode=0o700, exist_ok=True)
         segment = segment_of(self.directory, entry, back=back)
         fd = os.open(segment.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        self._unnamed = True
         self._sizes = {known: size for known, size in self._sizes.items() if known.path.exists()} | {segment: 0}
         self._count()
-        self._open = _Open(segment, fd, Packer(self._state), _head(self._state))
+        self._open = _Open(segment, fd, EntryPacker(self._state), _head(self._state))
         self._drop_old()
         return self._open
 
@@ -206,7 +223,7 @@ class Journal(Archive):
         self.bytes += len(data)
 
     def _cut(self, current: _Open) -> None:
-        """Cut off what was half written; if that fails too, the next entry starts another file."""
+        """Cut off an incomplete last line; if that fails too, the next entry starts another file."""
         try:
             os.ftruncate(current.fd, current.size)
         except OSError:
@@ -214,11 +231,15 @@ class Journal(Archive):
 
     def _leave(self) -> None:
         current, self._open = self._open, None
-        if current is not None:
-            with suppress(OSError):
-                os.close(current.fd)
-            if not current.size:
-                self._drop(current.segment)
+        if current is None:
+            return
+        if self._unsynced and current.size and len(self._left) < _MOST_LEFT:
+            self._left.append(current.fd)
+            return
+        with suppress(OSError):
+            os.close(current.fd)
+        if not current.size:
+            self._drop(current.segment)
 
     # -- bounds
 
@@ -276,7 +297,7 @@ class Journal(Archive):
     def _forget_states(self) -> None:
         """Write the next State whole: a reader may not have the one before."""
         if self._open is not None:
-            self._open.packer = Packer()
+            self._open.packer = EntryPacker()
 
     def _say(self, problem: str) -> None:
         now = self._clock()
@@ -293,3 +314,11 @@ def _head(state: Entry | None) -> bytes:
 
 def _cause(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

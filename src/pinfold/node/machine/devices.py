@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -45,8 +44,8 @@ class NoSuchDevice(PinfoldError):  # noqa: N818 - the fact, as the others in thi
 
     def __init__(self, name: str, near: list[str], every: list[str]) -> None:
         shown = ", ".join(every[:_NAMED])
-        there = f"it has {shown}{' and more' if len(every) > _NAMED else ''}" if every else "it has none that is known"
-        hint = f"did you mean {near[0]}?" if near else f"this machine: {there}"
+        there = f"{shown}{' and more' if len(every) > _NAMED else ''}" if every else "none that is known"
+        hint = f"did you mean {near[0]}?" if near else f"this machine has {there}"
         super().__init__(f"there is no device {excerpt(name)}; {hint}")
         self.name = name
 
@@ -59,7 +58,7 @@ class NoNUMANode(PinfoldError):  # noqa: N818 - the fact, as the others in this 
         self.name = name
 
 
-class Place(NamedTuple):
+class DevicePlace(NamedTuple):
     """Where a device is."""
 
     nodes: int
@@ -74,7 +73,7 @@ class Devices:
         self._sys = os.path.realpath(Path(root) / "sys")
         self._tree = Tree(Path(self._sys), "")
 
-    def find(self, name: str) -> Place:
+    def find(self, name: str) -> DevicePlace:
         """Return the place of a device; or raise if there is no such device, or its node is not known.
 
         On a machine with one NUMA node every device is at that one.
@@ -82,13 +81,15 @@ class Devices:
         path = self._path(name)
         if path is None:
             every = self.names()
+            from difflib import get_close_matches  # noqa: PLC0415 - only for mistakes
+
             raise NoSuchDevice(name, get_close_matches(name, every, 1), every)
         nodes = self._nodes_of(path) or self._only_node()
         if not nodes:
             virtual = "/virtual/" in f"{path}/" or "/pci" not in path
             why = "it is virtual and has no NUMA node" if virtual else "its numa_node is -1: the firmware tells no node"
             raise NoNUMANode(name, why)
-        return Place(nodes, _address(path))
+        return DevicePlace(nodes, _address(path))
 
     def names(self) -> list[str]:
         """Return the names of all devices that a map shows, and of disks."""

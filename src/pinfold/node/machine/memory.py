@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.pods.quantity import Quantity
 from pinfold.node.machine.tree import Tree
 
 if TYPE_CHECKING:
@@ -41,6 +42,22 @@ def read_memory(root: Path) -> dict[int, NodeMemory]:
         available = sum(int(lines.get(name, 0)) for name in _RECLAIMABLE)
         found[node] = NodeMemory(int(lines["MemTotal"]) << 10, available << 10, _hugepages(tree, node))
     return found
+
+
+def memory_resources(root: Path) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
+    """Return memory and hugepages of each NUMA node in bytes, under their names in Kubernetes: all, and available."""
+    total, available = {}, {}
+    for node, memory in read_memory(root).items():
+        pages = {f"hugepages-{_shown(size)}": (size, counts) for size, counts in memory.hugepages.items() if counts[0]}
+        huge = {name: size * count for name, (size, (count, _)) in pages.items()}
+        free = {name: size * count for name, (size, (_, count)) in pages.items()}
+        total[node] = {"memory": max(memory.total - sum(huge.values()), 0), **huge}
+        available[node] = {"memory": memory.available, **free}
+    return total, available
+
+
+def _shown(size: int) -> str:
+    return Quantity.from_milli(size * 1000).format(binary=True)
 
 
 def nodes_with_memory(root: Path) -> CPUSet | None:

@@ -127,7 +127,7 @@ class Drain:
             return File("", os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
 
     def drain(self, pipe: int) -> None:
-        """Move what is in a pipe, as far as its file has room."""
+        """Move the bytes of a pipe, as far as its file has room."""
         name, found = self._pipes[pipe]
         self.fit()
         if found.name and found.size >= self._half:

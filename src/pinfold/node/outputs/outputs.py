@@ -57,6 +57,8 @@ class Outputs:
         self._limits = limits
         self._drained = drained
         self._control: int | None = None
+        self._has_drain = asyncio.Event()
+        """Whether there is a control pipe."""
         self._started: list[int] = []
         """The drains that this daemon has started."""
         self._held: dict[Path, int] = {}
@@ -101,6 +103,15 @@ class Outputs:
             self.close()
             self._control = self._start(anew=True)
             _write(self._control, line)
+        self._has_drain.set()
+
+    async def drain_ends(self, within: float) -> None:
+        """Return when the drain has ended, also one that is started now; or after so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._has_drain.wait()
+                if self._control is not None:
+                    await _has_no_reader(self._control)
 
     def _let_go(self, pipes: Collection[Path] | None = None) -> None:
         """Close *pipes*, or those that the drain reads, or that were removed."""
@@ -138,6 +149,7 @@ class Outputs:
         if self._control is not None:
             os.close(self._control)
             self._control = None
+            self._has_drain.clear()
 
     def names(self) -> list[str]:
         """Return the names of all files."""
@@ -205,6 +217,17 @@ class Outputs:
 def _write(pipe: int, line: bytes) -> None:
     with suppress(BlockingIOError):  # as many lines wait as fit into a pipe: the drain will look
         os.write(pipe, line)
+
+
+async def _has_no_reader(pipe: int) -> None:
+    """Return when no process reads from a pipe any more."""
+    loop, gone, ours = asyncio.get_running_loop(), asyncio.Event(), os.dup(pipe)  # it may be replaced meanwhile
+    loop.add_reader(ours, gone.set)  # there is nothing to read at this end: only the error is heard of
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(ours)
+        os.close(ours)
 
 
 def _unread(pipe: Path) -> int:

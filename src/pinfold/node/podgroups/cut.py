@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.node.podgroups.settings import Changes
+    from pinfold.node.podgroups.settings import GroupChanges
     from pinfold.node.podgroups.tree import PodTree
 
 
 class Cut:
     """Writes CPUs for one change, on a kernel that cuts groups to those above them."""
 
-    def __init__(self, changes: Changes, tree: PodTree) -> None:
+    def __init__(self, changes: GroupChanges, tree: PodTree) -> None:
         self._changes = changes
         self._driver = changes.driver
         self._tree = tree

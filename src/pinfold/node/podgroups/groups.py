@@ -16,7 +16,7 @@ from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
 from pinfold.node.podgroups import v1, v2
 from pinfold.node.podgroups.cut import Cut
 from pinfold.node.podgroups.nested import Nested
-from pinfold.node.podgroups.settings import CPUS, MEMS, Changes, GroupSetting, Quota
+from pinfold.node.podgroups.settings import CPUS, MEMS, GroupChanges, GroupSetting, Quota
 from pinfold.node.podgroups.tree import PodTree
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class PodGroups:
 
     def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         """Set the limit of a pod or container, to give back what was lifted when nothing in it is exclusive."""
-        changes = Changes(self._driver)
+        changes = GroupChanges(self._driver)
         changes.set_quota(self.tree.paths.checked(group), quota)
         return changes.settings()
 
@@ -186,6 +186,6 @@ class PodGroups:
             meaning = f"the groups above do not allow all of these; the kernel lets it run on {given}"
             raise CgroupError(group / CPUS, str(cpus), "", meaning)
 
-    def _start(self) -> tuple[Changes, Cut | Nested]:
-        changes = Changes(self._driver)
+    def _start(self) -> tuple[GroupChanges, Cut | Nested]:
+        changes = GroupChanges(self._driver)
         return changes, (Nested if self.nested else Cut)(changes, self.tree)

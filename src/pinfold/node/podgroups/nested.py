@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.node.podgroups.settings import Changes
+    from pinfold.node.podgroups.settings import GroupChanges
     from pinfold.node.podgroups.tree import PodTree
 
 # Each round takes microseconds, and is needed only for a container that was made during the round before.
@@ -39,7 +39,7 @@ class _Move(NamedTuple):
 class Nested:
     """Writes CPUs for one change, on a kernel that wants groups within those above them."""
 
-    def __init__(self, changes: Changes, tree: PodTree) -> None:
+    def __init__(self, changes: GroupChanges, tree: PodTree) -> None:
         self._changes = changes
         self._driver = changes.driver
         self._tree = tree

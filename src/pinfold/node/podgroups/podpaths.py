@@ -5,13 +5,17 @@ Computes and asks nothing: a path need not exist. `tree` knows which groups exis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from pinfold.node.podgroups import paths
 from pinfold.node.podgroups.paths import NotInAPodError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_MOST: Final = 2048
 
 
 class PodPaths:
@@ -19,9 +23,13 @@ class PodPaths:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        # Each check asks for those of all pods and containers.
+        self.container: Callable[[str], Path] = lru_cache(_MOST)(self._container_at)
+        """Returns the group of a container, by the cgroupsPath that its runtime has for it; it need not exist."""
+        self.pod: Callable[[str], Path] = lru_cache(_MOST)(self._pod_at)
+        """Returns the group of a pod, by the cgroup parent that its sandbox was made with; it need not exist."""
 
-    def container(self, cgroups_path: str) -> Path:
-        """Return the group of a container, by the cgroupsPath that its runtime has for it; it need not exist."""
+    def _container_at(self, cgroups_path: str) -> Path:
         return self._container(paths.parse_cgroups_path(cgroups_path))
 
     def container_around(self, group: Path) -> Path | None:
@@ -30,8 +38,7 @@ class PodPaths:
         depth = paths.pod_depth(parts)
         return None if depth is None or len(parts) == depth else self._container(parts)
 
-    def pod(self, cgroup_parent: str) -> Path:
-        """Return the group of a pod, by the cgroup parent that its sandbox was made with; it need not exist."""
+    def _pod_at(self, cgroup_parent: str) -> Path:
         return self.checked_pod(self.parent(cgroup_parent))
 
     def parent(self, cgroup_parent: str) -> Path:

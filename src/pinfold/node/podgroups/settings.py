@@ -72,7 +72,7 @@ class Quota(NamedTuple):
 
 
 class GroupSetting(NamedTuple):
-    """A file of a group that now holds what was wanted."""
+    """A file of a group that now holds the wanted value."""
 
     group: Path
     file: str
@@ -92,7 +92,7 @@ def cpuset_property(file: str, cpus: CPUSet) -> str:
     return f"{_PROPERTIES[file]}={cpus}"
 
 
-class Changes:
+class GroupChanges:
     """One change of groups through a driver: remembers all that was set, in the order in which it was first set."""
 
     def __init__(self, driver: Driver) -> None:
@@ -109,7 +109,7 @@ class Changes:
             self._add(setting)
 
     def settings(self) -> tuple[GroupSetting, ...]:
-        """Return what was set, each file once: as it was before the change, and as it is now."""
+        """Return the changed files, each once: its value before the change, and now."""
         return tuple(self._settings.values())
 
     @contextmanager

@@ -27,7 +27,7 @@ class AmbiguousKubepodsError(GroupError):
     """More than one group that could be the kubelet's."""
 
     def __init__(self, found: list[Path]) -> None:
-        super().__init__(f"more than one kubelet: {', '.join(map(str, found))}; say which")
+        super().__init__(f"more than one kubelet: {', '.join(map(str, found))}; choose one with --cgroup-root")
         self.found = tuple(found)
 
 

@@ -47,11 +47,11 @@ class V1:
 
     def own(self, group: Path, file: str) -> CPUSet:
         """Return the CPUs (or NUMA nodes) that were set for the group; none while it is being made."""
-        return cgroupfiles.read_cpus(group / file)
+        return cgroupfiles.read_cpus(f"{group}/{file}")
 
     def effective(self, group: Path, file: str) -> CPUSet:
         """Return the CPUs (or NUMA nodes) that processes in the group can use."""
-        return cgroupfiles.read_cpus(group / _EFFECTIVE[file])
+        return cgroupfiles.read_cpus(f"{group}/{_EFFECTIVE[file]}")
 
     def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""

@@ -80,7 +80,9 @@ class V2:
             if not path.is_relative_to(self.hierarchy.root) or _CPUSET in _words(path / _HANDED_DOWN):
                 continue
             if _CPUSET not in _words(path / _AVAILABLE):
-                raise CgroupError(path / _AVAILABLE, _CPUSET, "", "the groups above do not hand that controller down")
+                raise CgroupError(
+                    path / _AVAILABLE, _CPUSET, "", "a group above does not have it in its cgroup.subtree_control"
+                )
             cgroupfiles.write_once(path / _HANDED_DOWN, f"+{_CPUSET}")
 
 

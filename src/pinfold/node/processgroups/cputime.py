@@ -61,6 +61,14 @@ class CPUTimeV1:
                 for group in (self._tree.top, self._tree.exclusive):
                     files.write(group / _REALTIME, budget)
 
+    def keep_limit(self, ref: ContainerRef, limit: Limit) -> None:
+        """Set the weight and quota of a shared container, unless it has them: a daemon that starts finds most right."""
+        group = self._tree.group(ref, exclusive=False)
+        if self.wrong(ref, limit):
+            self.set_limit(group, limit)
+        else:
+            self.weigh(group.parent)
+
     def set_limit(self, group: Path, limit: Limit) -> None:
         """Set the weight and quota of a shared container's group."""
         if not self._is_there:
@@ -116,6 +124,14 @@ class CPUTimeV2:
         shared = self._tree.shared
         return [_NO_QUOTA] if shared.is_dir() and not (shared / _MAX).exists() else []
 
+    def keep_limit(self, ref: ContainerRef, limit: Limit) -> None:
+        """Set the weight and quota of a shared container, unless it has them: a daemon that starts finds most right."""
+        group = self._tree.group(ref, exclusive=False)
+        if self.wrong(ref, limit):
+            self.set_limit(group, limit)
+        else:
+            self.weigh(group.parent)
+
     def set_limit(self, group: Path, limit: Limit) -> None:
         """Set the weight and quota of a shared container's group."""
         if not self._is_there:
@@ -146,8 +162,8 @@ class CPUTimeV2:
                 files.write_once(group / _MAX, "max")
 
     def _limited(self, group: Path) -> str:
-        found = files.read(group / _MAX) if (group / _MAX).exists() else "max"
-        return "" if found.startswith("max") else f"{group / _MAX} is {found} instead of max"
+        found = _value(group, _MAX)
+        return "" if found is None or found.startswith("max") else f"{group / _MAX} is {found} instead of max"
 
     def weigh(self, pod: Path) -> None:
         """Give a pod's group the weight of its containers together, so that containers of all pods compete equally."""
@@ -158,13 +174,25 @@ class CPUTimeV2:
 def _difference(group: Path, wanted: Mapping[str, str]) -> str:
     """Return the first of the group's files that has another value than wanted; "" if none has."""
     for file, value in wanted.items():
-        if (group / file).exists() and (found := files.read(group / file)) != value:
+        found = _value(group, file)
+        if found not in {None, value}:
             return f"{group / file} is {found} instead of {value}"
     return ""
 
 
+def _value(group: Path, file: str) -> str | None:
+    """Return what a file of a group has; None if this kernel has no such file."""
+    try:
+        return files.read(f"{group}/{file}")
+    except CgroupError as error:
+        if error.name == "ENOENT":
+            return None
+        raise
+
+
 def _add_up(pod: Path, file: str, most: int) -> None:
     """Write into the pod's *file* the sum of its containers', if it has any, but no more than *most*."""
-    total = sum(int(files.read(group / file)) for group in files.groups_below(pod))
-    if total:
-        files.write(pod / file, str(min(total, most)))
+    total = sum(int(files.read(f"{pod}/{name}/{file}")) for name in files.names_below(pod))
+    value = str(min(total, most))
+    if total and files.read(f"{pod}/{file}") != value:
+        files.write(pod / file, value)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
+    from pinfold.node.groupwatch import Places
     from pinfold.node.processgroups.joiner import Joiner
     from pinfold.node.processgroups.origin import Origin
 
@@ -42,7 +43,7 @@ class ProcessGroup(Protocol):
         """Return the variables that mark a process of the container; add them to the environment it starts with."""
 
     def joiner(self) -> Joiner:
-        """Return a Joiner, which a forked child calls before exec, so that its first instruction runs in the group."""
+        """Return what a new process does, so that its first instruction runs in the group. Use it in a `with`."""
 
     def attach(self, pid: int) -> None:
         """Move a running process with all its threads into the group; its children stay where they are."""
@@ -89,6 +90,9 @@ class ProcessGroups(Protocol):
     @property
     def weaker(self) -> tuple[str, ...]:
         """What this kind cannot promise here, for people to read."""
+
+    def places(self) -> Places:
+        """Return the cgroups whose files another program could write to; none if there are no cgroups."""
 
     def hold(self) -> None:
         """Keep other daemons from using the same groups for as long as this process lives; raise if one does."""

@@ -6,6 +6,7 @@ Every name of a pod or container becomes a path component that a cgroup file sys
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods.pod import ContainerRef, PodUID
@@ -27,6 +28,8 @@ _TREE: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,200}")
 _EMPTY: Final = "%"
 _LONGEST: Final = 4095
 """Characters of the longest component; names come from environments of processes, which can be large."""
+_MOST: Final = 4096
+"""Names that are remembered: each check reads those of all containers."""
 
 
 def encode(name: str) -> str:
@@ -45,6 +48,7 @@ def encode(name: str) -> str:
     return raw.decode("ascii") or _EMPTY
 
 
+@lru_cache(_MOST)
 def decode(component: str) -> str | None:
     """Return the name that `encode` turns into *component*; None if no name does: pinfold did not make the group.
 

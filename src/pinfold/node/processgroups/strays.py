@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
+from pinfold.node.outputs import drain
 from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
@@ -18,15 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.node.procfs import Process, Procfs
-
-    Alive = Mapping[int, tuple[Process, int]]
+    from pinfold.node.procfs import Alive, Process, Procfs
 
 _TASKS: Final = "tasks"
 _INIT: Final = 1
 
 
-class Moved(NamedTuple):
+class MovedProcesses(NamedTuple):
     """The processes that another program has moved."""
 
     out: Mapping[ContainerRef, tuple[int, ...]] = {}
@@ -46,7 +45,7 @@ class Housed(NamedTuple):
 
 
 class _Inside(NamedTuple):
-    """Who is in a group, or in one below it."""
+    """The processes and threads in a group, or in one below it."""
 
     pids: frozenset[int]
     threads: frozenset[int] | None
@@ -60,31 +59,56 @@ class Strays:
         self._tree = tree
         self._procfs = procfs
         self._known: dict[Process, ContainerRef] = {}
+        self._alive: Alive = {}
+        """The processes of the last look."""
 
-    def look(self, containers: Mapping[ContainerRef, Housed]) -> Moved:
+    def look(self, containers: Mapping[ContainerRef, Housed]) -> MovedProcesses:
         """Return the processes that have been moved since the last look."""
-        alive = self._procfs.processes()
+        alive = self._now_alive(containers)
         owners = self._owners(alive, containers)
         threads = {pid: self._procfs.threads(pid) for pid in owners}  # before the groups: later ones start inside
+        processes = {thread: pid for pid, its in threads.items() for thread in its}
         # Containers of the shared pool have a group in common: it is read once.
-        inside = {group: _read(group) for group in {group for housed in containers.values() for group in housed.groups}}
+        groups = {group for housed in containers.values() for group in housed.groups}
+        inside = {group: _read(group, processes) for group in groups}
         into: dict[ContainerRef | None, tuple[int, ...]] = {}
+        members = {pid for found in inside.values() for pid in found.pids}
+        starting = {pid for pid in members - owners.keys() if self._is_starting(pid)}
         for ref, housed in containers.items():
-            unknown = inside[housed.groups[0]].pids - owners.keys()
+            unknown = inside[housed.groups[0]].pids - owners.keys() - starting
+            for pid in unknown & alive.keys():
+                self._read_again(pid, alive)
             strangers = {pid for pid in unknown if self._is_stranger(pid, housed.main, alive, owners)}
             owners.update(dict.fromkeys(unknown - strangers, ref))
             if strangers:
                 into[ref] = tuple(sorted(strangers))
-        common = {pid for found in inside.values() for pid in found.pids if pid in alive} - owners.keys()
+        common = (members & alive.keys()) - owners.keys() - starting
         if others := common - {pid for pids in into.values() for pid in pids}:
             into[None] = tuple(sorted(others))
         self._known = {alive[pid][0]: ref for pid, ref in owners.items() if pid in alive}
+        self._alive = alive
         out: dict[ContainerRef, tuple[int, ...]] = {}
         for pid, ref in sorted(owners.items()):
-            groups = (inside[group] for group in containers[ref].groups)
-            if not all(self._is_inside(pid, threads.get(pid, ()), group) for group in groups):
+            whole = [inside[group] for group in containers[ref].groups]
+            if not all(self._is_inside(alive.get(pid), pid, threads.get(pid, ()), group) for group in whole):
                 out[ref] = (*out.get(ref, ()), pid)
-        return Moved(out, into)
+        return MovedProcesses(out, into)
+
+    def _now_alive(self, containers: Mapping[ContainerRef, Housed]) -> dict[int, tuple[Process, int]]:
+        """Return the living processes. Those of the last look are not read again, except where a main one is new."""
+        alive = self._procfs.processes(self._alive)
+        for housed in containers.values():
+            main = housed.main
+            if main is not None and main.pid in alive and alive[main.pid][0] != main:
+                self._read_again(main.pid, alive)
+        return alive
+
+    def _read_again(self, pid: int, alive: dict[int, tuple[Process, int]]) -> None:
+        found = self._procfs.process(pid)
+        if found is None:
+            del alive[pid]
+        else:
+            alive[pid] = found
 
     def _owners(self, alive: Alive, containers: Mapping[ContainerRef, Housed]) -> dict[int, ContainerRef]:
         """Return the containers of processes: of the main ones, of those seen before, and of their children."""
@@ -107,6 +131,14 @@ class Strays:
         yield from self._known.items()
         yield from ((housed.main, ref) for ref, housed in containers.items() if housed.main is not None)
 
+    def _is_starting(self, pid: int) -> bool:
+        """Return whether we are about to start a process: a child of ours, but not the drain that was moved in.
+
+        It has no mark before it has become its command; and while it becomes it, the kernel shows no command either.
+        """
+        found = self._procfs.process(pid)
+        return found is not None and found[1] == os.getpid() and drain.__file__ not in self._procfs.command(pid)
+
     def _is_stranger(self, pid: int, main: Process | None, alive: Alive, owners: Mapping[int, ContainerRef]) -> bool:
         """Return whether a process in a container's group was certainly not started by the container."""
         if pid not in alive:  # it has just been forked, by one that is in the group
@@ -116,23 +148,38 @@ class Strays:
             return False
         return parent != _INIT or (main is not None and process.start < main.start)
 
-    def _is_inside(self, pid: int, threads: Sequence[int], group: _Inside) -> bool:
+    def _is_inside(self, known: tuple[Process, int] | None, pid: int, threads: Sequence[int], group: _Inside) -> bool:
         """Return whether a process is in a group with all its threads; one that has ended is nowhere else."""
         if pid not in group.pids:
-            return self._procfs.process(pid) is None
+            found = self._procfs.process(pid)
+            return found is None or (known is not None and found[0] != known[0])
         outside = set() if group.threads is None else set(threads) - group.threads
         return not outside or not outside & set(self._procfs.threads(pid))
 
 
-def _read(group: Path) -> _Inside:
-    """Return who is in a group, or in one below that its processes have made; no one if there is no such group."""
+def _read(group: Path, processes: Mapping[int, int]) -> _Inside:
+    """Return the processes in a group, or in one below that they have made; none if there is no such group.
+
+    *processes* are the processes of known threads: the kernel takes long to say them.
+    """
     pids, threads, groups = set[int](), set[int](), [group]
     try:
         for one in groups:  # grows while it is walked
             groups.extend(files.groups_below(one))
-            pids.update(files.read_pids(one))
-            if (one / _TASKS).exists():
-                threads.update(map(int, files.read(one / _TASKS).split()))
+            here = _threads(one)
+            threads.update(here)
+            is_known = here and all(thread in processes for thread in here)
+            pids.update({processes[thread] for thread in here} if is_known else files.read_pids(one))
     except CgroupError:  # it has just been removed
         pass
     return _Inside(frozenset(pids), frozenset(threads) if threads else None)
+
+
+def _threads(group: Path) -> list[int]:
+    """Return the threads in a group of cgroup v1; none where a process cannot be in two groups."""
+    try:
+        return [int(thread) for thread in files.read(f"{group}/{_TASKS}").split()]
+    except CgroupError as error:
+        if error.name == "ENOENT":
+            return []
+        raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods.pod import ContainerRef, PodUID
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _NOT_LISTED: Final = 0o711
 """Other users can enter the directory but not open it: they could lock it, and keep the daemon from starting."""
+
+_MOST_PATHS: Final = 4096
 
 
 class Subtree:
@@ -51,23 +54,21 @@ class Subtree:
 
     def group(self, ref: ContainerRef, *, exclusive: bool) -> Path:
         """Return where the container's group is, or would be."""
-        return (self.exclusive if exclusive else self.shared) / encode(ref.pod) / encode(ref.name)
+        return _below(self.exclusive if exclusive else self.shared, ref)
 
     def has(self, ref: ContainerRef, *, exclusive: bool) -> bool:
         """Return whether the container has a group."""
-        try:
-            return self.group(ref, exclusive=exclusive).is_dir()
-        except OSError:  # the path is too long to exist
-            return False
+        return os.path.isdir(self.group(ref, exclusive=exclusive))  # noqa: PTH112 - of each container, at each check
 
     def refs(self, *, exclusive: bool) -> Iterator[ContainerRef]:
         """Yield the containers that have a group; groups that pinfold has not made are skipped."""
-        for pod in files.groups_below(self.exclusive if exclusive else self.shared):
-            uid = decode(pod.name)
+        pool = self.exclusive if exclusive else self.shared
+        for pod in files.names_below(pool):
+            uid = decode(pod)
             if uid is None:
                 continue
-            for container in files.groups_below(pod):
-                name = decode(container.name)
+            for container in files.names_below(f"{pool}/{pod}"):
+                name = decode(container)
                 if name is not None:
                     yield ContainerRef(PodUID(uid), name)
 
@@ -122,3 +123,9 @@ class Subtree:
         for group in groups:  # grows while it is walked
             groups.extend(files.groups_below(group))
         return groups[::-1]
+
+
+@lru_cache(_MOST_PATHS)
+def _below(pool: Path, ref: ContainerRef) -> Path:
+    """Return the group of a container in a pool; each check needs it of all containers."""
+    return pool / encode(ref.pod) / encode(ref.name)

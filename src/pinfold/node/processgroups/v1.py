@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
+from pinfold.node.groupwatch import Places
 from pinfold.node.processgroups.cpusets import CPUS, Cpusets
 from pinfold.node.processgroups.cputime import SHARES, CPUTimeV1
 from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError, NoGroupError, NoProcessError
@@ -80,7 +81,12 @@ class ProcessGroupsV1:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        return (*NOT_PROMISED, *self.limits.weaker)
+        return (*self.limits.weaker, *NOT_PROMISED)
+
+    def places(self) -> Places:
+        """Return both pools in both hierarchies, with the cpusets of owners and the quotas of all others."""
+        tree, cpu = self._cpusets.tree, self._cpu
+        return Places([tree.top, tree.shared, cpu.top, cpu.exclusive], [tree.exclusive, cpu.shared])
 
     def hold(self) -> None:
         """Keep other daemons from using these groups; raise if one does."""
@@ -111,9 +117,10 @@ class ProcessGroupsV1:
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Put a container into the shared pool, in a new group or in the one that it has."""
         group = self._cpu.group(ref, exclusive=False)
-        files.make_group(group.parent)
-        files.make_group(group)
-        self.limits.set_limit(group, limit)
+        if not self._cpu.has(ref, exclusive=False):
+            files.make_group(group.parent)
+            files.make_group(group)
+        self.limits.keep_limit(ref, limit)
         if self._cpusets.tree.has(ref, exclusive=True):
             self._group(ref, exclusive=False).take_from(self._group(ref, exclusive=True))
             self._cpusets.tree.remove(ref, exclusive=True)
@@ -193,8 +200,8 @@ class ProcessGroupV1:
         return marks(self._cpusets.tree.name, self._ref, exclusive=self._exclusive)
 
     def joiner(self) -> Joiner:
-        """Return the Joiner of both groups."""
-        return Joiner.into([self._own, self._common])
+        """Return the Joiner of both groups; the one with CPU time comes last: there a process may wait for it."""
+        return Joiner.into([self._own, self._common] if self._exclusive else [self._common, self._own])
 
     def attach(self, pid: int) -> None:
         """Move a running process with all its threads into both groups, or into none."""

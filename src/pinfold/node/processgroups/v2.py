@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError, NoCPUsError
+from pinfold.node.groupwatch import Places
 from pinfold.node.processgroups.cputime import CPUTimeV2
 from pinfold.node.processgroups.errors import NOT_PROMISED, NoGroupError, NoProcessError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import marks
 from pinfold.node.processgroups.origin import give_back_all, move_back, origin_of, restore_affinity
+from pinfold.node.processgroups.partitions import Partitions
 from pinfold.node.processgroups.subtree import Subtree
 from pinfold.node.procfs import PROC
 
@@ -66,7 +68,8 @@ class ProcessGroupsV2:
 
     def __init__(self, tree: Subtree) -> None:
         self._tree = tree
-        self.limits = CPUTimeV2(tree, is_there=_CPU in _words(tree.root / _HANDED_DOWN))
+        self.partitions = Partitions(tree)
+        self.limits = _Limits(tree, self.partitions, is_there=_CPU in _words(tree.root / _HANDED_DOWN))
 
     @property
     def name(self) -> str:
@@ -76,7 +79,11 @@ class ProcessGroupsV2:
     @property
     def weaker(self) -> tuple[str, ...]:
         """What cannot be promised, in words."""
-        return (*NOT_PROMISED, *self.limits.weaker)
+        return (*self.partitions.weaker, *self.limits.weaker, *NOT_PROMISED)
+
+    def places(self) -> Places:
+        """Return both pools, with all groups in them."""
+        return Places([self._tree.top], [self._tree.exclusive, self._tree.shared])
 
     def hold(self) -> None:
         """Keep other daemons from using these groups; raise if one does."""
@@ -92,6 +99,7 @@ class ProcessGroupsV2:
         _hand_down(tree.shared, _CPU)
         _hand_down(tree.exclusive, _CPUSET)
         self.set_shared(shared)
+        self.partitions.settle()
 
     def set_shared(self, cpus: CPUSet) -> None:
         """Make *cpus* the shared pool, by one write."""
@@ -106,7 +114,9 @@ class ProcessGroupsV2:
         group = self._tree.group(ref, exclusive=True)
         if not self._tree.has(ref, exclusive=True):
             _make(group, _CPUSET)
+        self.partitions.loosen(group, cpus)
         _set_cpus(group, cpus)
+        self.partitions.tighten(group, cpus)
         if self._tree.has(ref, exclusive=False):
             _move_all(self._tree.group(ref, exclusive=False), group)
             self._remove_shared(ref)
@@ -115,10 +125,11 @@ class ProcessGroupsV2:
         """Put a container into the shared pool, in a new group or in the one that it has."""
         group = self._tree.group(ref, exclusive=False)
         _make(group, _CPU)
-        self.limits.set_limit(group, limit)
+        self.limits.keep_limit(ref, limit)
         if self._tree.has(ref, exclusive=True):
             _move_all(self._tree.group(ref, exclusive=True), group)
             self._tree.remove(ref, exclusive=True)
+            self.partitions.trim()
 
     def expel(self, pid: int) -> None:
         """Move a process to the top of the hierarchy, if it is in our subtree."""
@@ -143,6 +154,7 @@ class ProcessGroupsV2:
     def remove(self, ref: ContainerRef) -> None:
         """Remove the container's group, which must have no processes."""
         self._tree.remove(ref, exclusive=True)
+        self.partitions.trim()
         self._remove_shared(ref)
 
     def remove_empty(self) -> list[int]:
@@ -152,6 +164,23 @@ class ProcessGroupsV2:
     def _remove_shared(self, ref: ContainerRef) -> None:
         self._tree.remove(ref, exclusive=False)
         self.limits.weigh(self._tree.group(ref, exclusive=False).parent)
+
+
+class _Limits(CPUTimeV2):
+    """Quotas and weights, and the partitions of owners: another program can undo both."""
+
+    def __init__(self, tree: Subtree, partitions: Partitions, *, is_there: bool) -> None:
+        super().__init__(tree, is_there=is_there)
+        self._partitions = partitions
+
+    def wrong_pools(self) -> str:
+        """Return which quota limits a pool, or which partition is lost; "" if none."""
+        return super().wrong_pools() or self._partitions.lost()
+
+    def free_pools(self) -> None:
+        """Lift the quotas, and make partitions again."""
+        super().free_pools()
+        self._partitions.restore()
 
 
 class ProcessGroupV2:

@@ -65,7 +65,7 @@ class Resctrl:
             raise ResctrlError("; ".join(wrong.values()))
 
     def wrong(self, members: Members) -> dict[ContainerRef | None, str]:
-        """Return what is not as it should be, in words, by container; None stands for the rest of the machine."""
+        """Return the differences from the wanted groups, in words, by container; None is the rest of the machine."""
         found: dict[ContainerRef | None, str] = {}
         for path, row in self._limits(members):
             have, want = parse_schemata(self._maybe(path)), self._schemata(row)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.shield import Place, PlaceKind
+from pinfold.core.shield import HostPlace, PlaceKind
 from pinfold.errors import ParseError
 from pinfold.node.cgroupfiles import CgroupError, groups_below, read, read_cpus, write_once
 from pinfold.node.podgroups.systemd import ENVIRONMENT, SYSTEMCTL, SystemdError, Unit, set_command
@@ -63,17 +63,17 @@ class HostGroups:
             return "no groups"
         return "systemd" if self._systemctl is not None else "cgroup v2" if self._is_v2 else "cgroup v1"
 
-    def read(self) -> dict[Place, CPUSet]:
+    def read(self) -> dict[HostPlace, CPUSet]:
         """Return the CPUs of each group; on v2 none means those of the group above. Those below come first."""
         found = {}
         for group in self._groups():
             assert self.top is not None  # noqa: S101 - for mypy: there are no groups without it
             with suppress(CgroupError, ParseError):
                 cpus = read_cpus(group / _CPUS) if (group / _CPUS).exists() else EMPTY
-                found[Place(PlaceKind.GROUP, str(group.relative_to(self.top)))] = cpus
+                found[HostPlace(PlaceKind.GROUP, str(group.relative_to(self.top)))] = cpus
         return found
 
-    def write(self, place: Place, cpus: CPUSet) -> None:
+    def write(self, place: HostPlace, cpus: CPUSet) -> None:
         """Set the CPUs of a group, or raise; one that is gone is fine."""
         parts = PurePosixPath(place.id).parts
         if self.top is None or not parts or ".." in parts or parts[0] not in HOST_GROUPS:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.shield import Place, PlaceKind
+from pinfold.core.shield import HostPlace, PlaceKind
 from pinfold.errors import ParseError
 from pinfold.node.cgroupfiles import CgroupError, read
 from pinfold.node.shield.files import write_text
@@ -27,20 +27,20 @@ class Masks:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def read(self) -> dict[Place, CPUSet]:
+    def read(self) -> dict[HostPlace, CPUSet]:
         """Return the CPUs of each; one whose file cannot be read is left out."""
         found = {}
         for number in self._numbers():
             cpus = _cpus(self._root / _IRQS / number / _AFFINITY)
             if cpus:
-                found[Place(PlaceKind.IRQ, number, self._name(number))] = cpus
+                found[HostPlace(PlaceKind.IRQ, number, self._name(number))] = cpus
         for kind, path in ((PlaceKind.NEW_IRQS, _DEFAULT), (PlaceKind.WORKQUEUES, _WORKQUEUES)):
             cpus = _mask(self._root / path)
             if cpus:
-                found[Place(kind, "")] = cpus
+                found[HostPlace(kind, "")] = cpus
         return found
 
-    def write(self, place: Place, cpus: CPUSet) -> None:
+    def write(self, place: HostPlace, cpus: CPUSet) -> None:
         """Set the CPUs of one of them, or raise."""
         if place.kind is PlaceKind.IRQ:
             write_text(self._root / _IRQS / place.id / _AFFINITY, str(cpus))
@@ -48,7 +48,7 @@ class Masks:
             path = self._root / (_DEFAULT if place.kind is PlaceKind.NEW_IRQS else _WORKQUEUES)
             write_text(path, cpus.format_mask())
 
-    def is_bound(self, place: Place, kept: CPUSet) -> bool:
+    def is_bound(self, place: HostPlace, kept: CPUSet) -> bool:
         """Return whether an IRQ is really served by a kept CPU, as far as the kernel tells."""
         served = _cpus(self._root / _IRQS / place.id / _EFFECTIVE)
         return served is None or bool(served & kept)

@@ -1,4 +1,4 @@
-"""The shield's file in the state directory: what each changed Place had before, on the disk before it is changed.
+"""The shield's file in the state directory: what each changed HostPlace had before, on the disk before it is changed.
 
 Valid for one boot: after the next one the kernel has forgotten all changes.
 """
@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.shield import Origin
+from pinfold.core.shield import ChangedPlace
 from pinfold.errors import ParseError, StateError
 from pinfold.node.procfs import PROC
 from pinfold.node.statefile import keep_aside, read_state_file, write_atomically
@@ -30,7 +30,7 @@ class ShieldRecord:
         self.since: int | None = None
         """When the first thread was moved, in clock ticks since boot; None if it is not known."""
 
-    def load(self) -> dict[str, Origin]:
+    def load(self) -> dict[str, ChangedPlace]:
         """Return the Origins of this boot; raise if the file is damaged, and keep it aside."""
         text = read_state_file(self._path)
         if text is None:
@@ -47,7 +47,7 @@ class ShieldRecord:
             raise StateError(f"{said}; what the shield had changed before stays so until the next boot") from error
         return found
 
-    def save(self, origins: Mapping[str, Origin]) -> None:
+    def save(self, origins: Mapping[str, ChangedPlace]) -> None:
         """Make the Origins durable, or raise."""
         if not origins:
             self.since = None
@@ -58,7 +58,7 @@ class ShieldRecord:
         write_atomically(self._path, json.dumps(data).encode())
 
 
-def _origin(value: object) -> Origin:
+def _origin(value: object) -> ChangedPlace:
     if not isinstance(value, list) or [type(text) for text in value] != [str] * 3:
         raise TypeError("expected three lists of CPUs")
-    return Origin(*map(CPUSet.parse, value))
+    return ChangedPlace(*map(CPUSet.parse, value))

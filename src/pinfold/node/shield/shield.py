@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.core.shield import PlaceKind, Room, ShieldPlan, heirs, plan_return, plan_shield
+from pinfold.core.shield import KeptCPUs, PlaceKind, ShieldPlan, heirs, plan_return, plan_shield
 from pinfold.errors import PinfoldError
 from pinfold.node.shield.hostgroups import HostGroups
 from pinfold.node.shield.masks import Masks
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
-    from pinfold.core.shield import Origin, Place, Shift
-    from pinfold.node.shield.threads import Scheduler
+    from pinfold.core.shield import ChangedPlace, HostPlace, Shift
+    from pinfold.node.shield.threads import ThreadAffinity
 
 
 _ROUNDS: Final = 4
-"""So often what has just been started is given back too."""
+"""How often processes that have just been started are given back too."""
 
 
-class Refused(NamedTuple):
-    """A Place that the kernel would not move."""
+class RefusedPlace(NamedTuple):
+    """A HostPlace that the kernel would not move."""
 
-    place: Place
+    place: HostPlace
     why: str
 
 
 class ShieldReport(NamedTuple):
-    """What was changed, and what could not be."""
+    """The places that were changed, and those that could not be."""
 
     moved: tuple[Shift, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedPlace, ...] = ()
 
 
 class Host:
@@ -51,7 +51,7 @@ class Host:
         *,
         members: Callable[[], Collection[int]] = frozenset,
         joined: Callable[[], Mapping[int, CPUSet]] = dict,
-        scheduler: Scheduler | None = None,
+        scheduler: ThreadAffinity | None = None,
         systemctl: str = "systemctl",
     ) -> None:
         """*members* returns the processes of containers that are in no group, *joined* the others with their CPUs."""
@@ -59,16 +59,16 @@ class Host:
         self._masks = Masks(root)
         self._threads = Threads(root, self.groups.top, scheduler or KernelScheduler(), members, joined)
 
-    def read(self) -> dict[Place, CPUSet]:
-        """Return the CPUs of every Place that can be moved."""
+    def read(self) -> dict[HostPlace, CPUSet]:
+        """Return the CPUs of every HostPlace that can be moved."""
         return {**self.groups.read(), **self._threads.read(), **self._masks.read()}
 
-    def joined(self, known: Collection[str], *, all_of_them: bool) -> dict[Place, CPUSet]:
+    def joined(self, known: Collection[str], *, all_of_them: bool) -> dict[HostPlace, CPUSet]:
         """Return the CPUs of threads in groups of containers, as `Threads.joined` does."""
         return self._threads.joined(known, all_of_them=all_of_them)
 
-    def write(self, place: Place, cpus: CPUSet) -> None:
-        """Set the CPUs of a Place, or raise a GroupError."""
+    def write(self, place: HostPlace, cpus: CPUSet) -> None:
+        """Set the CPUs of a HostPlace, or raise a GroupError."""
         match place.kind:
             case PlaceKind.GROUP:
                 self.groups.write(place, cpus)
@@ -81,8 +81,8 @@ class Host:
         """Return how long the machine is up, in clock ticks; None if that is not known."""
         return self._threads.ticks()
 
-    def matters(self, place: Place, kept: CPUSet) -> bool:
-        """Return whether a Place that refuses to move really uses a kept CPU."""
+    def matters(self, place: HostPlace, kept: CPUSet) -> bool:
+        """Return whether a HostPlace that refuses to move really uses a kept CPU."""
         return place.kind is not PlaceKind.IRQ or self._masks.is_bound(place, kept)
 
 
@@ -92,16 +92,16 @@ class Shield:
     def __init__(self, host: Host, directory: Path, *, boot: str | None = None) -> None:
         self.host = host
         self._record = ShieldRecord(directory, boot)
-        self._origins: dict[str, Origin] | None = None
-        self._refused: dict[str, Refused] = {}
+        self._origins: dict[str, ChangedPlace] | None = None
+        self._refused: dict[str, RefusedPlace] = {}
         """The Places that refused to move, by key: they are not asked again."""
 
     @property
     def has_changes(self) -> bool:
-        """Whether a Place has other CPUs than before; or raise that this cannot be known."""
+        """Whether a HostPlace has other CPUs than before; or raise that this cannot be known."""
         return bool(self._load())
 
-    def plan(self, room: Room) -> ShieldPlan:
+    def plan(self, room: KeptCPUs) -> ShieldPlan:
         """Return what would be changed."""
         found, known, since = self.host.read(), self._load(), self._record.since
         # At the end also those that have no fewer CPUs than their group now: it may get more later.
@@ -114,10 +114,10 @@ class Shield:
         moved = {key: origin for key, origin in {**plan.origins, **back.origins}.items() if key not in self._refused}
         return ShieldPlan(shifts, {**stuck, **moved})
 
-    def apply(self, room: Room) -> ShieldReport:
+    def apply(self, room: KeptCPUs) -> ShieldReport:
         """Keep the host off the kept CPUs, and give back those that are kept no more; return what was done.
 
-        Raise, with nothing changed, if what is there now cannot be written down.
+        Raise, with nothing changed, if the present CPUs cannot be written to the disk.
         """
         plan, known = self.plan(room), self._load()
         if not known:
@@ -134,14 +134,14 @@ class Shield:
         return ShieldReport(tuple(shift for shift in plan.shifts if shift.place.key not in bad), told)
 
     def undo(self, online: CPUSet) -> ShieldReport:
-        """Give every Place back what it had; it is asked again if it refused before."""
+        """Give every HostPlace back what it had; it is asked again if it refused before."""
         self._refused.clear()
         report = ShieldReport()
         for _ in range(_ROUNDS):
             known, since = dict(self._load()), self._record.since
             if not known:
                 break
-            report = _both(report, self.apply(Room(EMPTY, online)))
+            report = _both(report, self.apply(KeptCPUs(EMPTY, online)))
             late = heirs(self.host.read(), known, since)  # started meanwhile, by threads that were still to move
             if late:
                 self._record.since = since
@@ -149,34 +149,34 @@ class Shield:
         return report
 
     @property
-    def refused(self) -> tuple[Refused, ...]:
+    def refused(self) -> tuple[RefusedPlace, ...]:
         """The Places that refused to move."""
         return tuple(self._refused.values())
 
-    def _move(self, shifts: Sequence[Shift], room: Room) -> list[Refused]:
+    def _move(self, shifts: Sequence[Shift], room: KeptCPUs) -> list[RefusedPlace]:
         found = []
         for shift in shifts:
             try:
                 self.host.write(shift.place, shift.then)
             except PinfoldError as error:
-                refused = Refused(shift.place, str(error))
+                refused = RefusedPlace(shift.place, str(error))
                 found.append(refused)
         return [*found, *self._not_kept(shifts, room, {one.place for one in found})]
 
-    def _not_kept(self, shifts: Sequence[Shift], room: Room, refused: Collection[Place]) -> list[Refused]:
+    def _not_kept(self, shifts: Sequence[Shift], room: KeptCPUs, refused: Collection[HostPlace]) -> list[RefusedPlace]:
         """Return the Places that took the change without an error, and still use kept CPUs."""
         now = self.host.read() if room.kept else {}
         moved = (shift.place for shift in shifts if shift.place in now and shift.place not in refused)
         left = ((place, now[place] or room.online) for place in moved)
-        return [Refused(place, f"{place}: it still has CPUs {cpus}") for place, cpus in left if cpus & room.kept]
+        return [RefusedPlace(place, f"{place}: it still has CPUs {cpus}") for place, cpus in left if cpus & room.kept]
 
-    def _load(self) -> dict[str, Origin]:
+    def _load(self) -> dict[str, ChangedPlace]:
         if self._origins is None:
             self._origins = {}  # a damaged file is told once, and kept aside
             self._origins = self._record.load()
         return self._origins
 
-    def _save(self, origins: Mapping[str, Origin]) -> None:
+    def _save(self, origins: Mapping[str, ChangedPlace]) -> None:
         if origins != self._origins:
             self._record.save(origins)
         self._origins = dict(origins)

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
-from pinfold.core.shield import Place, PlaceKind
+from pinfold.core.shield import HostPlace, PlaceKind
 from pinfold.node.cgroupfiles import CgroupError, read_pids
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.names import CONTAINER_MARK
@@ -26,7 +26,7 @@ _DEAD: Final = ("Z", "X")
 _MARK: Final = f"{CONTAINER_MARK}=".encode()
 
 
-class AffinityError(GroupError):
+class ThreadBoundError(GroupError):
     """A thread whose CPUs could not be set."""
 
     def __init__(self, thread: str, error: OSError) -> None:
@@ -35,7 +35,7 @@ class AffinityError(GroupError):
         self.gone = error.errno == errno.ESRCH
 
 
-class Scheduler(Protocol):
+class ThreadAffinity(Protocol):
     """The affinity of threads."""
 
     def get(self, thread: int) -> CPUSet:
@@ -72,7 +72,7 @@ class Threads:
         self,
         root: Path,
         top: Path | None,
-        scheduler: Scheduler,
+        scheduler: ThreadAffinity,
         members: Callable[[], Collection[int]] = frozenset,
         joined: Callable[[], Mapping[int, CPUSet]] = dict,
     ) -> None:
@@ -86,7 +86,7 @@ class Threads:
         self._members = members
         self._joined = joined
 
-    def read(self) -> dict[Place, CPUSet]:
+    def read(self) -> dict[HostPlace, CPUSet]:
         """Return the CPUs of each thread that may be moved.
 
         Processes of another pinfold stay: it keeps them where they are by their affinity, as we would.
@@ -102,7 +102,7 @@ class Threads:
                     found[place] = cpus
         return found
 
-    def joined(self, known: Collection[str], *, all_of_them: bool) -> dict[Place, CPUSet]:
+    def joined(self, known: Collection[str], *, all_of_them: bool) -> dict[HostPlace, CPUSet]:
         """Return the CPUs of threads in groups of containers.
 
         Only those with fewer CPUs than their group or with a *known* key, unless *all_of_them*.
@@ -115,7 +115,7 @@ class Threads:
                     found[place] = cpus
         return found
 
-    def write(self, place: Place, cpus: CPUSet) -> None:
+    def write(self, place: HostPlace, cpus: CPUSet) -> None:
         """Set the CPUs of a thread, or raise; one that has ended meanwhile is fine."""
         number, _, start = place.id.partition(":")
         stat = self._stat(int(number), int(number))
@@ -125,7 +125,7 @@ class Threads:
             self._scheduler.set(int(number), cpus)
         except OSError as error:
             if error.errno != errno.ESRCH:
-                raise AffinityError(str(place), error) from error
+                raise ThreadBoundError(str(place), error) from error
 
     def ticks(self) -> int | None:
         """Return how long the machine is up, as the start of a thread is given; None if that is not known."""
@@ -142,12 +142,12 @@ class Threads:
             return False
         return any(entry.startswith(_MARK) for entry in entries)
 
-    def _place(self, pid: int, thread: int) -> Place | None:
+    def _place(self, pid: int, thread: int) -> HostPlace | None:
         stat = self._stat(pid, thread)
         if stat is None or stat.flags & _BOUND:
             return None
         kind = PlaceKind.KERNEL_THREAD if stat.flags & _KERNEL else PlaceKind.PROCESS
-        return Place(kind, f"{thread}:{stat.start}", stat.name)
+        return HostPlace(kind, f"{thread}:{stat.start}", stat.name)
 
     def _get(self, thread: int) -> CPUSet:
         try:

@@ -73,7 +73,7 @@ class _Shape(Enum):
     """How a group is drawn."""
 
     BOX = "a box with its label in the upper side"
-    RULE = "a heading above what is in it"
+    RULE = "a heading above its content"
     LABEL = "its label at the start of a row"
 
 

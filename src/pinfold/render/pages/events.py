@@ -1,11 +1,7 @@
-"""The page docs/reference/events.md, from the classes of `core.events`.
-
-python -m pinfold.render.pages.events > docs/reference/events.md
-"""
+"""The page docs/reference/events.md, from the classes of `core.events`."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pinfold.core.events import GROUPS
@@ -16,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _INTRODUCTION: Final = """\
-<!-- Written by: python -m pinfold.render.pages.events > docs/reference/events.md -->
+<!-- Written by: tools/reference -->
 
 # Events
 
@@ -48,7 +44,3 @@ def _fields(cls: Any) -> Iterator[str]:  # noqa: ANN401 - a class of the union; 
         names = [f"`{field.name}`" for field in fields_of(cls) if field.first is audience]
         if names:
             yield mark + ", ".join(names)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

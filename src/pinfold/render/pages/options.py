@@ -1,11 +1,7 @@
-"""The page docs/reference/options.md, from the table of options.
-
-python -m pinfold.render.pages.options > docs/reference/options.md
-"""
+"""The page docs/reference/options.md, from the table of options."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.moving.repacking import pinned_by
@@ -17,7 +13,7 @@ if TYPE_CHECKING:
     from pinfold.core.policies.options import Option
 
 _INTRODUCTION: Final = """\
-<!-- Written by: python -m pinfold.render.pages.options > docs/reference/options.md -->
+<!-- Written by: tools/reference -->
 
 # Options of the static policy
 
@@ -105,7 +101,3 @@ def _running() -> Iterator[str]:
         default = "moves nothing: it would undo what the option spreads" if spreads else "moves"
         size, move = _WHEN_RUNNING.get(name, ("", ""))
         yield f"| `{name}` | {size or 'grows and shrinks'} | {move or default} |"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from pinfold.formats.pods.known import TABLES, Use
 
 _INTRODUCTION: Final = """\
-<!-- Written by: python -m pinfold.render.pages.podfields > docs/reference/pod-fields.md -->
+<!-- Written by: tools/reference -->
 
 # Fields of a pod
 
@@ -35,7 +34,3 @@ def format_reference() -> str:
             names = ", ".join(f"`{name}`" for name in sorted(table) if table[name] is use)
             parts += [f"| {use} | {names} |"] if names else []
     return "\n".join(parts) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(format_reference())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.explaining.alignment import Level
+from pinfold.core.policies.options import OPTION_GATES
 from pinfold.formats.kubelet.configwriter import format_kubelet_config
 from pinfold.planning.compare import needed_gates
 from pinfold.render.columns import (
@@ -145,7 +147,9 @@ def _snippet(best: Compared) -> Canvas:
     if best.plan is not None:
         config = best.variant.config
         canvas.append(["# the best settings, for /var/lib/kubelet/config.yaml or pinfold serve --config"], DIM)
-        canvas.append(format_kubelet_config(config, best.plan.reserved, needed_gates(config)).splitlines())
+        tried = {gate.name for gate in OPTION_GATES.values()}  # opened to try all options; most need none of them
+        given = replace(config, gates={name: on for name, on in config.gates.items() if name not in tried})
+        canvas.append(format_kubelet_config(given, best.plan.reserved, needed_gates(config)).splitlines())
     return canvas
 
 

@@ -32,9 +32,11 @@ p{margin:.3rem 0}.dim{color:var(--soft)}.bad{color:var(--bad)}.warn{color:var(--
 svg{width:100%;height:auto;margin:1rem 0;border:1px solid var(--line);border-radius:8px}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}
-th{font-weight:600;color:var(--soft)}td{overflow-wrap:anywhere}td.n{white-space:nowrap}
+th{font-weight:600;color:var(--soft)}td:first-child,td[colspan]{overflow-wrap:anywhere}td:first-child{min-width:11rem}td.n{white-space:nowrap}
 summary{cursor:pointer}ol{margin:.3rem 0;padding-left:1.4rem;color:var(--soft)}
 code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.92em}
+code span{white-space:nowrap}@media (max-width:40rem){td:first-child{min-width:6rem}
+th,td{padding-right:.5rem}body{font-size:13px}.wide{overflow-x:auto}}
 """
 _HEADS: Final = ("Container", "QoS", "CPUs", "Cores", "L3", "NUMA", "Socket")
 _SHOWN: Final = ("shared", "reserved", "assignable", "exclusive", "idle")
@@ -65,16 +67,18 @@ def _page(plan: Plan, title: str) -> Iterator[str]:
     policy, topology = plan.admitter.policy, plan.topology
     before, after = pools(policy, plan.before, topology), pools(policy, plan.after, topology)
     shown = [name for name in _SHOWN if name != "idle" or after[name]]
-    rows = ([_cell(name), _cell(before[name] or "-"), _cell(after[name] or "-")] for name in shown)
+    rows = (
+        [f"<td>{name}</td>", *(f"<td>{_ranges(each[name] or '-')}</td>" for each in (before, after))] for name in shown
+    )
     yield from _table(("Pool", "Before", "After"), rows)
     yield "</body></html>"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    yield f"<table><thead><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr></thead><tbody>"
+    yield f'<div class="wide"><table><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead><tbody>'
     for row in rows:
         yield f"<tr>{''.join(row)}</tr>"
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _row(plan: Plan, placement: Placement) -> Iterator[str]:
@@ -87,11 +91,12 @@ def _row(plan: Plan, placement: Placement) -> Iterator[str]:
     elif placement.cpus is None or placement.alignment is None:
         yield f'<td colspan="{len(Level) + 1}" class="dim">shared</td>'
     else:
-        yield f"<td><code>{_text(str(placement.cpus))}</code></td>"
+        yield f"<td>{_ranges(str(placement.cpus))}</td>"
         for level, span in placement.alignment.levels.items():
             text = str(len(span.ids)) if level is Level.CORE else format_ids(span.ids)
             would = "" if span.is_aligned else f' class="warn" title="minimum {span.fewest}"'
-            yield f"<td{would}>{_text(text)}{'' if span.is_aligned else f' (minimum {span.fewest})'}</td>"
+            least = "" if span.is_aligned else f" (minimum&nbsp;{span.fewest})"
+            yield f"<td{would}>{_ranges(text)}{least}</td>"
 
 
 def _refusal(plan: Plan, placement: Placement) -> str:
@@ -109,8 +114,14 @@ def _steps(trace: Trace) -> str:
     return f"<ol>{steps}{defects}</ol>" if steps or defects else ""
 
 
-def _cell(text: str) -> str:
-    return f"<td>{_text(text)}</td>"
+def _ranges(text: str) -> str:
+    """Return a list of numbers that breaks between ranges only, and is the same text when it is copied.
+
+    >>> _ranges("1-3,7")
+    '<code><span>1-3,</span><wbr><span>7</span></code>'
+    """
+    ranges = _text(text).replace(",", ",</span><wbr><span>")
+    return f"<code><span>{ranges}</span></code>"
 
 
 def _paragraph(text: str, css: str = "") -> str:

@@ -118,7 +118,7 @@ class CRIClient:
     async def update(
         self, container: str, *, cpus: CPUSet | None = None, mems: CPUSet | None = None, quota: int = 0
     ) -> None:
-        """Change what is given, and nothing else; quota -1 lifts it. What the kernel refuses is a CallError."""
+        """Change only the values that are given; quota -1 lifts it. If the kernel refuses, raise a CallError."""
         if (cpus is not None and not cpus) or (mems is not None and not mems):
             raise ApplyError(f"container {excerpt(container)}: an empty set would leave its CPUs as they are")
         resources = cri.LinuxContainerResources(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     """CPUs by the runtime's own ids of containers."""
 
 
-class Asked(Protocol):
+class Decider(Protocol):
     """Decides the answers to a runtime; a PinfoldError in `created` or `starting` keeps the container from running."""
 
     async def synchronized(self, pods: Sequence[RuntimePod], containers: Sequence[RuntimeContainer]) -> Pinnings:
@@ -60,9 +60,9 @@ class Asked(Protocol):
 
 
 class Answers:
-    """Turns messages into values for one Asked, and its answers into messages."""
+    """Turns messages into values for one Decider, and its answers into messages."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Decider) -> None:
         self._asked = asked
 
     async def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container], /) -> Updates:

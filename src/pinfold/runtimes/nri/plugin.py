@@ -56,7 +56,7 @@ def _ignore(_first: object, _second: object, /) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PluginIdentity:
     """The plugin's name, index and events. The runtime calls plugins in the order of their index."""
 
     name: str = "pinfold"
@@ -82,7 +82,7 @@ class Launch(NamedTuple):
     """How a runtime started this process as its plugin: a connected socket, and the name to register."""
 
     fd: int
-    identity: Identity
+    identity: PluginIdentity
 
 
 def launched(environ: Mapping[str, str]) -> Launch | None:
@@ -97,7 +97,7 @@ def launched(environ: Mapping[str, str]) -> Launch | None:
         return None
     if not (number.isascii() and number.isdigit() and len(number) < len("10000000")):
         raise ConfigError(f"NRI_PLUGIN_SOCKET is {excerpt(number)}; the number of an open file is expected")
-    return Launch(int(number), Identity(environ.get("NRI_PLUGIN_NAME", ""), environ.get("NRI_PLUGIN_IDX", "")))
+    return Launch(int(number), PluginIdentity(environ.get("NRI_PLUGIN_NAME", ""), environ.get("NRI_PLUGIN_IDX", "")))
 
 
 class RegistrationRefused(RuntimeUnavailable):
@@ -108,10 +108,14 @@ class Plugin:
     """One plugin: its identity, its handler, and the callback for changes."""
 
     def __init__(
-        self, handler: Handler, identity: Identity | None = None, changed: Changed = _ignore, failed: Failed = _ignore
+        self,
+        handler: Handler,
+        identity: PluginIdentity | None = None,
+        changed: Changed = _ignore,
+        failed: Failed = _ignore,
     ) -> None:
         self._handler = handler
-        self._identity = identity or Identity()
+        self._identity = identity or PluginIdentity()
         self._changed = changed
         self._failed = failed
         self._told: tuple[NRILink, str] = (NRILink.CLOSED, "")
@@ -159,7 +163,7 @@ class _Session:
         """The seconds since registration; 0 before it."""
         return 0.0 if self._since is None else asyncio.get_running_loop().time() - self._since
 
-    async def run(self, identity: Identity) -> str:
+    async def run(self, identity: PluginIdentity) -> str:
         """Register, and answer requests until one side closes the connection; return why it ended."""
         self._tell(NRILink.CONNECTED, "")
         # At once: until a new connection has registered, the runtime accepts no other.
@@ -180,7 +184,7 @@ class _Session:
         registered = self._dispatcher.configured
         return "closed by the runtime" if registered else "closed by the runtime before it registered the plugin"
 
-    async def _register(self, identity: Identity) -> None:
+    async def _register(self, identity: PluginIdentity) -> None:
         wanted = nri.RegisterPluginRequest(plugin_name=identity.name, plugin_idx=identity.index)
         request = envelope.Request(service=_SERVICE, method="RegisterPlugin", payload=wanted.SerializeToString())
         body = request.SerializeToString()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.groups import ProcessGroups
     from pinfold.node.processgroups.origin import Origin
     from pinfold.runtimes.base import Main
+    from pinfold.runtimes.brevity import Hearing
 
 
 class ProcessApplier:
@@ -59,6 +60,10 @@ class ProcessApplier:
     def weaker(self) -> tuple[str, ...]:
         """The guarantees that do not hold here, in words."""
         return self.groups.weaker
+
+    def heed(self, hearing: Hearing) -> None:
+        """Read quotas and weights only where something was written, or is not heard of."""
+        self._close_look.brevity.hearing = hearing
 
     @property
     def known(self) -> Collection[ContainerRef]:
@@ -184,7 +189,7 @@ class ProcessApplier:
             return Members()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:  # noqa: ARG002 - no kubelet goes on here
-        """Remove what is empty; processes that go on are in the shared pool, which has these CPUs by now."""
+        """Remove empty groups; processes that go on are in the shared pool, which has these CPUs by now."""
         self.groups.remove_empty()
 
     def _pool(self) -> CPUSet:

@@ -11,8 +11,9 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Cause, Fault
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError, listed
-from pinfold.node.processgroups.strays import Housed, Moved, Strays
+from pinfold.node.processgroups.strays import Housed, MovedProcesses, Strays
 from pinfold.node.procfs import PROC, Process
+from pinfold.runtimes.brevity import Brevity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,36 +29,55 @@ class CloseLook:
     """Looks at the processes and limits of all groups, and remembers what it has found for the repair."""
 
     def __init__(
-        self, groups: ProcessGroups, mains: Mapping[ContainerRef, Main], lent: Collection[ContainerRef]
+        self,
+        groups: ProcessGroups,
+        mains: Mapping[ContainerRef, Main],
+        lent: Collection[ContainerRef],
+        brevity: Brevity | None = None,
     ) -> None:
         """*mains* are the main processes of containers, *lent* the containers whose processes are only lent."""
         self._groups = groups
         self._mains = mains
         self._lent = lent
         self._strays = Strays(groups.name, PROC)
-        self._moved = Moved()
+        self._moved = MovedProcesses()
         self._limited = False
         """Whether it has found a quota or weight that is not ours."""
+        self._right: dict[ContainerRef, Limit] = {}
+        """The containers whose quota and weight were right at the last look."""
+        self.brevity = brevity or Brevity()
+        """Where nothing was written, quotas and weights are not read again; nor are the members of many groups.
+
+        Then found later: a child that was moved elsewhere, and a main process that may use the same CPUs there.
+        """
 
     def look(
         self, containers: Mapping[ContainerRef, CPUSet], limits: Mapping[ContainerRef, Limit]
     ) -> tuple[dict[ContainerRef, CPUSet], dict[ContainerRef | None, Fault]]:
         """Return the CPUs of containers that are not only on those of their group, and what else is wrong."""
-        found = self._groups.found()
-        self._moved = self._strays.look({ref: housed for ref in found if (housed := self._housed(ref)) is not None})
-        faults = self._faults({ref: limit for ref, limit in limits.items() if ref in found})
+        brief = self.brevity.may_be(containers) and not self._groups.limits.wrong_pools()
+        if brief and not self._elsewhere(containers, containers):
+            return {}, {}
+        houses = {ref: housed for ref in containers if (housed := self._housed(ref)) is not None}
+        self._moved = self._strays.look(houses)
+        found = houses.keys() or self._groups.found().keys()  # by affinity there are no groups
+        wanted = {ref: limit for ref, limit in limits.items() if ref in found}
+        faults = self._faults(wanted, self._doubtful(houses, wanted))
         self._limited = any(fault.cause is Cause.LIMIT for fault in faults.values())
-        return self._elsewhere(containers, found), faults
+        elsewhere = self._elsewhere(containers, found)
+        self.brevity.looked(containers, clean=not faults and not elsewhere)
+        return elsewhere, faults
 
     def repair(self, refs: Collection[ContainerRef]) -> None:
         """Bring the processes of these containers back, move strangers out, and lift the quotas of pools."""
+        self.brevity.forget()
         for ref in refs:
             self._bring_back(ref)
         for pid in {pid for pids in self._moved.into.values() for pid in pids}:
             self._groups.expel(pid)
         if self._limited:
             self._groups.limits.free_pools()
-        self._moved, self._limited = Moved(), False
+        self._moved, self._limited = MovedProcesses(), False
 
     def _bring_back(self, ref: ContainerRef) -> None:
         mains = [main.pid] if (main := self._mains.get(ref)) is not None else []
@@ -74,15 +94,34 @@ class CloseLook:
         for ref, moved in self._moved.out.items():
             pids.setdefault(ref, set()).update(moved)
         for ref, mine in pids.items():
-            allowed = [PROC.allowed(thread) for pid in mine for thread in PROC.threads(pid)]
+            allowed = [PROC.runs_on(thread) for pid in mine for thread in PROC.threads(pid)]
             if any(not cpus <= containers.get(ref, EMPTY) for cpus in allowed):
                 wrong[ref] = reduce(or_, allowed, containers.get(ref, EMPTY))
         return wrong
 
-    def _faults(self, limits: Mapping[ContainerRef, Limit]) -> dict[ContainerRef | None, Fault]:
+    def _doubtful(
+        self, houses: Mapping[ContainerRef, Housed], limits: Mapping[ContainerRef, Limit]
+    ) -> Collection[ContainerRef]:
+        """Return the containers that may have another limit by now."""
+        hearing = self.brevity.hearing
+        if hearing is None:
+            return limits.keys()
+        hearing.listen()
+        quiet = {ref for ref, limit in limits.items() if self._right.get(ref) == limit}
+        for ref in limits:
+            own = str(houses[ref].groups[0])
+            for group in (own, own.rpartition("/")[0]):  # the quota of its pod limits a container too
+                if not hearing.is_quiet(group):
+                    quiet.discard(ref)
+        return limits.keys() - quiet
+
+    def _faults(
+        self, limits: Mapping[ContainerRef, Limit], doubtful: Collection[ContainerRef]
+    ) -> dict[ContainerRef | None, Fault]:
         """Return what else is wrong; of each container only the worst."""
         whys: dict[ContainerRef | None, str] = {None: self._groups.limits.wrong_pools()}
-        whys |= {ref: self._groups.limits.wrong(ref, limit) for ref, limit in limits.items()}
+        whys |= {ref: self._groups.limits.wrong(ref, limits[ref]) for ref in doubtful}
+        self._right = {ref: limit for ref, limit in limits.items() if not whys.get(ref)}
         faults = {ref: Fault(Cause.LIMIT, why) for ref, why in whys.items() if why}
         for ref, pids in self._moved.into.items():
             faults[ref] = Fault(Cause.STRANGERS, f"processes that are not its own were moved in: {listed(pids)}")

@@ -6,24 +6,29 @@ import asyncio
 import os
 import pwd
 import signal
-import subprocess
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pinfold.core.pods.pod import AS_THE_DAEMON
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.outputs import drain
 from pinfold.node.procfs import PROC
+from pinfold.node.starting import forker
+from pinfold.node.starting.starter import NewProcess, Starter, StartError
 from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
 from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Collection, Mapping
 
-    from pinfold.core.pods.pod import ContainerRef, Identity
+    from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.origin import Origin
+    from pinfold.node.starting.starter import Begun
     from pinfold.runtimes.base import Start
     from pinfold.runtimes.processes.applier import ProcessApplier
+    from pinfold.runtimes.processes.ending import Ending
 
 
 class ProcessLauncher:
@@ -37,6 +42,7 @@ class ProcessLauncher:
         """The containers whose main process is a child of this one, so that its exit code can be read."""
         self._ends: asyncio.Queue[ProcessEnded] = asyncio.Queue()
         self._one_ended = asyncio.Event()
+        self._starter = Starter(applier.groups.name)
         applier.given_back = self._unwatch
         applier.ending.ended = self._leftover_ended
 
@@ -55,30 +61,22 @@ class ProcessLauncher:
         """The containers that have a group, also those of an earlier daemon."""
         return self._applier.known
 
-    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
+    async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
         """Start a command in the container's group, and return its pid; its first instruction runs there."""
-        group = self._groups.group(ref)
-        command, environment, directory, identity = start
         try:
-            process = subprocess.Popen(  # noqa: S603 - what the user asked for
-                list(command),
-                env={**environment, **group.environment()},
-                cwd=directory or None,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_first_steps(group.joiner(), identity),  # noqa: PLW1509 - it makes system calls only
-            )
-        except OSError as error:
-            raise LaunchError(directory if error.filename == directory and directory else command[0], error) from error
-        except subprocess.SubprocessError as error:
-            became = "" if identity.user is None else f" or become user {identity.user}"
-            raise ApplyError(f"{command[0]}: could not join its group{became}: {error}") from error
-        process.returncode = 0  # so that Popen does not wait for it: we watch the pidfd
+            begun = self._begin(ref, start, out)
+            await begun.runs()
+        except StartError as error:
+            raise _explained(start, error) from error
         self._ours.add(ref)
-        self._watch(ref, process.pid, _opened_child(process.pid))
-        return process.pid
+        self._watch(ref, begun.pid, _opened_child(begun.pid))
+        return begun.pid
+
+    def _begin(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> Begun:
+        group = self._groups.group(ref)
+        request = _request(start, group.environment())
+        with group.joiner() as joiner, Path(os.devnull).open("rb") as nothing:
+            return self._starter.begin(request, (nothing.fileno(), out.fileno(), out.fileno()), joiner)
 
     def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
         """Return a running process that is to be attached; remember where a lent one comes from."""
@@ -109,12 +107,16 @@ class ProcessLauncher:
 
     def holder(self, pid: int) -> str | None:
         """Return what a process belongs to already, in words; None if it can be attached."""
-        if pid == os.getpid():
+        if self.is_ours(pid):
             return "pinfold itself"
         for ref in self._applier.known:
             if pid in self._groups.group(ref).members():
                 return f"container {ref.name} of pod {ref.pod}"
         return None
+
+    def is_ours(self, pid: int) -> bool:
+        """Return whether a process is this daemon, or a program of its own; one of an earlier daemon may still run."""
+        return pid == os.getpid() or not {forker.__file__, drain.__file__}.isdisjoint(PROC.command(pid))
 
     def find_again(self, ref: ContainerRef, main: Main | None, origin: Origin | None = None) -> bool:
         """Watch a main process from before the restart, and return whether it still runs."""
@@ -122,14 +124,14 @@ class ProcessLauncher:
             self._applier.lent[ref] = origin
         try:
             group = self._groups.group(ref)
-            main = first(group.members()) if main is None else main
-            if main is None or started(main.pid) != main.started:
-                return False
+            main = first([pid for pid in group.members() if not self.is_ours(pid)]) if main is None else main
+            if main is None or started(main.pid) != main.started or PROC.is_ending(main.pid):
+                return _is_absent()
             pidfd = opened(main.pid)
         except OutOfFiles:  # it runs, and must not be forgotten
             raise
         except PinfoldError:
-            return False
+            return _is_absent()
         try:
             if not group.has(main.pid):  # an adopted one has no marks by which affinity would know it
                 group.attach(main.pid)
@@ -165,32 +167,23 @@ class ProcessLauncher:
         left: StillRunning | None = None
         try:
             async with asyncio.timeout(within):
-                while (left := self._first_left(refs)) is not None:
+                while (left := _first_left(self._applier.ending, refs)) is not None:
                     self._one_ended.clear()
                     await self._one_ended.wait()
         except TimeoutError:
             if left is not None:
                 raise left from None
 
-    def _first_left(self, refs: Collection[ContainerRef]) -> StillRunning | None:
-        """Kill the processes of all these containers; return the error of the first that still has some."""
-        errors = []
-        for ref in refs:
-            try:
-                self._applier.ending.end(ref)
-            except StillRunning as error:
-                errors.append(error)
-        return errors[0] if errors else None
-
     async def events(self) -> AsyncIterator[ProcessEnded]:
         """Yield the containers whose main process has ended, and None for a process that was left behind."""
+        self._starter.warm()
         while True:
             yield await self._ends.get()
 
     def _unwatch(self, ref: ContainerRef) -> None:
         """Stop watching a process that goes on without us."""
         if ref in self._pidfds:
-            self._close(ref, self._pidfds.pop(ref))
+            _close(self._applier, ref, self._pidfds.pop(ref))
             self._one_ended.set()
 
     def _watch(self, ref: ContainerRef, pid: int, pidfd: int) -> None:
@@ -208,7 +201,7 @@ class ProcessLauncher:
                 result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
                 if result is not None:
                     code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
-        self._close(ref, pidfd)
+        _close(self._applier, ref, pidfd)
         self._ends.put_nowait(ProcessEnded(ref, code))
         self._one_ended.set()
 
@@ -216,29 +209,37 @@ class ProcessLauncher:
         self._ends.put_nowait(ProcessEnded(None))
         self._one_ended.set()
 
-    def _close(self, ref: ContainerRef, pidfd: int) -> None:
-        self._applier.mains.pop(ref, None)
-        asyncio.get_running_loop().remove_reader(pidfd)
-        os.close(pidfd)
+
+def _is_absent() -> bool:
+    """Return False for a process that is not there; raise OutOfFiles if that cannot be seen."""
+    os.close(opened(os.getpid()))
+    return False
 
 
-def _first_steps(join: Callable[[], None], identity: Identity) -> Callable[[], None]:
-    """Return what a child does before its command: it joins its group while it may, then becomes its user."""
-    if identity == AS_THE_DAEMON:
-        return join
-    user, group, groups = identity
+def _close(applier: ProcessApplier, ref: ContainerRef, pidfd: int) -> None:
+    """Stop watching a process."""
+    applier.mains.pop(ref, None)
+    asyncio.get_running_loop().remove_reader(pidfd)
+    os.close(pidfd)
+
+
+def _request(start: Start, marks: Mapping[str, str]) -> NewProcess:
+    """Return a start as the forker is asked for it."""
+    user, group, groups = start.identity
     if group is None and user is not None:
         group = _primary_group(user)
+    identity = None if start.identity == AS_THE_DAEMON else (user, group, groups)
+    return NewProcess(list(start.command), {**start.environment, **marks}, start.directory, identity)
 
-    def steps() -> None:
-        join()
-        os.setgroups(groups)
-        if group is not None:
-            os.setresgid(group, group, group)
-        if user is not None:
-            os.setresuid(user, user, user)
 
-    return steps
+def _explained(start: Start, error: StartError) -> LaunchError | ApplyError:
+    """Return the error of a start that failed, in the words of the user."""
+    if error.step == "directory":
+        return LaunchError(start.directory, error.cause)
+    if error.step == "command":
+        return LaunchError(start.command[0], error.cause)
+    doing = f"become user {start.identity.user}" if error.step == "become" else f"{error.step} its group"
+    return ApplyError(f"{start.command[0]}: could not {doing}: {error.cause.strerror or error.cause}")
 
 
 def _primary_group(user: int) -> int:
@@ -256,3 +257,14 @@ def _opened_child(pid: int) -> int:
         os.kill(pid, signal.SIGKILL)  # its number is not given to another before it is waited for
         asyncio.get_running_loop().run_in_executor(None, os.waitpid, pid, 0)
         raise
+
+
+def _first_left(ending: Ending, refs: Collection[ContainerRef]) -> StillRunning | None:
+    """Kill the processes of all these containers; return the error of the first that still has some."""
+    errors = []
+    for ref in refs:
+        try:
+            ending.end(ref)
+        except StillRunning as error:
+            errors.append(error)
+    return errors[0] if errors else None

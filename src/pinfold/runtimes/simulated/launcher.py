@@ -28,7 +28,7 @@ class SimulatedApplier:
     """Remembers what was applied; a test may change `containers` and `shared` directly, or make it `fail`."""
 
     name: Final = "simulated"
-    kind: Final = "nothing"
+    kind: Final = "simulated"
     weaker: Final = ("Simulated: no processes are started.",)
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SimulatedApplier:
         self.shared = shared
 
     def observe(self, *, closely: bool = False) -> Observed:  # noqa: ARG002 - there is nothing closer to look at
-        """Return what was applied last, or moved since."""
+        """Return the CPUs that were applied last, or set since by a test."""
         return Observed(self.shared, dict(self.containers))
 
     def apply(self, want: Wanted) -> None:
@@ -83,7 +83,7 @@ class SimulatedApplier:
         return Members()
 
     async def leave(self, cpus: CPUSet, kept: CPUSet = EMPTY) -> None:
-        """Do nothing: what was applied is all there is."""
+        """Do nothing: only the applied CPUs exist."""
 
 
 class SimulatedLauncher:
@@ -113,7 +113,7 @@ class SimulatedLauncher:
         """Return no: nothing runs on after a restart."""
         return False
 
-    def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:  # noqa: ARG002 - the protocol
+    async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:  # noqa: ARG002 - the protocol
         """Pretend to start a command, and return a pid that no process has."""
         self._next += 1
         self._applier.mains[ref] = Main(self._next, 0)
@@ -122,6 +122,10 @@ class SimulatedLauncher:
     def environment(self, ref: ContainerRef) -> dict[str, str]:  # noqa: ARG002 - the protocol
         """Return nothing: nothing is started."""
         return {}
+
+    def is_ours(self, pid: int) -> bool:  # noqa: ARG002 - the protocol
+        """Return False: no process is real."""
+        return False
 
     def holder(self, pid: int) -> str | None:
         """Return the container whose main process it is pretended to be."""

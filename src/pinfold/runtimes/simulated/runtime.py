@@ -21,7 +21,7 @@ from pinfold.runtimes.simulated.kubelet import Kubelet
 from pinfold.runtimes.simulated.nri.hooks import NRIHooks
 from pinfold.runtimes.simulated.record import RuntimeRecord, Spec
 from pinfold.runtimes.simulated.settings import RUNTIMES
-from pinfold.runtimes.simulated.wholepods import WholePods
+from pinfold.runtimes.simulated.wholepods import PodRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class ScriptedRuntime:
         self._groups = NodeGroups(groups)
         self._containers = Containers(self.record, self._groups)
         self._hooks = NRIHooks(self.record, self._containers.apply, settings)
-        self.pods = WholePods(self, self._groups)
+        self.pods = PodRunner(self, self._groups)
         for group in self.kubelet.groups():
             self._groups.make(group)
 

@@ -25,7 +25,7 @@ class RuntimeSettings:
     request_timeout: float = 2.0
     """How long an NRI plugin may take to answer."""
     most_synchronized: int = MOST_BODY - 1024
-    """How many bytes of an NRI Synchronize go into one message; what is more comes in pieces."""
+    """How many bytes of an NRI Synchronize go into one message; a longer one comes in pieces."""
     own_methods: bool = False
     """Whether each NRI event comes by a method of its own, as from NRI 0.12 on; else by StateChange."""
 

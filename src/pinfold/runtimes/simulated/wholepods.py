@@ -1,4 +1,4 @@
-"""WholePods: what a kubelet does with a pod in several calls of its runtime: run all of it, resize it."""
+"""PodRunner: what a kubelet does with a pod in several calls of its runtime: run all of it, resize it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pinfold.runtimes.simulated.runtime import ScriptedRuntime
 
 
-class WholePods:
+class PodRunner:
     """The pods of a *runtime*; *groups* are the cgroups that its kubelet makes for them."""
 
     def __init__(self, runtime: ScriptedRuntime, groups: NodeGroups) -> None:

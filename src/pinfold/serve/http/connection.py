@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from pinfold.serve.http.answers import Answer
-    from pinfold.serve.http.limits import Limits
+    from pinfold.serve.http.limits import HTTPLimits
 
 _PIECE: Final = 64 << 10
 _HEARTBEAT: Final = b":\n\n"
@@ -35,7 +35,7 @@ _SO_PEERGROUPS: Final = 59
 class HTTPConnection:
     """A client that is being served."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: HTTPLimits) -> None:
         self.peer = _peer(writer)
         self.client = client_of(self.peer.address)
         self.closing = False
@@ -242,7 +242,7 @@ def _groups(sock: socket.socket) -> frozenset[int]:
     return frozenset()
 
 
-def _parse(head: h11.Request, peer: Peer, limits: Limits) -> Request:
+def _parse(head: h11.Request, peer: Peer, limits: HTTPLimits) -> Request:
     """Return a request without its body; raise if it cannot be served."""
     if head.http_version not in {b"1.0", b"1.1"}:
         raise HTTPError(505, "NotSupported", f"HTTP {head.http_version.decode()} is not supported; HTTP 1.1 is")

@@ -24,7 +24,7 @@ class Rate(NamedTuple):
     burst: int
 
 
-class Limits(NamedTuple):
+class HTTPLimits(NamedTuple):
     """The limits of a server. Sizes are bytes, times are seconds; `each` is the limit of one client."""
 
     target: int = 8 << 10
@@ -48,10 +48,10 @@ class Limits(NamedTuple):
     rate: Rate = Rate(math.inf, 1)
 
 
-LOCAL: Final = Limits()
+LOCAL: Final = HTTPLimits()
 """For a unix socket, over which files with many pods come in."""
 
-REMOTE: Final = Limits(
+REMOTE: Final = HTTPLimits(
     body=64 << 10,
     dropped=16 << 20,
     connections_each=64,

@@ -12,7 +12,7 @@ from pinfold.errors import PinfoldError
 from pinfold.serve.http.answers import Answer, prepare
 from pinfold.serve.http.connection import HTTPConnection
 from pinfold.serve.http.gate import HTTPGate, Users
-from pinfold.serve.http.limits import LOCAL, Buckets, Limits, client_of, fits
+from pinfold.serve.http.limits import LOCAL, Buckets, HTTPLimits, client_of, fits
 from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class HTTPServer:
         handle: Callable[[Request], Awaitable[Response]],
         users: Users | None = None,
         *,
-        limits: Limits = LOCAL,
+        limits: HTTPLimits = LOCAL,
         gate: HTTPGate | None = None,
         report: Callable[[str, Exception], None] = _tell_loop,
     ) -> None:
@@ -193,7 +193,7 @@ class HTTPServer:
         return held
 
 
-def _prepare(listener: socket.socket, limits: Limits) -> None:
+def _prepare(listener: socket.socket, limits: HTTPLimits) -> None:
     """Set what accepted connections inherit."""
     # asyncio does this only for sockets that name TCP as their protocol; others would wait 40 ms per answer.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -79,8 +79,12 @@ class Admissions:
         """Count containers that are gone."""
         self._tally.add(rows.RELEASES, by=len(containers))
         for container in containers:
-            self._here.pop(container.pod, None)
-            self._refused.pop(container.pod, None)
+            self.gone(container.pod)
+
+    def gone(self, pod: PodUID) -> None:
+        """Forget a pod that has left; its containers may have been removed before it."""
+        self._here.pop(pod, None)
+        self._refused.pop(pod, None)
 
     def _count_pod(self, pod: Pod) -> Collection[str]:
         """Count a pod that is new here, and return which of its containers have come before."""

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, assert_never
 
 from pinfold.core.events import Measured
 from pinfold.core.events.daemon import RuntimeLinked
+from pinfold.core.events.decisions import Gone
 from pinfold.core.events.measures import Applied, Configured, Decided, Judged, Left, Looked, Saved
 from pinfold.core.events.repairs import Drifted, Fought, LostUpdate
 from pinfold.core.events.running import RanUnpinned
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.core.pods.pod import PodUID
 from pinfold.core.reconcile import Cause
 from pinfold.formats.openmetrics import Sample
 from pinfold.serve.metrics import table as rows
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from pinfold.core.events import Event
     from pinfold.core.reconcile import Drift, Wanted
 
-_Counted = Measured | RanUnpinned | LostUpdate | Drifted | Fought | RuntimeLinked
+_Counted = Measured | Gone | RanUnpinned | LostUpdate | Drifted | Fought | RuntimeLinked
 
 
 class Counters:
@@ -60,6 +62,8 @@ class Counters:
                 self._admissions.judged(event)
             case Left(containers):
                 self._admissions.left(containers)
+            case Gone(pod):
+                self._admissions.gone(PodUID(pod.uid))
             case Saved(seconds, ok):
                 self.tally.add(rows.SAVES if ok else rows.SAVE_FAILURES)
                 self.tally.observe(rows.SAVE_SECONDS, seconds)
@@ -83,7 +87,7 @@ class Counters:
                 assert_never(event)
 
     def _count_drift(self, look: Looked) -> None:
-        """Count what was repaired, and for how long containers may have been on CPUs of others."""
+        """Count repairs, and for how long containers may have been on CPUs of others."""
         still = {difference.container for difference in look.left}
         for difference in look.found:
             if difference.container not in still:

@@ -1,14 +1,11 @@
 """Every metric as a row of one table: what is exposed, and docs/reference/metrics.md, come from it.
 
-    python -m pinfold.serve.metrics.table > docs/reference/metrics.md
-
 Knows nothing of where the numbers come from: `counters` and `gauges` do.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.reconcile import Cause
@@ -361,6 +358,3 @@ _FOOT: Final = (
     "`deploy/prometheus/alerts.yaml` has alert rules for Prometheus.",
     "Both use these names; with another prefix, replace `kubelet_` in them.",
 )
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

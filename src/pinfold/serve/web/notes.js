@@ -139,7 +139,7 @@ function about(entry) {
   }
   for (const [name, value] of Object.entries(entry)) {
     if (told.has(name) || TOLD.has(name) || value === null || value === "" || typeof value === "object") continue;
-    const text = name === "cpus" ? `CPUs ${spaced(value)}` : PLAIN.has(name) ? value : `${name} ${value}`;
+    const text = name === "cpus" ? `${/^\d+$/.test(value) ? "CPU" : "CPUs"} ${spaced(value)}` : PLAIN.has(name) ? value : `${name} ${value}`;
     parts.push(make("span", { class: "soft" }, named(text, "", 160)));
   }
   return parts;

@@ -241,7 +241,9 @@ export class PodList {
   }
 }
 
-const order = (a, b) => Number(b.exclusive) - Number(a.exclusive) || text(a).localeCompare(text(b));
+// app-2 comes before app-10; a collator is many times faster than localeCompare.
+const COLLATOR = new Intl.Collator(undefined, { numeric: true });
+const order = (a, b) => Number(b.exclusive) - Number(a.exclusive) || COLLATOR.compare(text(a), text(b));
 const text = (container) => keyOf(container).slice(0, 300);
 
 function state(container) {

@@ -88,7 +88,8 @@ export class Timeline {
     for (const entry of this.#entries) {
       const refused = entry.what === "refused";
       if (entry.time < from || !(isChange(entry) || refused)) continue;
-      places[Number(refused)].add(Math.round(((entry.time - from) / (to - from)) * 1000));
+      // A clock that was set back leaves entries of the future: they are at the end.
+      places[Number(refused)].add(Math.round((Math.min(entry.time - from, to - from) / (to - from)) * 1000));
     }
     this.paths.forEach((path, index) => path.setAttribute("d", [...places[index]].map((x) => `M${x} 0V10`).join("")));
   }

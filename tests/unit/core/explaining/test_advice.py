@@ -65,7 +65,7 @@ def test_a_container_that_could_move_is_named_rather_than_one_that_had_to_end() 
     )
 
 
-def test_one_that_has_nowhere_to_go_has_to_end() -> None:
+def test_a_container_that_can_move_nowhere_has_to_end() -> None:
     pods = [pod_of(pinned(cpus), uid=name) for name, cpus in (("a", 6), ("b", 2), ("c", 8))]
     plan = make_plan(pods, NODES, SINGLE)
     advice = advise(plan.ruler, plan.outcomes[-1], plan.names)
@@ -114,7 +114,8 @@ def test_a_refusal_with_no_free_cpu_says_none() -> None:
     config = Config("static", reserved=Reservation.of(CPUSet.of(0)))
     plan = make_plan([pod_of(pinned(1), uid="a"), pod_of(pinned(1), uid="b")], preset("cores:2"), config)
     assert str(advise(plan.ruler, plan.outcomes[1], plan.names)) == (
-        "1 CPU is not available: none of 2 can be exclusive (CPU 0 is reserved). Would fit if a/app ended."
+        "1 CPU is not available: none of 2 can be exclusive (CPU 1 is taken; CPU 0 is reserved). "
+        "Would fit if a/app ended."
     )
 
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,9 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.core.machine.devices import Device, DeviceKind
 from pinfold.core.machine.layout import GroupKind, layout, layout_data, remarks, summary
 from pinfold.core.machine.presets import preset, preset_names
 from pinfold.core.machine.topology import Facts, Topology
+from pinfold.render.machine.map import format_map
+from pinfold.render.machine.svg import format_svg
 
 S, N, U = GroupKind.SOCKET, GroupKind.NUMA, GroupKind.UNCORE
 IDS = st.none() | st.integers(0, 3)
@@ -155,3 +159,12 @@ def test_data_for_a_picture_has_every_cpu_once_in_an_innermost_box(rows: list[tu
 def test_data_for_a_picture_tells_what_is_in_no_box() -> None:
     data = layout_data(Topology.from_groups(Facts(online=1, offline=6, numa_nodes={0: 1, 4: 0})))
     assert (data["offline"], data["memory_only"]) == ("1-2", [4])
+
+
+def test_map_picture_and_page_say_at_which_numa_node_devices_are() -> None:
+    devices = (Device("eth0", DeviceKind.NETWORK, 1), Device("nvme0", DeviceKind.NVME, None))
+    topology = replace(preset("sockets:2,cores:2"), devices=devices)
+    said = ["NUMA 1: eth0", "unknown NUMA node: nvme0"]
+    assert layout_data(topology)["devices"] == said
+    for text in (format_map(topology), format_svg(topology)):
+        assert f"Devices: {'; '.join(said)}" in text

@@ -277,7 +277,7 @@ def test_what_is_no_shape_is_refused_at_its_column(shape: str, at: int, problem:
 
 @pytest.mark.parametrize("name", ["epyc-9645-2s", "EPYC-9654-2S", "epyc9654", "epyc-9654-2s "])
 def test_name_that_is_nearly_right_is_answered_with_the_right_one(name: str) -> None:
-    with pytest.raises(ParseError, match=r"unknown machine; try .*epyc-9654"):
+    with pytest.raises(ParseError, match=r"unknown machine .*; try .*epyc-9654"):
         preset(name)
 
 

@@ -51,7 +51,7 @@ def test_small_groups_leave_numbers_unused() -> None:
 
 
 @given(st.lists(st.integers(0, 64), max_size=9), st.data())
-def test_whatever_cpus_a_machine_has_come_back(sizes: list[int], data: st.DataObject) -> None:
+def test_the_cpus_of_any_machine_come_back(sizes: list[int], data: st.DataObject) -> None:
     machine = cpus_of_groups(sizes)
     cpus = CPUSet.from_cpus(data.draw(st.sets(st.sampled_from(list(machine))))) if machine else EMPTY
     assert cpus_of_affinities(affinities_of(cpus, sizes), sizes) == cpus

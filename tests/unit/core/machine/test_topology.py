@@ -255,7 +255,7 @@ def test_warnings_of_the_source_come_first() -> None:
 # The value.
 
 
-def test_machines_are_equal_whatever_the_warnings() -> None:
+def test_machines_with_different_warnings_are_equal() -> None:
     one, other = Facts(online=3, sockets={0: 3}), Facts(online=3, sockets={0: 3}, warnings=["something was missing"])
     a, b = Topology.from_groups(one), Topology.from_groups(other)
     assert a == b

@@ -96,7 +96,7 @@ def test_misspelt_settings_are_noted() -> None:
         ),
         (
             "nodes: [{name: a, count: 1, machine: laptop}]",
-            "fleet.yaml: nodes[0].machine: unknown machine; try laptop-4",
+            "fleet.yaml: nodes[0].machine: unknown machine",
         ),
         ("nodes: [{name: a, count: 1, machineFile: x}]", "fleet.yaml: nodes[0].machineFile: x: No such file"),
         (f"nodes: [{{{NODE}, kubelet: static}}]", 'fleet.yaml: nodes[0].kubelet: "static" where a Kubelet'),

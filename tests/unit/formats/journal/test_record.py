@@ -8,7 +8,7 @@ import pytest
 from pinfold.core.events.entries import Entry
 from pinfold.formats.journal.record import (
     LONGEST,
-    Packer,
+    EntryPacker,
     UnusableEntry,
     format_base,
     format_record,
@@ -27,8 +27,8 @@ def note(number: int, **fields: object) -> Entry:
     return Entry(number, float(number), "note", fields)
 
 
-def packed(*entries: Entry, packer: Packer | None = None) -> list[bytes]:
-    packer = packer or Packer()
+def packed(*entries: Entry, packer: EntryPacker | None = None) -> list[bytes]:
+    packer = packer or EntryPacker()
     return [packer.pack(entry) for entry in entries]
 
 
@@ -121,7 +121,7 @@ def test_after_a_missing_state_none_is_told_until_a_whole_one() -> None:
 
 def test_a_base_is_the_state_before_and_no_entry() -> None:
     before, after = state(3, MANY), state(9, {**MANY, "default/new/app": "200"})
-    content = format_base(before) + b"".join(packed(note(8), after, packer=Packer(before)))
+    content = format_base(before) + b"".join(packed(note(8), after, packer=EntryPacker(before)))
     parsed = parse_records(content)
     assert parsed.base == before
     assert parsed.entries == (note(8), after)
@@ -129,7 +129,7 @@ def test_a_base_is_the_state_before_and_no_entry() -> None:
 
 
 def test_fields_cannot_pass_for_the_number_or_time_of_an_entry() -> None:
-    line = Packer().pack(Entry(1, 2.0, "note", {"number": 9, "time": 9, "what": "x", "moved": {}, "after": 1}))
+    line = EntryPacker().pack(Entry(1, 2.0, "note", {"number": 9, "time": 9, "what": "x", "moved": {}, "after": 1}))
     assert parse_records(line).entries == (Entry(1, 2.0, "note", {"moved": {}, "after": 1}),)
 
 

@@ -237,7 +237,7 @@ def test_no_entry_does_any_harm(told: list[Told]) -> None:
 
 @given(st.data())
 def test_exactly_those_who_own_cpus_are_there_at_any_time(data: st.DataObject) -> None:
-    """Whatever is forgotten of how pods came and went, States put it right."""
+    """States correct the trace where entries about pods are missing."""
     pods = {name: web(index + 1, f"u{index}", name) for index, name in enumerate("abc")}
     there: dict[str, str] = {}
     told: list[Told] = [state()]

@@ -248,10 +248,10 @@ def test_a_wrong_value_is_named_with_its_field_and_what_is_allowed(fields: str, 
     assert problems(fields) == [problem]
 
 
-def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
+def test_an_unknown_option_is_named_with_the_nearest() -> None:
     (problem,) = problems('cpuManagerPolicyOptions: {full-cpus: "true"}')
     assert problem.startswith(
-        'cpuManagerPolicyOptions.full-cpus: unknown CPU Manager Policy option: "full-cpus"; known:'
+        'cpuManagerPolicyOptions.full-cpus: unknown CPU Manager Policy option: "full-cpus"; did you mean'
     )
     assert "full-pcpus-only" in problem
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pinfold.formats.kubelet import fnv
 from pinfold.formats.kubelet.fnv import OFFSET, PRIME, fnv1a
 
 ENTRY = b'"3f1c9e0a-5b7d-4e2f-9a1b-0c2d4e6f8a1b":{"app":"12,268"},'
@@ -45,3 +46,11 @@ def test_a_piece_is_remembered_apart_for_each_cut() -> None:
 def test_more_pieces_than_can_be_remembered_are_hashed_all_the_same() -> None:
     data = b"a}" * 9000
     assert fnv1a(data, b"}") == plain(data)
+
+
+def test_pieces_of_earlier_texts_are_forgotten() -> None:
+    cut = b"}"
+    for number in range(1000):
+        text = b"".join(b"}pod-%d-%d" % (number, part) for part in range(3))
+        assert fnv1a(text, cut=cut) == plain(text)
+    assert len(fnv._known[cut]) < 100  # noqa: SLF001 - no answer shows it

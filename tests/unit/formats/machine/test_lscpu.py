@@ -98,8 +98,8 @@ def test_windows_line_ends_and_spaces_do_no_harm() -> None:
 
 
 WRONG = [
-    ("", "no CPUs found; expected what lscpu -p=CPU,CORE,SOCKET,NODE,CACHE prints"),
-    ("# only,comments\n", "no CPUs found; expected what lscpu -p=CPU,CORE,SOCKET,NODE,CACHE prints"),
+    ("", "no CPUs found; expected the output of lscpu -p=CPU,CORE,SOCKET,NODE,CACHE"),
+    ("# only,comments\n", "no CPUs found; expected the output of lscpu -p=CPU,CORE,SOCKET,NODE,CACHE"),
     ("# CPU,Online\n0,N\n", "every CPU is offline"),
     ("0,0,0,0\n0,0,0,0\n", 'line 2: CPU 0 is listed twice at column 1 of "0,0,0,0"'),
     ("0,0,0,x\n", 'line 1: expected a number from 0 to 2147483647 at column 7 of "0,0,0,x"'),
@@ -146,7 +146,7 @@ masks = st.integers(0, 0xFF)
     st.dictionaries(st.integers(0, 99), masks, max_size=3),
     st.dictionaries(st.integers(0, 99), masks, max_size=3),
 )
-def test_whatever_is_printed_is_read_back(
+def test_any_printed_text_is_read_back(
     online: int, cores: list[int], sockets: dict[int, int], nodes: dict[int, int], caches: dict[int, int]
 ) -> None:
     machine = Topology.from_groups(Facts(online, cores, sockets, nodes, caches))

@@ -58,7 +58,7 @@ def test_others_cannot_be_seen_as_the_kubelet_does(text: str, name: str) -> None
     ids=["lscpu -J", "lscpu -J -e"],
 )
 def test_json_of_lscpu_is_refused_with_what_to_do_instead(text: str) -> None:
-    with pytest.raises(ParseError, match="save what lscpu -p=CPU,CORE,SOCKET,NODE,CACHE,ONLINE prints"):
+    with pytest.raises(ParseError, match="save the output of lscpu -p=CPU,CORE,SOCKET,NODE,CACHE,ONLINE"):
         parse_machine(text)
 
 

@@ -1,4 +1,4 @@
-"""A Pod as the document that `podyaml` reads back: whatever it was, it is the same again."""
+"""A Pod as a document: reading the document gives the same Pod, for any Pod."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 
 from pinfold.errors import PinfoldError
 from pinfold.kubernetes.http import HTTPClient, Server
-from pinfold.kubernetes.pods.kubelet import KubeletPods, root_listens
+from pinfold.kubernetes.pods.kubelet import KubeletPods, ReadOnlyPort, root_listens
 from tests.support.apiserver import APIServer
 from tests.support.cluster import NODE, account, api_pod, certificate
 from tests.unit.kubernetes.pods.test_apiserver import LEVEL, WEB, told
@@ -149,3 +150,28 @@ def test_only_a_port_on_which_root_listens_can_be_the_kubelets(tmp_path: Path) -
         (tmp_path / "net/tcp").write_text("  sl  local_address\n" + row.format(port=port, state=state, uid=uid))
         assert root_listens(10255, tmp_path) is expected
         assert not root_listens(10250, tmp_path)
+
+
+def test_a_thread_looks_for_the_read_only_port_and_no_request_waits_for_it() -> None:
+    looks: list[bool] = []
+    answers = [False, False, True]
+
+    def listens(_port: int) -> bool:
+        looks.append(threading.current_thread() is threading.main_thread())
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    async def run() -> None:
+        port = ReadOnlyPort("127.0.0.1", listens=listens, every=0.01)
+        assert [port.is_there() for _ in range(100)] == [False] * 100
+        assert looks == [True], "only the first look, before the daemon serves, is not a thread's"
+        following = asyncio.create_task(port.follow(print))
+        async with asyncio.timeout(60):
+            while not port.is_there():  # noqa: ASYNC110 - nothing tells when
+                await asyncio.sleep(0.01)
+        following.cancel()
+        answers[:] = [False]
+        assert await port.find([told(WEB)]) == {}, "another program listens there by now"
+        assert not port.is_there()
+        assert not any(looks[1:])
+
+    asyncio.run(run())

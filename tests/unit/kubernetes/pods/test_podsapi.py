@@ -69,7 +69,7 @@ def test_a_watch_follows_pods_that_come_change_and_go_and_starts_again_with_the_
     asyncio.run(run())
 
 
-def test_a_socket_that_nobody_serves_is_an_error_with_its_path(tmp_path: Path) -> None:
+def test_a_socket_without_a_server_is_an_error_with_its_path(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "api.sock")
     assert not feed.is_there()
     with pytest.raises(PinfoldError, match=r"api\.sock: No such file"):

@@ -18,8 +18,10 @@ from tests.unit.manager.test_scripted_node import Pinfold
 from tests.unit.runtimes.simulated.scripts import PATIENT, Node, guaranteed, play
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from pinfold.runtimes.simulated.settings import RuntimeSettings
 
 
 @asynccontextmanager
@@ -42,6 +44,22 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+def play_followed(
+    tmp_path: Path, script: Callable[[Node, Pinfold], Awaitable[None]], settings: RuntimeSettings = PATIENT
+) -> None:
+    """Play a script on a node that pinfold follows over CRI, and already knows."""
+    path = tmp_path / "cri.sock"
+
+    async def followed(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: pinfold.node.roster.is_complete)
+            await script(node, pinfold)
+
+    play(followed, settings)
+
+
 def test_a_runtime_that_goes_away_is_followed_again_when_it_is_back(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
 
@@ -59,120 +77,84 @@ def test_a_runtime_that_goes_away_is_followed_again_when_it_is_back(tmp_path: Pa
 
 
 def test_a_runtime_without_events_is_asked_again_and_again(tmp_path: Path) -> None:
-    path = tmp_path / "cri.sock"
+    async def script(node: Node, pinfold: Pinfold) -> None:
+        sandbox = await node.runtime.pods.run(guaranteed())
+        await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+        await node.runtime.remove_pod(sandbox.id)
+        await until(lambda: not pinfold.manager.state.exclusive)
 
-    async def script(node: Node) -> None:
-        pinfold = Pinfold(node, "cri")
-        await node.runtime.cri.listen(str(path))
-        async with following(pinfold, path):
-            await until(lambda: pinfold.node.roster.is_complete)
-            sandbox = await node.runtime.pods.run(guaranteed())
-            await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
-            await node.runtime.remove_pod(sandbox.id)
-            await until(lambda: not pinfold.manager.state.exclusive)
-
-    play(script, replace(PATIENT, events=False))
+    play_followed(tmp_path, script, replace(PATIENT, events=False))
 
 
 def test_an_owner_that_is_created_first_is_pinned_before_it_runs(tmp_path: Path) -> None:
-    path = tmp_path / "cri.sock"
+    async def script(node: Node, pinfold: Pinfold) -> None:
+        sandbox = await node.runtime.run_pod(guaranteed())
+        created = await node.runtime.create_container(sandbox.id, "app")
+        await node.runtime.cri.until("UpdateContainerResources")
+        await node.runtime.start_container(created.id)
+        await until(lambda: pinfold.node.roster.containers[created.id].phase == "running")
+        assert pinfold.cpus(created) == "1-2"
+        assert pinfold.told("ran-unpinned") == []
 
-    async def script(node: Node) -> None:
-        pinfold = Pinfold(node, "cri")
-        await node.runtime.cri.listen(str(path))
-        async with following(pinfold, path):
-            await until(lambda: pinfold.node.roster.is_complete)
-            sandbox = await node.runtime.run_pod(guaranteed())
-            created = await node.runtime.create_container(sandbox.id, "app")
-            await node.runtime.cri.until("UpdateContainerResources")
-            await node.runtime.start_container(created.id)
-            await until(lambda: pinfold.node.roster.containers[created.id].phase == "running")
-            assert pinfold.cpus(created) == "1-2"
-            assert pinfold.told("ran-unpinned") == []
-
-    play(script, replace(PATIENT, early=True))
+    play_followed(tmp_path, script, replace(PATIENT, early=True))
 
 
 def test_an_owner_without_room_runs_unpinned_until_enough_cpus_are_free(tmp_path: Path) -> None:
-    path = tmp_path / "cri.sock"
+    async def script(node: Node, pinfold: Pinfold) -> None:
+        first = await node.runtime.pods.run(guaranteed("first", milli=5000))
+        await node.runtime.pods.run(guaranteed("second", milli=4000))
+        await until(lambda: len(pinfold.node.unpinned) == 1)
+        await pinfold.node.settle()
+        assert len(pinfold.node.unpinned) == 1
+        await node.runtime.remove_pod(first.id)
+        await until(lambda: not pinfold.manager.state.exclusive)
+        await pinfold.node.settle()
+        assert pinfold.cpus(node.runtime.record.find("second", "app")) == "1-4"
+        assert len(pinfold.node.unpinned) == 0
+        assert pinfold.told("ran-unpinned")[-1].fields["pod"] == "second"
 
-    async def script(node: Node) -> None:
-        pinfold = Pinfold(node, "cri")
-        await node.runtime.cri.listen(str(path))
-        async with following(pinfold, path):
-            await until(lambda: pinfold.node.roster.is_complete)
-            first = await node.runtime.pods.run(guaranteed("first", milli=5000))
-            await node.runtime.pods.run(guaranteed("second", milli=4000))
-            await until(lambda: len(pinfold.node.unpinned) == 1)
-            await pinfold.node.settle()
-            assert len(pinfold.node.unpinned) == 1
-            await node.runtime.remove_pod(first.id)
-            await until(lambda: not pinfold.manager.state.exclusive)
-            await pinfold.node.settle()
-            assert pinfold.cpus(node.runtime.record.find("second", "app")) == "1-4"
-            assert len(pinfold.node.unpinned) == 0
-            assert pinfold.told("ran-unpinned")[-1].fields["pod"] == "second"
-
-    play(script)
+    play_followed(tmp_path, script)
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["seen when it runs", "seen when it is created"])
 def test_a_refused_container_is_in_the_shared_pool_at_once(tmp_path: Path, *, early: bool) -> None:
-    path = tmp_path / "cri.sock"
+    async def script(node: Node, pinfold: Pinfold) -> None:
+        await node.runtime.pods.run(guaranteed("first", milli=5000))
+        await until(lambda: str(pinfold.manager.state.exclusive) == "1-5")
+        sandbox = await node.runtime.run_pod(guaranteed("second", milli=4000))
+        second = await node.runtime.create_container(sandbox.id, "app")
+        await until(lambda: second.id in pinfold.node.unpinned)
+        await node.runtime.start_container(second.id)
+        await until(lambda: pinfold.cpus(second) == "0,6-7")
+        assert pinfold.told("drift") == []  # it did not wait for the periodic check
 
-    async def script(node: Node) -> None:
-        pinfold = Pinfold(node, "cri")
-        await node.runtime.cri.listen(str(path))
-        async with following(pinfold, path):
-            await until(lambda: pinfold.node.roster.is_complete)
-            await node.runtime.pods.run(guaranteed("first", milli=5000))
-            await until(lambda: str(pinfold.manager.state.exclusive) == "1-5")
-            sandbox = await node.runtime.run_pod(guaranteed("second", milli=4000))
-            second = await node.runtime.create_container(sandbox.id, "app")
-            await until(lambda: second.id in pinfold.node.unpinned)
-            await node.runtime.start_container(second.id)
-            await until(lambda: pinfold.cpus(second) == "0,6-7")
-            assert pinfold.told("drift") == []  # it did not wait for the periodic check
-
-    play(script, replace(PATIENT, early=early))
+    play_followed(tmp_path, script, replace(PATIENT, early=early))
 
 
 def test_an_owner_that_ends_while_it_waits_for_cpus_is_told_and_forgotten(tmp_path: Path) -> None:
-    path = tmp_path / "cri.sock"
+    async def script(node: Node, pinfold: Pinfold) -> None:
+        await node.runtime.pods.run(guaranteed(milli=8000))
+        await until(lambda: len(pinfold.node.unpinned) == 1)
+        waiting = node.runtime.record.find("db", "app")
+        await node.runtime.stop_container(waiting.id)
+        await until(lambda: pinfold.node.roster.containers[waiting.id].phase == "stopped")
+        await pinfold.node.settle()
+        assert len(pinfold.node.unpinned) == 0
+        assert [entry.fields["container"] for entry in pinfold.told("ran-unpinned")] == ["app"]
 
-    async def script(node: Node) -> None:
-        pinfold = Pinfold(node, "cri")
-        await node.runtime.cri.listen(str(path))
-        async with following(pinfold, path):
-            await until(lambda: pinfold.node.roster.is_complete)
-            await node.runtime.pods.run(guaranteed(milli=8000))
-            await until(lambda: len(pinfold.node.unpinned) == 1)
-            waiting = node.runtime.record.find("db", "app")
-            await node.runtime.stop_container(waiting.id)
-            await until(lambda: pinfold.node.roster.containers[waiting.id].phase == "stopped")
-            await pinfold.node.settle()
-            assert len(pinfold.node.unpinned) == 0
-            assert [entry.fields["container"] for entry in pinfold.told("ran-unpinned")] == ["app"]
-
-    play(script)
+    play_followed(tmp_path, script)
 
 
 def test_an_owner_whose_pod_is_removed_while_it_waits_for_cpus_is_told_by_its_pods_name(tmp_path: Path) -> None:
-    path = tmp_path / "cri.sock"
+    async def script(node: Node, pinfold: Pinfold) -> None:
+        sandbox = await node.runtime.pods.run(guaranteed(milli=8000))
+        await until(lambda: len(pinfold.node.unpinned) == 1)
+        await node.runtime.remove_pod(sandbox.id)
+        await until(lambda: not pinfold.node.roster.pods)
+        await pinfold.node.settle()
+        assert [entry.fields["pod"] for entry in pinfold.told("ran-unpinned")] == ["db"]
 
-    async def script(node: Node) -> None:
-        pinfold = Pinfold(node, "cri")
-        await node.runtime.cri.listen(str(path))
-        async with following(pinfold, path):
-            await until(lambda: pinfold.node.roster.is_complete)
-            sandbox = await node.runtime.pods.run(guaranteed(milli=8000))
-            await until(lambda: len(pinfold.node.unpinned) == 1)
-            await node.runtime.remove_pod(sandbox.id)
-            await until(lambda: not pinfold.node.roster.pods)
-            await pinfold.node.settle()
-            assert [entry.fields["pod"] for entry in pinfold.told("ran-unpinned")] == ["db"]
-
-    play(script)
+    play_followed(tmp_path, script)
 
 
 def test_a_runtime_that_does_not_record_cpus_is_told_of_after_some_tries(tmp_path: Path) -> None:

@@ -90,6 +90,35 @@ def test_a_pod_that_ends_untold_gives_its_cpus_back_when_that_is_noticed() -> No
     play(script)
 
 
+def test_a_pod_that_is_gone_is_forgotten_with_its_containers() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        sandboxes = [await node.runtime.pods.run(pod) for pod in (guaranteed(), burstable())]
+        assert len(pinfold.node.since) == 2
+        for sandbox in sandboxes:
+            await pinfold.node.gone(sandbox.id)
+        assert not pinfold.node.since
+        assert not pinfold.manager.telling.names.shown()
+
+    play(script)
+
+
+def test_a_pod_whose_containers_were_removed_before_it_is_forgotten() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        sandbox = await node.runtime.pods.run(burstable("job"))
+        await node.runtime.remove_container(node.runtime.record.find("job", "app").id)
+        await node.runtime.remove_pod(sandbox.id)
+        await pinfold.node.settle()
+        pinfold.bus.flush()
+        assert not pinfold.manager.telling.names.shown()
+        assert [entry.fields["pod"] for entry in pinfold.told("gone")] == ["job"]
+
+    play(script)
+
+
 def test_cpus_of_a_pod_that_ended_untold_are_taken_back_when_another_needs_them() -> None:
     async def script(node: Node) -> None:
         pinfold = Pinfold(node, "nri")
@@ -136,6 +165,36 @@ def test_cpus_of_an_owner_whose_end_is_not_reported_are_shared_again_within_a_se
         await clock.leap(0.5)
         assert not pinfold.manager.state.exclusive
         assert [entry.fields["pod"] for entry in pinfold.told("vanished")] == ["db"]
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())
+
+
+def test_owners_are_looked_at_seldom_while_ends_are_heard_of_and_soon_after_the_runtime_has_hung_up() -> None:
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node()
+        pinfold = Pinfold(node, "nri")
+        source = NRISource(pinfold.node, pinfold.bus)
+        source.is_watched = lambda: True
+        plugin = await node.plug(Answers(source))
+        source.linked("synchronized", "containerd 2.1.9")
+        sandbox = await node.runtime.pods.run(guaranteed())
+        await pinfold.node.sweep_owners()
+        looking = asyncio.create_task(source.look_for_ends())
+        await clock.leap(0.1)
+        await node.unplug(plugin)
+        await node.runtime.remove_pod(sandbox.id)
+        await clock.leap(30)
+        assert pinfold.manager.state.exclusive
+        source.linked("closed", "closed by the runtime")
+        for _ in range(2):
+            await clock.leap(0.5)
+        assert not pinfold.manager.state.exclusive
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         await node.close()

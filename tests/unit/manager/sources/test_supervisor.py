@@ -316,7 +316,7 @@ def test_pauses_between_restarts_grow_until_a_container_has_run_for_ten_minutes(
 # -- restarts of the daemon
 
 
-def test_a_pod_whose_cpus_are_written_down_nowhere_gets_some_again(tmp_path: Path) -> None:
+def test_a_pod_whose_cpus_are_in_no_file_gets_cpus_again(tmp_path: Path) -> None:
     now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)]))
 
     async def scenario(host: Host, _clock: Clock) -> None:

@@ -10,7 +10,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pinfold.core.events.daemon import LogDropped
@@ -59,6 +59,16 @@ def test_a_line_has_the_word_and_the_fields_and_quotes_what_is_not_plain() -> No
 
 def test_a_field_cannot_begin_another_line() -> None:
     assert format_line(entry(1, why="a\nevent=serving"), as_json=False).count("\n") == 1
+
+
+@given(text=st.text(), as_json=st.booleans())
+@example(text="\x1b[2J\x07\x9b31m\r\n\u2028event=x", as_json=False)
+@example(text="\x7f", as_json=True)
+@example(text="\x7f", as_json=False)
+def test_no_name_or_output_of_others_brings_a_control_character_into_the_log(text: str, *, as_json: bool) -> None:
+    line = format_line(entry(1, pod=text), as_json=as_json)
+    assert line[-1] == "\n"
+    assert line[:-1].isprintable()
 
 
 def test_json_has_the_number_and_the_time_too() -> None:

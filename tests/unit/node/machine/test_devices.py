@@ -65,8 +65,8 @@ def test_virtual_functions_and_virtual_interfaces_are_not_in_a_map(tmp_path: Pat
         ("ethl1", 'there is no device "ethl1"; did you mean eth1?'),
         ("nvme0n2", 'there is no device "nvme0n2"; did you mean nvme0n1?'),
         ("gpu7", 'there is no device "gpu7"; did you mean gpu0?'),
-        ("../../etc", "this machine: it has eth0, eth1, nvme0, gpu0, nvme0n1"),
-        ("", 'there is no device ""; this machine: it has eth0'),
+        ("../../etc", "this machine has eth0, eth1, nvme0, gpu0, nvme0n1"),
+        ("", 'there is no device ""; this machine has eth0'),
     ],
 )
 def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path, name: str, said: str) -> None:
@@ -124,7 +124,7 @@ def test_hostile_files_are_no_devices(tmp_path: Path) -> None:
 
 def test_a_machine_without_sysfs_has_none(tmp_path: Path) -> None:
     assert Devices(tmp_path).shown() == []
-    with pytest.raises(NoSuchDevice, match="it has none that is known"):
+    with pytest.raises(NoSuchDevice, match="this machine has none that is known"):
         Devices(tmp_path).find("eth0")
 
 

@@ -513,7 +513,7 @@ def test_cpu_that_no_node_lists_is_in_the_node_that_its_directory_links_to(root:
     assert topology.warnings == (f"CPUs {ODD}: no NUMA node lists them; taken from the node link of each CPU",)
 
 
-def test_empty_file_of_online_cpus_is_as_good_as_none(root: Path) -> None:
+def test_an_empty_file_of_online_cpus_counts_as_missing(root: Path) -> None:
     machine = machine_called("two-sockets-smt")
     write_sysfs(machine, root)
     (root / "sys/devices/system/cpu/online").write_text("")
@@ -535,7 +535,7 @@ def test_kubelet_takes_the_socket_for_the_cache_that_has_no_id(root: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["cache-maps-zero", "cache-lists-of-other-cpus"])
-def test_kubelet_takes_the_cache_by_its_id_whatever_its_list_says(name: str, root: Path) -> None:
+def test_kubelet_takes_the_cache_by_its_id_and_ignores_its_list(name: str, root: Path) -> None:
     write_sysfs(machine_called(name), root)
     assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
 
@@ -546,7 +546,7 @@ def test_kubelet_counts_the_cpus_of_a_cache_in_its_map(root: Path) -> None:
     assert {row.uncore for row in discover_as_kubelet(root).cpus} == {0, 1}
 
 
-def test_kubelet_takes_the_package_id_of_each_cpu_whatever_the_package_files_say(root: Path) -> None:
+def test_kubelet_takes_the_package_id_of_each_cpu_and_ignores_the_package_files(root: Path) -> None:
     write_sysfs(machine_called("package-files-span-two-sockets"), root)
     assert [row.socket for row in discover_as_kubelet(root).cpus] == [0, 0, 0, 0, 1, 1]
 

@@ -140,6 +140,31 @@ def test_a_drain_that_was_killed_is_replaced_and_nothing_is_lost(tmp_path: Path)
         wait_for(lambda: bool(outputs.look(["a.log"])) or outputs.read("a.log") == b"one two")
 
 
+def test_the_end_of_a_drain_is_heard_of_and_a_look_leaves_no_zombie(tmp_path: Path) -> None:
+    async def kill() -> None:
+        hearing = asyncio.create_task(outputs.drain_ends(within=60))
+        await asyncio.sleep(0)  # it waits although there is no drain yet
+        with outputs.open("a.log") as out:
+            out.write(b"one")
+            await outputs.written("a.log")
+            [killed] = drains(tmp_path)
+            os.kill(killed, signal.SIGKILL)
+            async with asyncio.timeout(20):
+                await hearing
+            wait_for(lambda: bool(outputs.look(["a.log"])) or str(killed) not in os.listdir("/proc"))  # noqa: PTH208 - no disk
+            wait_for(lambda: drains(tmp_path) not in ([], [killed]))
+
+    with outputs_in(tmp_path) as outputs:
+        asyncio.run(kill())
+
+
+def test_a_drain_that_goes_on_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
+    with outputs_in(tmp_path) as outputs:
+        asyncio.run(outputs.drain_ends(within=0.01))
+        with outputs.open("a.log"):
+            asyncio.run(outputs.drain_ends(within=0.01))
+
+
 def test_a_drain_ends_when_no_container_and_no_daemon_is_left(tmp_path: Path) -> None:
     with outputs_in(tmp_path) as outputs:
         outputs.open("a.log").close()

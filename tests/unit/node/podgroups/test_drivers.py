@@ -58,7 +58,7 @@ def test_a_controller_that_a_group_above_does_not_have_is_said(root: Path, tmp_p
         (group / "cgroup.controllers").write_text(has)
         (group / "cgroup.subtree_control").write_text(has)
     groups = podgroups.discover(root, tmp_path)
-    with pytest.raises(CgroupError, match=r"kubepods/cgroup\.controllers: cpuset → the groups above do not hand"):
+    with pytest.raises(CgroupError, match=r"kubepods/cgroup\.controllers: cpuset → a group above does not have it"):
         groups.set_pool(CPUSet.of(0))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.podgroups.files import Directories
-from pinfold.node.podgroups.settings import CPUS, Changes, Quota
+from pinfold.node.podgroups.settings import CPUS, GroupChanges, Quota
 from pinfold.node.podgroups.v2 import V2
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_changes_remember_the_first_value_and_the_last(tmp_path: Path) -> None:
     (tmp_path / "cpuset.cpus").write_text("0\n")
-    changes = Changes(V2(Directories(tmp_path, unified=True)))
+    changes = GroupChanges(V2(Directories(tmp_path, unified=True)))
     for cpus in ("0-3", "1-3"):
         (tmp_path / "cpuset.cpus").write_text("0\n" if cpus == "0-3" else "0-3\n")
         changes.set_own(tmp_path, CPUS, CPUSet.parse(cpus))

@@ -140,7 +140,7 @@ def test_the_last_value_of_a_unit_counts() -> None:
 
 
 @given(st.text())
-def test_whatever_systemctl_prints_is_read_or_refused(text: str) -> None:
+def test_any_output_of_systemctl_is_read_or_refused(text: str) -> None:
     parse_shown(text)
     try:
         span = parse_span(text)

@@ -194,7 +194,9 @@ def test_the_one_nearest_to_the_top_is_the_kubelets(tree: PodTree, root: Path) -
 
 def test_of_two_kubelets_one_must_be_named(tree: PodTree, root: Path) -> None:
     _, second, *_ = make(root, "a/kubepods", "b/kubepods", "b/kubepods/burstable")
-    with pytest.raises(AmbiguousKubepodsError, match=r"more than one kubelet: .*a/kubepods, .*b/kubepods; say which"):
+    with pytest.raises(
+        AmbiguousKubepodsError, match=r"more than one kubelet: .*a/kubepods, .*b/kubepods; choose one with"
+    ):
         tree.kubepods()
     named = PodTree(Directories(root, unified=True), "/b/kubepods")
     assert (named.kubepods(), named.pooled()) == (second, [second / "burstable"])

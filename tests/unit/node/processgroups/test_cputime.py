@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit
 from pinfold.node.processgroups.cputime import CPUTimeV1, CPUTimeV2
 from pinfold.node.processgroups.subtree import Subtree
@@ -13,6 +14,7 @@ from pinfold.node.processgroups.subtree import Subtree
 if TYPE_CHECKING:
     from pathlib import Path
 
+APP = ContainerRef(PodUID("pod"), "app")
 PERIOD = {"app/cpu.cfs_period_us": "100000"}
 FILES = {
     1: ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
@@ -67,6 +69,22 @@ def test_a_pod_weighs_as_much_as_its_containers_but_no_more_than_the_kernel_take
     (pod / "app" / file).write_text(most)
     time_of(version, tmp_path).weigh(pod)
     assert (pod / file).read_text() == most
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_limit_that_is_right_is_not_written_again(tmp_path: Path, version: int) -> None:
+    make_groups(tmp_path, *FILES[version])
+    name, unlimited = {1: ("cpu.cfs_quota_us", "-1"), 2: ("cpu.max", "max 100000")}[version]
+    (tmp_path / "own/shared/pod" / name).write_text(unlimited)
+    time, limit = time_of(version, tmp_path), Limit(request=500, limit=500)
+    time.keep_limit(APP, limit)
+    before = written(tmp_path)
+    files = [path for path in (tmp_path / "own/shared/pod").rglob("cpu.*") if path.is_file()]
+    stamps = {path: path.stat().st_mtime_ns for path in files}
+    time.keep_limit(APP, limit)
+    assert {path: path.stat().st_mtime_ns for path in files} == stamps
+    time.keep_limit(APP, limit._replace(request=250))
+    assert written(tmp_path) != before
 
 
 @pytest.mark.parametrize("version", [1, 2])

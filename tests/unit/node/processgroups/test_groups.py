@@ -19,14 +19,25 @@ SOURCE = Path(__file__).parents[4] / "src"
 
 # A user without any privilege: groups by affinity, for its own processes only.
 UNPRIVILEGED = """
-import os, subprocess, sys
+import asyncio, os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
 from pinfold.core.reconcile import Limit
 from pinfold.node.processgroups.groups import choose
+from pinfold.node.processgroups.joiner import Joiner
+from pinfold.node.starting.starter import NewProcess, Starter
 
+starter = Starter()  # before it is another user, who may not reach this interpreter
+
+def run(request, files, joiner):
+    begun = starter.begin(request, files, joiner)
+    asyncio.run(begun.runs())
+    os.waitpid(begun.pid, 0)
+
+with Joiner(CPUSet.from_cpus(os.sched_getaffinity(0))) as joiner:
+    run(NewProcess(["true"], dict(os.environ)), (0, 1, 2), joiner)
 os.chdir("/")
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
@@ -37,15 +48,18 @@ for kind in ("cgroup-v2", "cgroup-v1"):
     except KindUnavailableError as error:
         print(error)
 groups = choose(name="pinfold-test-nobody")
-print(groups.kind, "|", groups.weaker[-1])
+print(groups.kind, "|", groups.weaker[-3])
 mine = CPUSet.from_cpus(os.sched_getaffinity(0))
 last = CPUSet.of(max(mine))
 app = ContainerRef(PodUID("u1"), "app")
 groups.prepare(mine)
 groups.make_exclusive(app, last)
 status = ["grep", "Cpus_allowed_list", "/proc/self/status"]
-done = subprocess.run(status, preexec_fn=groups.group(app).joiner(), stdout=subprocess.PIPE, text=True)
-print(done.stdout.split() == ["Cpus_allowed_list:", str(last)])
+reader, writer = os.pipe()
+with groups.group(app).joiner() as joiner:
+    request = NewProcess(status, dict(os.environ), identity=(65534, 65534, ()))
+    run(request, (0, writer, 2), joiner)
+print(os.read(reader, 999).decode().split() == ["Cpus_allowed_list:", str(last)])
 try:
     groups.group(app).attach(os.getppid())
 except GroupError as error:

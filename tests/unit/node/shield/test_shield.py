@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
-from pinfold.core.shield import Place, PlaceKind, Room
+from pinfold.core.shield import HostPlace, KeptCPUs, PlaceKind
 from pinfold.errors import StateError
 from pinfold.node.shield.shield import Host
 from tests.unit.node.shield.fake import KERNEL, ONLINE, FakeHost
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-ROOM = Room(CPUSet.parse("2-3"), ONLINE)
-FREE = Room(EMPTY, ONLINE)
+ROOM = KeptCPUs(CPUSet.parse("2-3"), ONLINE)
+FREE = KeptCPUs(EMPTY, ONLINE)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_everything_that_moves_leaves_kept_cpus_and_comes_back(host: FakeHost) -
 def test_cpus_come_back_one_container_after_the_other(host: FakeHost) -> None:
     shield = host.shield()
     shield.apply(ROOM)
-    shield.apply(Room(CPUSet.of(3), ONLINE))
+    shield.apply(KeptCPUs(CPUSet.of(3), ONLINE))
     assert set(host.where().values()) == {"0-2"}
 
 
@@ -71,7 +71,7 @@ def test_groups_of_v1_leave_from_below_and_come_back_from_above(host: FakeHost) 
     written: list[str] = []
 
     class Watched(Host):
-        def write(self, place: Place, cpus: CPUSet) -> None:
+        def write(self, place: HostPlace, cpus: CPUSet) -> None:
             written.append(place.id)
             super().write(place, cpus)
 
@@ -128,8 +128,8 @@ def test_an_irq_that_refuses_but_is_served_elsewhere_is_not_reported(host: FakeH
         affinity.symlink_to("elsewhere")  # O_NOFOLLOW refuses it
 
     class Refusing(Host):
-        def read(self) -> dict[Place, CPUSet]:
-            return super().read() | {Place(PlaceKind.IRQ, number): ONLINE for number in ("24", "25")}
+        def read(self) -> dict[HostPlace, CPUSet]:
+            return super().read() | {HostPlace(PlaceKind.IRQ, number): ONLINE for number in ("24", "25")}
 
     shield = host.shield()
     shield.host = Refusing(host.root, scheduler=host.scheduler)
@@ -140,7 +140,7 @@ def test_a_change_that_the_kernel_takes_and_does_not_keep_is_reported_and_not_re
     written: list[str] = []
 
     class Deaf(Host):
-        def write(self, place: Place, cpus: CPUSet) -> None:
+        def write(self, place: HostPlace, cpus: CPUSet) -> None:
             written.append(place.key)
             if place.id != "24":
                 super().write(place, cpus)
@@ -182,7 +182,7 @@ def test_a_process_started_by_a_moved_one_gets_its_cpus_back_too(host: FakeHost)
     host.thread(20, "before", 0, "0-1")
     shield.apply(ROOM)
     host.thread(21, "child", 0, "0-1", start=2000)
-    shield.apply(Room(CPUSet.of(3), ONLINE))
+    shield.apply(KeptCPUs(CPUSet.of(3), ONLINE))
     assert host.scheduler.cpus[21] == CPUSet.parse("0-2")
     host.thread(22, "late child", 0, "0-2", start=3000)
     host.shield().undo(ONLINE)
@@ -194,7 +194,7 @@ def test_a_process_started_while_all_is_given_back_is_given_back_too(host: FakeH
     shield.apply(ROOM)
 
     class Forking(Host):
-        def write(self, place: Place, cpus: CPUSet) -> None:
+        def write(self, place: HostPlace, cpus: CPUSet) -> None:
             if place.id == "1:5":
                 host.thread(30, "child", 0, str(host.scheduler.cpus[1]), start=4000)
             super().write(place, cpus)
@@ -226,7 +226,7 @@ def test_a_child_of_a_moved_process_in_a_container_gets_the_cpus_of_its_group(ho
     host.joined = dict.fromkeys((20, 21, 22), CPUSet.parse("0-1"))
     assert not shield.plan(ROOM).shifts  # it has all CPUs of its group
     host.joined = dict.fromkeys((20, 21, 22), CPUSet.parse("0-2"))
-    shield.apply(Room(CPUSet.of(3), ONLINE))
+    shield.apply(KeptCPUs(CPUSet.of(3), ONLINE))
     assert [str(host.scheduler.cpus[thread]) for thread in (20, 21, 22)] == ["0-3", "0", "0-1"]
 
 
@@ -259,7 +259,7 @@ class Crashing(Host):
         self._left = at
         self._after = after
 
-    def write(self, place: Place, cpus: CPUSet) -> None:
+    def write(self, place: HostPlace, cpus: CPUSet) -> None:
         self._left -= 1
         if self._left < 0 and not self._after:
             raise Crash
@@ -280,7 +280,7 @@ def test_a_crash_at_any_write_is_undone_by_the_next_start(tmp_path: Path, groups
         shield.host = Crashing(fake, at, after=after)
         try:
             shield.apply(ROOM)
-            shield.apply(Room(CPUSet.of(3), ONLINE))
+            shield.apply(KeptCPUs(CPUSet.of(3), ONLINE))
             shield.undo(ONLINE)
         except Crash:
             fake.shield().undo(ONLINE)

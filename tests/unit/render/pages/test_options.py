@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from pinfold.core.policies.options import OPTION_GATES, OPTIONS, OWN, Values, parse_options
-from pinfold.render.pages.options import document, refusals
+from pinfold.render.pages.options import refusals
 
 PAGES = Path(__file__).parents[4] / "docs/reference"
 OPEN = {gate.name: True for gate in OPTION_GATES.values()}
-
-
-def test_the_reference_page_is_current() -> None:
-    current = "python -m pinfold.render.pages.options > docs/reference/options.md"
-    assert (PAGES / "options.md").read_text() == document(), current
-
-
-def test_the_command_that_the_page_names_writes_it() -> None:
-    run = subprocess.run([sys.executable, "-m", "pinfold.render.pages.options"], capture_output=True, check=True)
-    assert run.stdout.decode() == document()
 
 
 @pytest.mark.parametrize("name", OWN)

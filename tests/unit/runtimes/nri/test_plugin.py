@@ -18,7 +18,7 @@ from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
 from pinfold.runtimes.backoff import BackOff
-from pinfold.runtimes.nri.plugin import Identity, Launch, NRILink, Plugin, launched, serve, serve_launched
+from pinfold.runtimes.nri.plugin import Launch, NRILink, Plugin, PluginIdentity, launched, serve, serve_launched
 from pinfold.runtimes.nri.requests import SERVICE
 from pinfold.runtimes.simulated.nri.peer import PluginPeer
 from pinfold.runtimes.simulated.nri.runtime import ScriptedNRI
@@ -100,7 +100,7 @@ def test_plugin_registers_with_its_name_and_index() -> None:
     async def check() -> None:
         runtime = runtime_without_pods()
         streams = await asyncio.open_unix_connection(sock=await runtime.attach())
-        running = asyncio.create_task(Plugin(Recorder(), Identity("cpus", "07")).run(*streams))
+        running = asyncio.create_task(Plugin(Recorder(), PluginIdentity("cpus", "07")).run(*streams))
         await runtime.until(1)
         assert [plugin.name for plugin in runtime.plugins] == ["07-cpus"]
         await runtime.close()
@@ -452,7 +452,7 @@ def test_launch_with_something_else_than_a_socket_says_so() -> None:
     os.close(writing)
     try:
         with pytest.raises(ConfigError, match=f"NRI_PLUGIN_SOCKET is {reading}, which is not a socket: "):
-            asyncio.run(serve_launched(Launch(reading, Identity()), Plugin(Recorder())))
+            asyncio.run(serve_launched(Launch(reading, PluginIdentity()), Plugin(Recorder())))
     finally:
         os.close(reading)
 
@@ -460,10 +460,10 @@ def test_launch_with_something_else_than_a_socket_says_so() -> None:
 def test_launch_with_another_kind_of_socket_says_so() -> None:
     datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()
     with pytest.raises(ConfigError, match="which is not a unix stream socket"):
-        asyncio.run(serve_launched(Launch(datagrams, Identity()), Plugin(Recorder())))
+        asyncio.run(serve_launched(Launch(datagrams, PluginIdentity()), Plugin(Recorder())))
 
 
 @pytest.mark.parametrize("events", [frozenset[int](), frozenset({0}), frozenset({12}), frozenset({-1, 4})])
 def test_events_that_runtimes_do_not_know_are_refused(events: frozenset[int]) -> None:
     with pytest.raises(ConfigError, match="some of 1 to 11 are expected"):
-        Identity(events=events)
+        PluginIdentity(events=events)

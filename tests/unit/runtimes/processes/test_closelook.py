@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,18 +13,18 @@ import pytest
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.core.reconcile import Cause
+from pinfold.core.reconcile import Cause, Limit
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import Main
+from pinfold.runtimes.brevity import Brevity
 from pinfold.runtimes.processes.closelook import CloseLook
 from pinfold.runtimes.processes.pids import started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pinfold.core.reconcile import Limit
     from pinfold.node.processgroups.groups import ProcessGroups
 
 REF = ContainerRef(PodUID("uid"), "main")
@@ -36,6 +37,9 @@ class Groups:
     root: Path
     name: str = "pinfold"
     limited: str = ""
+    wrong_limit: str = ""
+    read: int = 0
+    """How often the limit of the container was read."""
     expelled: list[int] = field(default_factory=list)
 
     @property
@@ -43,7 +47,8 @@ class Groups:
         return self
 
     def wrong(self, _ref: ContainerRef, _limit: Limit) -> str:
-        return ""
+        self.read += 1
+        return self.wrong_limit
 
     def wrong_pools(self) -> str:
         return self.limited
@@ -85,13 +90,32 @@ def sleeping() -> Iterator[Main]:
             process.kill()
 
 
+@contextmanager
+def strange() -> Iterator[int]:
+    """Run a process that is not a child of ours: those are containers that are about to start."""
+    command = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        try:
+            yield int(shell.stdout.readline())
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+
+
 @pytest.fixture
 def groups(tmp_path: Path) -> Groups:
     return Groups(tmp_path / "group")
 
 
-def look_at(groups: Groups, main: Main | None = None) -> CloseLook:
-    return CloseLook(cast("ProcessGroups", groups), {} if main is None else {REF: main}, ())
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def look_at(groups: Groups, main: Main | None = None, clock: Clock | None = None) -> CloseLook:
+    return CloseLook(cast("ProcessGroups", groups), {} if main is None else {REF: main}, (), Brevity(clock or Clock()))
 
 
 def test_a_process_in_its_group_on_its_cpus_is_fine(groups: Groups) -> None:
@@ -112,13 +136,13 @@ def test_a_process_that_was_moved_out_is_found_and_brought_back(groups: Groups) 
 
 
 def test_a_stranger_that_was_moved_in_is_found_and_moved_out(groups: Groups) -> None:
-    with sleeping() as stranger:
-        groups.has(stranger.pid)
+    with strange() as stranger:
+        groups.has(stranger)
         closely = look_at(groups)
-        _, faults = closely.look({REF: PROC.allowed(stranger.pid)}, {})
+        _, faults = closely.look({REF: PROC.allowed(stranger)}, {})
         assert faults[REF].cause is Cause.STRANGERS
         closely.repair([])
-        assert groups.expelled == [stranger.pid]
+        assert groups.expelled == [stranger]
         assert closely.look({REF: PROC.allowed(os.getpid())}, {}) == ({}, {})
 
 
@@ -144,3 +168,107 @@ def test_a_container_whose_group_was_removed_has_no_cpus_and_bringing_it_back_ha
     wrong, _ = closely.look({REF: EMPTY}, {})
     assert REF in wrong
     closely.repair([REF])
+
+
+class Written:
+    """Hears of writes to the groups in a set."""
+
+    is_partial = False
+
+    def __init__(self) -> None:
+        self.groups: set[str] = set()
+        self.events = 0
+
+    def listen(self) -> int:
+        return self.events
+
+    def is_quiet(self, group: str) -> bool:
+        was = group in self.groups
+        self.groups.discard(group)
+        return not was
+
+
+def test_a_limit_is_read_again_only_if_it_was_wrong_or_is_another_or_something_was_written(groups: Groups) -> None:
+    groups.has()
+    closely, hearing = look_at(groups), Written()
+    closely.brevity.hearing = hearing
+
+    def reads(limit: Limit) -> int:
+        before = groups.read
+        closely.look({REF: EMPTY}, {REF: limit})
+        return groups.read - before
+
+    assert [reads(Limit(100)), reads(Limit(100))] == [1, 0]
+    hearing.groups.add(str(groups.root))
+    assert [reads(Limit(100)), reads(Limit(100))] == [1, 0]
+    hearing.groups.add(str(groups.root.parent))
+    assert [reads(Limit(100)), reads(Limit(100))] == [1, 0]
+    assert [reads(Limit(200)), reads(Limit(200))] == [1, 0]
+    hearing.groups.add(str(groups.root))
+    groups.wrong_limit = "another quota"
+    assert [reads(Limit(200)), reads(Limit(200))] == [1, 1]
+    groups.wrong_limit = ""
+    assert [reads(Limit(200)), reads(Limit(200))] == [1, 0]
+
+
+def test_without_hearing_a_limit_is_read_at_each_look(groups: Groups) -> None:
+    groups.has()
+    closely = look_at(groups)
+    for _ in range(2):
+        closely.look({REF: EMPTY}, {REF: Limit()})
+    assert groups.read == 2
+
+
+MANY = {ContainerRef(PodUID(f"uid-{number}"), "main"): EMPTY for number in range(1_000)}
+"""The containers of a large host; all have one group here."""
+
+
+def looked_twice(
+    groups: Groups, hearing: Written, between: Callable[[], None] = lambda: None, after: float = 10.0
+) -> set[Cause]:
+    """Return what the second look at many containers finds, of which a process was moved out after the first."""
+    clock = Clock()
+    with sleeping() as main:
+        groups.has(main.pid)
+        closely = look_at(groups, main, clock)
+        closely.brevity.hearing = hearing
+        here = {REF: PROC.allowed(main.pid)}
+        assert closely.look(here | MANY, {}) == ({}, {})
+        groups.has()
+        between()
+        clock.now += after
+        return {fault.cause for fault in closely.look(here | MANY, {})[1].values()}
+
+
+def test_of_many_containers_not_all_are_read_at_each_look(groups: Groups) -> None:
+    assert looked_twice(groups, Written()) == set()
+
+
+def test_of_many_containers_all_are_read_after_an_event(groups: Groups) -> None:
+    hearing = Written()
+
+    def write() -> None:
+        hearing.events += 1
+
+    assert looked_twice(groups, hearing, write) == {Cause.MEMBERS}
+
+
+def test_of_many_containers_all_are_read_where_not_every_group_is_heard_of(groups: Groups) -> None:
+    hearing = Written()
+    hearing.is_partial = True
+    assert looked_twice(groups, hearing) == {Cause.MEMBERS}
+
+
+def test_of_many_containers_all_are_read_within_a_minute(groups: Groups) -> None:
+    assert looked_twice(groups, Written(), after=60) == {Cause.MEMBERS}
+
+
+def test_of_many_containers_a_process_on_other_cpus_is_found_at_each_look(groups: Groups) -> None:
+    with sleeping() as main:
+        groups.has(main.pid)
+        closely = look_at(groups, main)
+        closely.brevity.hearing = Written()
+        here = {REF: PROC.allowed(main.pid)}
+        assert closely.look(here | MANY, {}) == ({}, {})
+        wrong, _ = closely.look({REF: EMPTY} | MANY, {})
+        assert REF in wrong

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import signal
 import uuid
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import LaunchError, Main, Start
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
+from pinfold.runtimes.processes.pids import OutOfFiles
+from tests.e2e.test_hostile import frozen, needs_freezer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -42,9 +46,9 @@ def launching(directory: Path, scenario: Callable[[ProcessLauncher], Coroutine[N
     asyncio.run(play())
 
 
-def spawn(launcher: ProcessLauncher, *command: str, directory: str = "") -> int:
-    with open(os.devnull, "wb") as out:  # noqa: PTH123 - not a path of ours
-        return launcher.spawn(REF, Start(command, dict(os.environ), directory), out)
+async def spawn(launcher: ProcessLauncher, *command: str, directory: str = "") -> int:
+    with open(os.devnull, "wb") as out:  # noqa: ASYNC230, PTH123 - not a path of ours
+        return await launcher.spawn(REF, Start(command, dict(os.environ), directory), out)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ def test_a_command_that_cannot_be_run_is_named_and_has_the_code_of_a_shell(
 ) -> None:
     async def scenario(launcher: ProcessLauncher) -> None:
         with pytest.raises(LaunchError, match=command) as refused:
-            spawn(launcher, command)
+            await spawn(launcher, command)
         assert refused.value.code == code
         assert REF not in launcher.mains
 
@@ -65,14 +69,14 @@ def test_a_command_that_cannot_be_run_is_named_and_has_the_code_of_a_shell(
 def test_a_directory_that_is_missing_is_named_instead_of_the_command(tmp_path: Path) -> None:
     async def scenario(launcher: ProcessLauncher) -> None:
         with pytest.raises(LaunchError, match="/nowhere: No such file"):
-            spawn(launcher, "true", directory="/nowhere")
+            await spawn(launcher, "true", directory="/nowhere")
 
     launching(tmp_path, scenario)
 
 
 def test_a_process_belongs_to_the_container_that_it_was_started_for(tmp_path: Path) -> None:
     async def scenario(launcher: ProcessLauncher) -> None:
-        pid = spawn(launcher, "sleep", "60")
+        pid = await spawn(launcher, "sleep", "60")
         assert launcher.holder(pid) == "container app of pod u"
         assert launcher.holder(os.getpid()) == "pinfold itself"
         assert launcher.holder(1) is None
@@ -82,7 +86,7 @@ def test_a_process_belongs_to_the_container_that_it_was_started_for(tmp_path: Pa
 
 def test_a_process_of_before_is_found_again_only_if_it_is_the_same(tmp_path: Path) -> None:
     async def scenario(launcher: ProcessLauncher) -> None:
-        pid = spawn(launcher, "sleep", "60")
+        pid = await spawn(launcher, "sleep", "60")
         main = launcher.mains[REF]
         assert main.pid == pid
         assert not launcher.find_again(REF, Main(pid, main.started - 1))
@@ -91,9 +95,40 @@ def test_a_process_of_before_is_found_again_only_if_it_is_the_same(tmp_path: Pat
     launching(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["by its number", "by its group"])
+def test_a_process_of_before_is_not_forgotten_when_no_file_is_left_to_look_at_it(
+    tmp_path: Path, *, known: bool
+) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        await spawn(launcher, "sleep", "60")
+        main, (soft, hard) = launcher.mains[REF], resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(OutOfFiles, match="cannot be watched"):
+                launcher.find_again(REF, main if known else None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    launching(tmp_path, scenario)
+
+
+@needs_freezer
+def test_a_process_that_was_killed_and_has_not_ended_yet_is_not_found_again(tmp_path: Path) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        pid = await spawn(launcher, "sleep", "60")
+        main = launcher.mains[REF]
+        with frozen(pid):
+            os.kill(pid, signal.SIGKILL)
+            assert not launcher.find_again(REF, main)
+            assert not launcher.find_again(REF, None)
+        assert await launcher.gone([REF], within=20)
+
+    launching(tmp_path, scenario)
+
+
 def test_waiting_for_a_process_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     async def scenario(launcher: ProcessLauncher) -> None:
-        spawn(launcher, "sleep", "60")
+        await spawn(launcher, "sleep", "60")
         assert not await launcher.gone([REF], within=0.01)
 
     launching(tmp_path, scenario)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from pinfold.runtimes.nri.plugin import Identity
+    from pinfold.runtimes.nri.plugin import PluginIdentity
     from pinfold.runtimes.nri.requests import Handler
     from pinfold.runtimes.simulated.record import ContainerRecord, SandboxRecord
 
@@ -52,7 +52,7 @@ class Node:
         self.runtime = ScriptedRuntime(self.groups, settings=settings, now=lambda: NOW)
         self._plugins: list[asyncio.Task[None]] = []
 
-    async def plug(self, handler: Handler, identity: Identity | None = None) -> asyncio.Task[None]:
+    async def plug(self, handler: Handler, identity: PluginIdentity | None = None) -> asyncio.Task[None]:
         """Start a plugin, and return when it is synchronized."""
         before = len(self.runtime.nri.plugins)
         streams = await asyncio.open_unix_connection(sock=await self.runtime.nri.attach())

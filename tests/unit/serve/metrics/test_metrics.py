@@ -35,7 +35,7 @@ from pinfold.serve.metrics import table as rows
 from pinfold.serve.metrics.counters import Counters
 from pinfold.serve.metrics.gauges import cache_values, process_values, score_values
 from pinfold.serve.metrics.metrics import Metrics
-from pinfold.serve.metrics.table import TABLE, Metric, check_prefix, document
+from pinfold.serve.metrics.table import TABLE, Metric, check_prefix
 from tests.property.strategies import guaranteed, pinned, pod_of
 
 if TYPE_CHECKING:
@@ -177,10 +177,6 @@ def test_prefix_changes_the_names_that_the_kubelet_has_too_and_no_others() -> No
 def test_prefix_that_cannot_begin_a_name_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError, match=r"metrics prefix .* allowed are"):
         check_prefix(prefix)
-
-
-def test_reference_page_is_made_from_the_table() -> None:
-    assert (ROOT / "docs/reference/metrics.md").read_text() == document()
 
 
 # -- gauges
@@ -381,7 +377,7 @@ PREFER = {"prefer-align-cpus-by-uncorecache": "true"}
 @pytest.mark.parametrize(
     ("options", "cpus", "aligned"), [({}, 1, 1), ({}, 2, 1), (PREFER, 3, 1), (PREFER, 4, 1), (PREFER, 5, 0)]
 )
-def test_assignments_within_one_uncore_cache_are_counted_whatever_the_options(
+def test_assignments_within_one_uncore_cache_are_counted_under_all_options(
     options: Mapping[str, str], cpus: int, aligned: int
 ) -> None:
     node = Node(config(options=options))

@@ -5,6 +5,8 @@ The processes of a container are listed until none had to be moved: from then on
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
@@ -15,7 +17,7 @@ from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.origin import restore_affinity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.origin import Origin
@@ -56,19 +58,19 @@ class Confinement:
         return self.pool if own is None else own
 
     def used(self, pids: Iterable[int]) -> CPUSet:
-        """Return the CPUs that any thread of these processes may use."""
-        used = EMPTY
-        for pid in pids:
-            for thread in self._procfs.threads(pid):
-                used |= self._procfs.allowed(thread)
-        return used
+        """Return the online CPUs that any thread of these processes may use."""
+        return reduce(or_, {self._procfs.runs_on(thread) for thread in self._threads(pids)}, EMPTY)
+
+    def _threads(self, pids: Iterable[int]) -> Iterator[int]:
+        return (thread for pid in pids for thread in self._procfs.threads(pid))
 
     def members(self) -> dict[ContainerRef, list[int]]:
         """Return the processes of every container that has any. A container known only by their marks is added."""
         members = self.membership.scan()
         for ref in members.keys() - self._own.keys():
             exclusive = self.membership.marked_exclusive.get(ref, False)
-            own = self.used(members[ref]) if exclusive else None
+            allowed = map(self._procfs.allowed, self._threads(members[ref]) if exclusive else ())
+            own = reduce(or_, allowed, EMPTY) if exclusive else None
             if own == EMPTY:  # its processes have ended meanwhile
                 del members[ref]
             else:

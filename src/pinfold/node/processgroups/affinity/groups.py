@@ -7,13 +7,16 @@ belongs to which (`membership`). After a restart, the marks in the environment o
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.groupwatch import Places
 from pinfold.node.processgroups.affinity.confinement import Confinement
 from pinfold.node.processgroups.affinity.threads import Reach
 from pinfold.node.processgroups.errors import NOT_PROMISED, GroupInUseError
+from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import checked_name, marks, show
 from pinfold.node.processgroups.origin import give_back_all, origin_of
 from pinfold.node.procfs import Procfs
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
-    from pinfold.node.processgroups.joiner import Joiner
     from pinfold.node.processgroups.origin import Origin
 
 KIND: Final = "affinity"
@@ -68,22 +70,27 @@ class AffinityGroups:
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """What cannot be promised, in words."""
-        reasons = [f"affinity is used because {'; '.join(self.instead_of)}"] if self.instead_of else []
+        """What cannot be promised, in words; first what the user can change."""
+        reasons = []
+        if barred := self._reach.barred():
+            reasons.append(
+                f"the daemon's cpuset does not have CPUs {barred}, so no container gets them; "
+                f"start the daemon with --reserved-cpus {barred}, so that it promises them to no container"
+            )
+        if self.instead_of:
+            reasons.append(f"affinity is used because {'; '.join(self.instead_of)}")
         reasons += [
-            *NOT_PROMISED,
             "a process can change its own affinity; it is put back at the next reconcile",
             "an affinity that a process has chosen itself is lost when the CPUs of its container change",
             "CPU limits and weights are not applied",
         ]
         if os.geteuid() != 0:
             reasons.append("processes of other users are not moved")
-        if barred := self._reach.barred():
-            reasons.append(
-                f"the daemon's cpuset does not have CPUs {barred}, so no container gets them; "
-                f"start the daemon with --reserved-cpus {barred}, so that it promises them to no container"
-            )
-        return tuple(reasons)
+        return (*reasons, *NOT_PROMISED)
+
+    def places(self) -> Places:
+        """Return none: there are no cgroups."""
+        return Places()
 
     def hold(self) -> None:
         """Do nothing: there is no group to hold. The register of daemons keeps their names apart."""
@@ -174,10 +181,10 @@ class AffinityGroup:
         return marks(self._confinement.tree, self._ref, exclusive=self._confinement.is_exclusive(self._ref))
 
     def joiner(self) -> Joiner:
-        """Return a Joiner that sets the affinity of the child and tells us its number."""
-        confinement, ref = self._confinement, self._ref
-        confinement.require(ref)
-        return confinement.membership.joiner(ref, lambda: os.sched_setaffinity(0, confinement.cpus(ref)))
+        """Return a Joiner that sets the affinity of a process, and remembers whose it is."""
+        self._confinement.require(self._ref)
+        put = partial(self._confinement.membership.put, self._ref)
+        return Joiner(self._confinement.cpus(self._ref), joined=put)
 
     def attach(self, pid: int) -> None:
         """Put a running process with all its threads into the container."""

@@ -7,19 +7,16 @@ else to its parent's. What was found is remembered, so a process stays a member 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pinfold.node.processgroups.errors import NoProcessError
-from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.procfs import Process, Procfs
-
-_CHUNK: Final = 1 << 16
 
 
 class Membership:
@@ -29,7 +26,6 @@ class Membership:
         self._tree = tree
         self._procfs = procfs
         self._known: dict[Process, ContainerRef | None] = {}
-        self._inboxes: dict[int, ContainerRef] = {}
         self.marked_exclusive: dict[ContainerRef, bool] = {}
         """Whether a container is exclusive, as the environments of its processes say."""
 
@@ -55,26 +51,14 @@ class Membership:
         """Forget to which container a process belongs."""
         self._known.pop(process, None)
 
-    def joiner(self, ref: ContainerRef, confine: Callable[[], None]) -> Joiner:
-        """Return a Joiner with which a forked child confines itself and sends us its number."""
-        inbox, outbox = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._inboxes[inbox] = ref
-
-        def join() -> None:
-            confine()
-            os.write(outbox, b"%d " % os.getpid())
-
-        def close() -> None:
-            self._receive(inbox, self._inboxes.pop(inbox))
-            os.close(inbox)
-            os.close(outbox)
-
-        return Joiner(join, close)
+    def put(self, ref: ContainerRef, pid: int) -> None:
+        """Put a process that was started in the container there, unless it has ended."""
+        found = self._procfs.process(pid)
+        if found is not None:
+            self._known[found[0]] = ref
 
     def scan(self) -> dict[ContainerRef, list[int]]:
         """Return the processes of every container that has any, ascending."""
-        for inbox, ref in self._inboxes.items():
-            self._receive(inbox, ref)
         alive = self._procfs.processes()
         owners = self._owners(alive)
         # Processes without a container are looked at again next time: a child has its own environment only after exec.
@@ -119,14 +103,3 @@ class Membership:
         ref, exclusive = marked
         self.marked_exclusive[ref] = exclusive
         return ref
-
-    def _receive(self, inbox: int, ref: ContainerRef) -> None:
-        """Read the numbers that children have sent."""
-        try:
-            told = os.read(inbox, _CHUNK)
-        except BlockingIOError:
-            return
-        for pid in map(int, told.split()):
-            found = self._procfs.process(pid)
-            if found is not None:
-                self._known[found[0]] = ref

@@ -2,7 +2,7 @@
 
 Accepts plugins one after another, registers, configures and synchronizes them, and asks them. A plugin that does not
 answer in time is dropped, and the runtime goes on as if it had not asked. A plugin that answers with an error stays.
-`nrihooks` decides which requests are sent and what follows from the answers.
+`hooks` decides which requests are sent and what follows from the answers.
 """
 
 from __future__ import annotations

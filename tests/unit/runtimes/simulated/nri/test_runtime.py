@@ -14,7 +14,7 @@ from pinfold.formats.wire.nrimux import Connection, format_frames
 from pinfold.formats.wire.ttrpc import MessageKind, format_message
 from pinfold.proto import nri_pb2 as nri
 from pinfold.proto import ttrpc_pb2 as envelope
-from pinfold.runtimes.nri.plugin import Identity, Plugin, serve
+from pinfold.runtimes.nri.plugin import Plugin, PluginIdentity, serve
 from pinfold.runtimes.simulated.nri.peer import RUNTIME_SERVICE, PluginError, PluginGone
 from pinfold.runtimes.simulated.settings import RuntimeSettings
 from tests.unit.runtimes.nrirecorder import Quiet, adjustment, update
@@ -157,8 +157,8 @@ def test_second_plugin_that_sets_the_same_fails_the_creation() -> None:
     first.adjustment = second.adjustment = adjustment("2")
 
     async def script(node: Node) -> None:
-        await node.plug(second, Identity("b", "20"))
-        await node.plug(first, Identity("a", "10"))
+        await node.plug(second, PluginIdentity("b", "20"))
+        await node.plug(first, PluginIdentity("a", "10"))
         assert [plugin.name for plugin in node.runtime.nri.plugins] == ["10-a", "20-b"]
         sandbox = await node.runtime.run_pod(guaranteed())
         with pytest.raises(PluginError, match="plugin 20-b sets what another set: cpus"):
@@ -189,7 +189,7 @@ def test_plugin_is_told_only_of_the_events_that_it_asked_for() -> None:
     handler = Quiet()
 
     async def script(node: Node) -> None:
-        await node.plug(handler, Identity(events=frozenset({nri.CREATE_CONTAINER})))
+        await node.plug(handler, PluginIdentity(events=frozenset({nri.CREATE_CONTAINER})))
         await node.runtime.remove_pod((await node.runtime.pods.run(guaranteed())).id)
 
     play(script)

@@ -1,0 +1,237 @@
+"""Admissions: one, three in turn and fifty at once, beside the writes to disk and cgroups that they cannot avoid.
+
+    python -m benchmarks admissions [--rounds 20] [--fsync-ms 0,10] [--json]
+
+A real daemon is asked over its control socket for pods with a CPU of their own on a simulated machine with many CPUs
+(`POST /v1/pods`), and for pods that share with real cgroups on this host (`POST /v1/run`). An answer comes when State
+and workloads are durable and the cgroups were read back. Its floor is measured in turns with it: a file of the size of
+the State forced to the disk, a file of the workloads and its directory, and for real cgroups a group made and removed.
+With --fsync-ms each fsync, of the daemon and of the floor, takes that much longer, as on disks of the cloud.
+`at once` are requests on as many connections, all sent before the first answer; `in one file` is one request with as
+many pods. `saves` are writes of the State.
+Targets: one within 1.5 times of its floor, and fifty at once in less time than three one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks._daemon import Daemon
+from benchmarks._targets import Target, verdict
+from pinfold.node.statefile import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FACTOR: Final = 1.5
+_IN_TURN: Final = 3
+_AT_ONCE: Final = 50
+_HEAD: Final = b"POST /v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_SAVES: Final = "pinfold_state_save_duration_seconds_count"
+_SLOW: Final = """
+import os, sys, time
+from pinfold.cli.main import main
+fsync, seconds = os.fsync, float(sys.argv.pop(1)) / 1e3
+def slow(file):
+    time.sleep(seconds)
+    fsync(file)
+if seconds:
+    os.fsync = slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Figure(NamedTuple):
+    """What admissions took on one kind of machine, in milliseconds."""
+
+    kind: str
+    floor: float
+    """The writes of one admission by themselves, p50."""
+    one: float
+    """p50."""
+    in_turn: float
+    """Three of them one by one, p50."""
+    at_once: float
+    """Fifty at once, p50."""
+    saves: float
+    """The writes of the State for fifty at once, mean."""
+    cpu: float
+    """The CPU time of the daemon for each of fifty at once, mean."""
+    in_file: float | None
+    """Fifty in one file, p50; None: not measured, as it starts processes."""
+
+    def __str__(self) -> str:
+        file = "" if self.in_file is None else f"; fifty in one file {self.in_file:.1f} ms"
+        return (
+            f"{self.kind}: floor {self.floor:.1f} ms; one {self.one:.1f} ms, {self.one / self.floor:.2f} times; "
+            f"three in turn {self.in_turn:.1f} ms; fifty at once {self.at_once:.1f} ms, {self.saves:.1f} saves, "
+            f"{self.cpu:.2f} ms of CPU each{file}"
+        )
+
+    def targets(self) -> list[Target]:
+        """Return the targets."""
+        one = Target(f"{self.kind}: one admission in ms", self.one, _FACTOR * self.floor)
+        return [one, Target(f"{self.kind}: fifty at once in ms", self.at_once, self.in_turn)]
+
+
+class Clients:
+    """Asks a daemon for pods."""
+
+    def __init__(self, daemon: Daemon, *, shared: bool) -> None:
+        self._daemon = daemon
+        self.shared = shared
+        self._count = count()
+        self._names: list[str] = []
+
+    def admit(self, at_once: int = 1, *, in_file: int = 1) -> float:
+        """Have pods admitted, on connections that stand already; return the seconds to the last answer."""
+        names = [[f"p{next(self._count)}" for _ in range(in_file)] for _ in range(at_once)]
+        requests = [(_connected(self._daemon.path), self._request(some)) for some in names]
+        asked = time.perf_counter()
+        for connection, request in requests:
+            connection.sendall(request)
+        answers = [connection.recv(1 << 16) for connection, _ in requests]
+        took = time.perf_counter() - asked
+        for (connection, _), answer in zip(requests, answers, strict=True):
+            connection.close()
+            if answer.count(b'"cpus": {') != in_file:
+                sys.exit(f"not admitted: {answer!r}")
+        self._names += [name for some in names for name in some]
+        return took
+
+    def delete_all(self) -> None:
+        """Let all pods go."""
+        for name in self._names:
+            self._daemon.client.delete(f"/v1/pods/default/{name}")
+        self._names.clear()
+
+    def _request(self, names: list[str]) -> bytes:
+        if self.shared:
+            body = json.dumps({"name": names[0], "milli": 1000, "shared": True}).encode()
+            return _HEAD % (b"run", len(body)) + body
+        body = json.dumps({"files": [{"text": json.dumps(_pod(name)), "source": name} for name in names]}).encode()
+        return _HEAD % (b"pods", len(body)) + body
+
+
+def _pod(name: str) -> dict[str, object]:
+    amounts = {"cpu": "1", "memory": "1Mi"}
+    container = {"name": "c", "command": ["sleep"], "resources": {"requests": amounts, "limits": amounts}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+
+
+class Floor:
+    """The writes of one admission, without a daemon."""
+
+    def __init__(self, daemon: Daemon, directory: Path, *, fsync_ms: float, shared: bool) -> None:
+        self._files = [daemon.state / name for name in ("cpu_manager_state", "workloads.json")]
+        self._directory = directory
+        self._pause = fsync_ms / 1e3
+        self._shared = shared
+
+    def write(self) -> float:
+        """Write, and return how many seconds it took."""
+        texts = [path.read_bytes() for path in self._files]
+        began = time.perf_counter()
+        if self._shared:  # the State does not change
+            self._make_group()
+        else:
+            write_atomically(self._directory / "state-floor", texts[0], at_once=False)
+            time.sleep(self._pause)
+        write_atomically(self._directory / "workloads-floor", texts[1])
+        time.sleep(2 * self._pause)
+        return time.perf_counter() - began
+
+    @staticmethod
+    def _make_group() -> None:
+        for root in _controllers():
+            group = root / f"pinfold-floor-{os.getpid()}"
+            group.mkdir()
+            group.rmdir()
+
+
+def _controllers() -> list[Path]:
+    """Return where groups are made: one tree on cgroup v2, one for each controller on v1."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS]
+    return [_CGROUPS / name for name in ("cpuset", "cpu") if (_CGROUPS / name).is_dir()]
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(path))
+    return connection
+
+
+def measure(runtime: str, fsync_ms: float, rounds: int) -> Figure:
+    """Measure one kind of machine, everything in turns."""
+    shared = runtime == "processes"
+    arguments = ["--runtime", runtime, *([] if shared else ["--preset", "epyc-9654-2s"])]
+    kind = f"{runtime}, {'shared' if shared else 'exclusive'}" + (f", fsync +{fsync_ms:g} ms" if fsync_ms else "")
+    program = ("-c", _SLOW, str(fsync_ms))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Daemon(Path(name), *arguments, program=program) as daemon,
+    ):
+        clients = Clients(daemon, shared=shared)
+        floor = Floor(daemon, Path(name), fsync_ms=fsync_ms, shared=shared)
+        clients.admit(_AT_ONCE)
+        found = [_round(daemon, clients, floor) for _ in range(rounds)]
+        clients.delete_all()
+    floors, one, in_turn, at_once, saves, cpu, in_file = zip(*found, strict=True)
+    return Figure(
+        kind,
+        floor=_median_ms(floors),
+        one=_median_ms(one),
+        in_turn=_median_ms(in_turn),
+        at_once=_median_ms(at_once),
+        saves=statistics.mean(saves),
+        cpu=statistics.mean(cpu) * 1e3 / _AT_ONCE,
+        in_file=None if shared else _median_ms(in_file),
+    )
+
+
+def _median_ms(seconds: Sequence[float]) -> float:
+    return statistics.median(seconds) * 1e3
+
+
+def _round(daemon: Daemon, clients: Clients, floor: Floor) -> tuple[float, float, float, float, float, float, float]:
+    """Measure everything once, in seconds."""
+    clients.delete_all()
+    least, one = floor.write(), clients.admit()
+    in_turn = sum(clients.admit() for _ in range(_IN_TURN))
+    saves, cpu = daemon.metrics()[_SAVES], daemon.cpu()
+    at_once = clients.admit(_AT_ONCE)
+    saves, cpu = daemon.metrics()[_SAVES] - saves, daemon.cpu() - cpu
+    in_file = 0.0 if clients.shared else clients.admit(in_file=_AT_ONCE)
+    return least, one, in_turn, at_once, saves, cpu, in_file
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks admissions", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--fsync-ms", default="0,10", metavar="MS,MS…")
+    parser.add_argument("--json", action="store_true")
+    wanted = parser.parse_args(arguments)
+    figures = []
+    for fsync_ms in map(float, wanted.fsync_ms.split(",")):
+        for runtime in ("simulated", "processes"):
+            figures.append(measure(runtime, fsync_ms, wanted.rounds))
+            if not wanted.json:
+                print(figures[-1], flush=True)
+    if wanted.json:
+        print(json.dumps([figure._asdict() for figure in figures], indent=1))
+    return verdict(target for figure in figures for target in figure.targets())

@@ -1,0 +1,87 @@
+"""Admitting: one pod from its decision to its events, which are told when it is certain what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.core.events.about import PodName
+from pinfold.core.events.decisions import MemoryNotLocal
+from pinfold.core.events.measures import Decided
+from pinfold.core.explaining.advice import NO_ADVICE
+from pinfold.core.explaining.outcome import Outcome
+from pinfold.errors import PinfoldError
+from pinfold.manager.wanting import far_from_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pinfold.core.admission import Admission
+    from pinfold.core.explaining.advice import Advice
+    from pinfold.core.pods.pod import Pod
+    from pinfold.core.state import State
+    from pinfold.manager.manager import Manager
+    from pinfold.runtimes.roster import Roster
+
+
+class Refusal(PinfoldError):  # noqa: N818 - the fact
+    """A pod is refused; the message begins with plain words and ends with the kubelet's, in brackets."""
+
+    def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
+        refusal = admission.refusal
+        said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
+        super().__init__(f"{advice} [{said}]" if str(advice) else said)
+        self.reason = "" if refusal is None else refusal.reason
+        self.admission = admission
+        self.advice = advice
+
+
+class Admitting:
+    """A pod, or those of its containers that are due, on its way through a Manager."""
+
+    def __init__(self, manager: Manager, roster: Roster, pod: Pod, due: Collection[str] | None) -> None:
+        self._manager = manager
+        self._roster = roster
+        self._pod = pod
+        self._due = due
+        self._start = self._seconds = 0.0
+        self._outcome: Outcome | None = None
+
+    def decide(self, state: State) -> State:
+        """Return the State with the pod, or raise a Refusal; the last decision counts."""
+        clock, rules = self._manager.telling.clock, self._manager.rules
+        self._start = clock()
+        admission, others = self._manager.memory.decide(self._pod, self._due, state, rules)
+        self._seconds = clock() - self._start
+        self._outcome = Outcome(self._pod, state, admission, rules.admitter, self._due, others)
+        if admission.refusal is not None:
+            raise Refusal(admission)
+        self._manager.know([self._pod])
+        return admission.state
+
+    def refused(self) -> Refusal:
+        """Report the refusal, and return it with advice."""
+        telling, outcome = self._manager.telling, self._judged()
+        advice = telling.advise(outcome, self._manager.rules.topology)
+        telling.refused(outcome, advice)
+        return Refusal(outcome.admission, advice)
+
+    def failed(self) -> None:
+        """Report that the pod was admitted, but could not be saved or applied."""
+        self._judged(ok=False)
+
+    def admitted(self) -> Admission:
+        """Report the admission, and return it."""
+        telling, rules, outcome = self._manager.telling, self._manager.rules, self._judged()
+        after = outcome.admission.state
+        telling.admitted(outcome, after, rules.topology)
+        for ref, cpus in far_from_memory(outcome.before, after.of_pod(self._pod.uid), rules, self._roster):
+            telling.tell(MemoryNotLocal(PodName.of(self._pod), ref.name, cpus))
+        return outcome.admission
+
+    def _judged(self, *, ok: bool = True) -> Outcome:
+        """Report how long the decision and all of it took, and return the outcome."""
+        outcome = self._outcome
+        assert outcome is not None  # noqa: S101 - for mypy: it was decided
+        self._manager.telling.tell(Decided(self._seconds))
+        self._manager.telling.judged(outcome, self._start, ok=ok)
+        return outcome

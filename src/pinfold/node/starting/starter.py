@@ -1,0 +1,268 @@
+"""Starter: starts processes through the forker, and says what went wrong with one that could not be started."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pinfold.errors import PinfoldError
+from pinfold.node.procfs import PROC
+from pinfold.node.starting import forker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pinfold.node.processgroups.joiner import Joiner
+
+_PATIENCE: Final = 10.0
+"""Seconds until a new forker that does not answer is given up: on a busy machine it may need some to start."""
+_LESS: Final = 2.0
+"""The same for one that has answered before: it may be frozen."""
+_GLANCE: Final = 0.1
+"""Seconds until it is looked at: one that is stopped is replaced at once, as the daemon waits for it."""
+_SLOW: Final = 10.0
+"""Seconds until a command counts as running whose file system does not answer, or that gets no CPU time to begin."""
+_REPORT_LENGTH: Final = 64
+_GO: Final = b"1"
+"""What a new process waits for."""
+
+
+class NewProcess(NamedTuple):
+    """A command, with what it finds when it begins; what the forker reads."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str = ""
+    """The daemon's if it is empty."""
+    identity: tuple[int | None, int | None, Sequence[int]] | None = None
+    """The user, the group and further groups; None is the daemon's."""
+
+
+class StartError(PinfoldError):
+    """A process that could not be started; *step* is what failed: start, join, become, directory or command."""
+
+    def __init__(self, step: str, cause: OSError) -> None:
+        super().__init__(f"{step}: {cause.strerror}")
+        self.step = step
+        self.cause = cause
+
+
+class Starter:
+    """One forker, started with the first process, and again when it was killed."""
+
+    def __init__(self, name: str = "") -> None:
+        """*name*: that of the groups in which processes are started."""
+        self._name = name
+        self._forker: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._has_answered = False
+        self._abandoned: list[_Abandoned] = []
+
+    def begin(self, request: NewProcess, files: tuple[int, int, int], joiner: Joiner) -> Begun:
+        """Start a command in the groups of *joiner*; *files* are its standard files. Await what is returned.
+
+        Raise a StartError if it cannot be started; then no process is left.
+        """
+        self._forget_ended()
+        wanted = {**request._asdict(), "cpus": list(joiner.cpus), "strict": joiner.strict}
+        try:
+            pid, report = self._ask(json.dumps(wanted).encode(), files, joiner.files)
+        except OSError as error:
+            self.close()
+            raise StartError("start", error) from error
+        joiner.joined(pid)
+        with suppress(OSError):  # it was killed: the launcher finds that out when it watches it
+            report.send(_GO)
+        return Begun(pid, report, self._abandoned)
+
+    def warm(self) -> None:
+        """Start the forker, so that the first process need not wait for it; failing is for the first process."""
+        with suppress(OSError):
+            self._running()
+
+    def close(self) -> None:
+        """End the forker; the processes that it has started go on."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._forker is not None:
+            self._end(self._forker.pid)
+            with suppress(subprocess.TimeoutExpired):
+                self._forker.wait(_GLANCE)
+            self._forker.returncode = 0  # one that is frozen ends when it is thawed; Popen must not wait for it
+            self._forker = None
+        self._has_answered = False
+        self._forget_ended()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _ask(self, text: bytes, files: Sequence[int], groups: Sequence[int]) -> tuple[int, socket.socket]:
+        """Return the number of a new process, and the socket on which it waits."""
+        try:
+            return self._answer(text, files, groups)
+        except (BrokenPipeError, ConnectionResetError):  # the forker was killed, and has started nothing
+            self.close()
+            return self._answer(text, files, groups)
+
+    def _answer(self, text: bytes, files: Sequence[int], groups: Sequence[int]) -> tuple[int, socket.socket]:
+        channel, process = self._running()
+        if PROC.is_stopped(process.pid):
+            self._end(process.pid)
+        report, its = socket.socketpair()
+        try:
+            with its:
+                socket.send_fds(channel, [forker.LENGTH.pack(len(text))], [*files, its.fileno(), *groups])
+                channel.sendall(text)
+            self._await(report, process.pid)
+            pid = _number(report)
+        except BaseException:
+            self._abandoned.append(_Abandoned(report))
+            raise
+        self._has_answered = True
+        return self._started(pid, process), report
+
+    def _forget_ended(self) -> None:
+        self._abandoned[:] = [one for one in self._abandoned if not one.has_ended()]
+
+    def _end(self, pid: int) -> None:
+        with suppress(PermissionError):  # of a user that we are no more: it ends with its channel
+            os.kill(pid, signal.SIGKILL)  # a child of ours that was not waited for: the number is still its own
+
+    def _await(self, report: socket.socket, pid: int) -> None:
+        """Return when the process has answered, or the forker has ended; end one that cannot go on."""
+        for _ in range(round((_LESS if self._has_answered else _PATIENCE) / _GLANCE)):
+            if _is_readable(report.fileno(), _GLANCE):
+                return
+            if PROC.is_stopped(pid):
+                self._end(pid)
+        raise TimeoutError(errno.ETIMEDOUT, "the program that starts processes does not answer")
+
+    def _started(self, pid: int, process: subprocess.Popen[bytes]) -> int:
+        if pid == process.pid:  # it has become the command
+            process.returncode = 0  # so that Popen does not wait for it
+            self._forker = None
+            self.close()
+        return pid
+
+    def _running(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        if self._channel is None or self._forker is None:
+            ours, its = socket.socketpair()
+            ours.settimeout(_PATIENCE)
+            with its:
+                self._forker = subprocess.Popen(  # noqa: S603 - our own program
+                    [sys.executable, "-I", "-S", forker.__file__, str(its.fileno()), str(os.getpid()), self._name],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env={},
+                    pass_fds=(its.fileno(),),
+                    start_new_session=True,
+                )
+            self._channel = ours
+        return self._channel, self._forker
+
+
+class Begun:
+    """A process that is about to become its command."""
+
+    def __init__(self, pid: int, report: socket.socket, abandoned: list[_Abandoned]) -> None:
+        self.pid = pid
+        self._report = report
+        self._abandoned = abandoned
+
+    async def runs(self) -> None:
+        """Return when the command runs; raise a StartError if it cannot. Then, or if it is cancelled, none is left.
+
+        One that waits for its file system, or for CPU time, for more than 10 seconds counts as running.
+        """
+        try:
+            if await _has_data(self._report.fileno(), _SLOW):
+                self._check()
+        except BaseException:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)  # a child that was not waited for: the number is still its own
+            self._abandoned.append(_Abandoned(self._report, self.pid))
+            await self._end()
+            raise
+        self._report.close()
+
+    async def _end(self) -> None:
+        """Return when the process has ended: until then it may still join its groups."""
+        with suppress(OSError):
+            pidfd = os.pidfd_open(self.pid)
+            try:
+                await _has_data(pidfd, _SLOW)
+            finally:
+                os.close(pidfd)
+
+    def _check(self) -> None:
+        """Raise what the process reports."""
+        try:
+            step, _, number = self._report.recv(_REPORT_LENGTH).decode().partition(" ")
+        except ConnectionResetError:  # it was killed before it had read our answer
+            return
+        if step:
+            raise StartError(step, OSError(int(number), os.strerror(int(number))))
+
+
+class _Abandoned:
+    """A process that was given up, if it was started at all; it ends as soon as it finds that out."""
+
+    def __init__(self, report: socket.socket, pid: int = 0) -> None:
+        self._report = report
+        self._pid = pid
+        if pid:
+            report.close()
+        else:
+            report.shutdown(socket.SHUT_WR)
+
+    def has_ended(self) -> bool:
+        """Return whether nothing is left of it; it is waited for, as it is a child of ours."""
+        if not self._pid:
+            if not _is_readable(self._report.fileno(), 0):
+                return False
+            with suppress(ConnectionResetError):
+                self._pid = _number(self._report)
+        with suppress(ChildProcessError):
+            if self._pid and os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+                return False
+        self._report.close()
+        return True
+
+
+def _number(report: socket.socket) -> int:
+    """Return what a new process says first; raise if there is no process."""
+    answer = report.recv(forker.NUMBER.size)
+    if not answer:  # no process has the other end any more
+        raise ConnectionResetError(errno.ECHILD, "the program that starts processes was killed")
+    return int(forker.NUMBER.unpack(answer)[0])
+
+
+async def _has_data(file: int, within: float) -> bool:
+    """Return whether a file can be read, or has come to its end, within so many seconds."""
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(file, there.set)
+    try:
+        async with asyncio.timeout(within):
+            await there.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(file)
+    return True
+
+
+def _is_readable(file: int, within: float) -> bool:
+    """Wait for a file; select would take no number above 1023."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(within * 1000))

@@ -1,0 +1,42 @@
+"""Procfs: what /proc tells of a process that has been killed and still has to end."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pinfold.node.procfs import PROC, Procfs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAT = "7 (a) b) R 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0"
+STATUS = "Name:\ta\nSigPnd:\t{thread}\nShdPnd:\t{process}\nSigBlk:\t0000000000000100\n"
+NONE, KILL, TERM = "0000000000000000", "0000000000000100", "0000000000004000"
+
+
+@pytest.mark.parametrize(
+    ("flags", "thread", "process", "ending"),
+    [
+        (4194304, NONE, NONE, False),
+        (4194304 | 4, NONE, NONE, True),
+        (4194304, KILL, NONE, True),
+        (4194304, NONE, KILL, True),
+        (4194304, TERM, TERM, False),
+    ],
+    ids=["runs", "exits", "killed", "killed with its threads", "told to end"],
+)
+def test_a_process_that_was_killed_or_exits_is_ending(
+    tmp_path: Path, flags: int, thread: str, process: str, *, ending: bool
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/stat").write_text(STAT.format(flags=flags))
+    (tmp_path / "7/status").write_text(STATUS.format(thread=thread, process=process))
+    assert Procfs(tmp_path).is_ending(7) is ending
+
+
+def test_this_process_is_not_ending_and_one_that_is_not_there_neither(tmp_path: Path) -> None:
+    assert not PROC.is_ending(os.getpid())
+    assert not Procfs(tmp_path).is_ending(7)
