@@ -16,7 +16,7 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Cause
 from pinfold.core.state import State
-from pinfold.daemon.pods import pod_groups
+from pinfold.daemon.parts.pods import pod_groups
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.manager.manager import Manager, Rules

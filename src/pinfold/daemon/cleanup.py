@@ -10,7 +10,7 @@ from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.reconcile import Limit
 from pinfold.daemon.claim import drop_claim, read_claim
-from pinfold.daemon.pods import pod_groups
+from pinfold.daemon.parts.pods import pod_groups
 from pinfold.errors import PinfoldError
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.formats.pods.runtime import RuntimePod

@@ -15,7 +15,7 @@ from pinfold.manager.sources.workloads import WorkloadKind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.daemon.parts import Parts
+    from pinfold.daemon.parts.common import Parts
     from pinfold.manager.loop import Loop
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.manager.telling.bus import Bus

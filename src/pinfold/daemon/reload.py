@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pinfold.core.events.daemon import ReloadRefused, Warned
 from pinfold.core.events.repairs import Hotplugged, HotplugRefused
 from pinfold.core.machine.layout import summary
-from pinfold.daemon.parts import limit_of, memory_of, store_of
+from pinfold.daemon.parts.common import limit_of, memory_of, store_of
 from pinfold.errors import ConfigError, PinfoldError
 from pinfold.manager.manager import Rules, agree_to_all
 from pinfold.manager.watching import watch_under
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.recover import Fate
-    from pinfold.daemon.parts import Basis, Parts
+    from pinfold.daemon.parts.common import Basis, Parts
     from pinfold.manager.loop import Loop
     from pinfold.manager.manager import Agree, Manager
     from pinfold.settings.settings import Settings

@@ -19,7 +19,7 @@ from pinfold.core.events.daemon import Failed, Serving, Stopped, Warned, Weaker
 from pinfold.core.events.running import NotEnded
 from pinfold.daemon.leaving import Leaving
 from pinfold.daemon.listeners import bind_unix, find_group
-from pinfold.daemon.parts import Basis, Parts
+from pinfold.daemon.parts.common import Basis, Parts
 from pinfold.daemon.protobuf import leave_out_python
 from pinfold.daemon.readiness import Readiness
 from pinfold.daemon.reload import Reloader, rules
@@ -176,10 +176,10 @@ def _seldom(report: Callable[[str, Exception], None]) -> Callable[[object, dict[
 async def _parts(basis: Basis) -> Parts:
     if basis.chosen.runtime in {RuntimeName.NRI, RuntimeName.CRI}:
         leave_out_python()
-        from pinfold.daemon.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
+        from pinfold.daemon.parts.pods import kube_parts  # noqa: PLC0415 - only a node of Kubernetes needs it
 
         return await kube_parts(basis)
-    from pinfold.daemon.host import host_parts  # noqa: PLC0415 - only a plain host needs it
+    from pinfold.daemon.parts.host import host_parts  # noqa: PLC0415 - only a plain host needs it
 
     return await host_parts(basis)
 

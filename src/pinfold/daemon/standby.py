@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PAUSE: Final = 0.02
 _PROBES: Final = frozenset({("healthz",), ("readyz",)})
-_SOON_NEEDED: Final = ("pinfold.daemon.pods", "pinfold.manager.sources.nri", "pinfold.runtimes.nri.answers")
+_SOON_NEEDED: Final = ("pinfold.daemon.parts.pods", "pinfold.manager.sources.nri", "pinfold.runtimes.nri.answers")
 """Modules that a daemon of a Kubernetes node imports when it starts."""
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pinfold.core.admission import Admitter
-    from pinfold.daemon.parts import Basis
+    from pinfold.daemon.parts.common import Basis
     from pinfold.manager.telling.bus import Bus
     from pinfold.serve.api import Views
     from pinfold.settings import settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pinfold.core.config import Config
 from pinfold.daemon.leaving import Leaving
-from pinfold.daemon.parts import Parts
+from pinfold.daemon.parts.common import Parts
 from pinfold.manager.loop import Loop
 from tests.contract.stands import EIGHT, FIRST, PodStand
 from tests.contract.test_lifecycle import play

@@ -23,8 +23,8 @@ NEVER = {
 
 NEVER_ON_A_NODE = {
     "_hashlib", "difflib", "email", "google.protobuf.internal.decoder", "google.protobuf.text_format", "http.client",
-    "xml", "yaml", "pinfold.daemon.host", "pinfold.node.processgroups.v1", "pinfold.planning.plan", "pinfold.render",
-    "pinfold.runtimes.processes.launcher",
+    "xml", "yaml", "pinfold.daemon.parts.host", "pinfold.node.processgroups.v1", "pinfold.planning.plan",
+    "pinfold.render", "pinfold.runtimes.processes.launcher",
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_a_daemon_over_nri_imports_no_part_of_a_plain_hosts() -> None:
     code = (
         "import sys; sys.modules['ssl'] = None\n"
         "import pinfold.daemon.serve; from pinfold.daemon.protobuf import leave_out_python; leave_out_python()\n"
-        "import pinfold.daemon.pods, pinfold.manager.sources.nri, pinfold.runtimes.nri.answers\n"
+        "import pinfold.daemon.parts.pods, pinfold.manager.sources.nri, pinfold.runtimes.nri.answers\n"
         "from pinfold.proto import nri_pb2 as nri; from pinfold.node.kubeletstate import ask_policy; ask_policy(1)\n"
         "one = nri.Container(id='c'); one.labels['a'] = 'b'; one.linux.resources.cpu.shares.value = 2\n"
         "assert nri.Container.FromString(one.SerializeToString()) == one\n"

@@ -176,7 +176,7 @@ def test_without_an_https_source_ssl_is_not_imported() -> None:
     """The daemon blocks it when it starts; TLS unblocks it."""
     code = (
         "import sys; sys.modules['ssl'] = None\n"
-        "import pinfold.daemon.pods, pinfold.kubernetes.tls as tls\n"
+        "import pinfold.daemon.parts.pods, pinfold.kubernetes.tls as tls\n"
         "assert sys.modules['ssl'] is None and '_ssl' not in sys.modules\n"
         "assert tls._ssl().MemoryBIO\n"
     )

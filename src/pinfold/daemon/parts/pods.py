@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import NRIFailed, ReadOnly, TakenOver, Warned
-from pinfold.daemon.cluster import node_hints, on_refusal, publisher, whole_pods
-from pinfold.daemon.parts import (
+from pinfold.daemon.parts.cluster import node_hints, on_refusal, publisher, whole_pods
+from pinfold.daemon.parts.common import (
     Basis,
     Parts,
     claim,
@@ -22,7 +22,7 @@ from pinfold.daemon.parts import (
     set_shielding,
     with_caches,
 )
-from pinfold.daemon.podwatch import PodWatch
+from pinfold.daemon.parts.podwatch import PodWatch
 from pinfold.errors import ConfigError, Problem
 from pinfold.kubernetes.account import ServiceAccount
 from pinfold.manager.cluster import Cluster

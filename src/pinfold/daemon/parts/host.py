@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.daemon import SecondManager, Weaker
 from pinfold.core.machine.cpuset import EMPTY
-from pinfold.daemon.parts import (
+from pinfold.daemon.parts.common import (
     DISK,
     Basis,
     Parts,

@@ -18,7 +18,7 @@ from pinfold.node.machine.devices import Devices
 from pinfold.settings.table import OnRefusal
 
 if TYPE_CHECKING:
-    from pinfold.daemon.parts import Basis
+    from pinfold.daemon.parts.common import Basis
     from pinfold.kubernetes.account import ServiceAccount
     from pinfold.manager.cluster import Refuse
     from pinfold.manager.node import Node

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.presets import from_shape
-from pinfold.daemon.parts import Basis
-from pinfold.daemon.pods import kube_parts
+from pinfold.daemon.parts.common import Basis
+from pinfold.daemon.parts.pods import kube_parts
 from pinfold.errors import ConfigError
 from pinfold.manager.telling.bus import Bus
 from pinfold.node.grouperrors import KindUnavailableError
