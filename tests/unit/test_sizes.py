@@ -16,8 +16,6 @@ LINES = 40
 METHODS = 20
 CLASSES_IN = ("daemon", "manager", "node", "runtimes", "serve", "settings")
 """The packages whose classes are limited; a CPUSet in `core` has an operator for each law of sets."""
-PROTOCOLS = {"WholePods"}
-"""Names that a class shares with the protocol of a lower layer that it fulfils."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -43,6 +41,6 @@ def test_no_class_that_acts_on_the_node_has_more_than_20_methods() -> None:
 def test_one_class_name_means_one_thing() -> None:
     places = defaultdict(list)
     for path, node in nodes():
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in PROTOCOLS:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             places[node.name].append(str(path))
     assert not {name: paths for name, paths in places.items() if len(paths) > 1}

@@ -23,7 +23,7 @@ Refuse = Callable[["Pod", "AdmissionError"], Awaitable[None]]
 """Called with a refused pod that is known whole, before its runtime gets the refusal."""
 
 
-class WholePods(Protocol):
+class WholePodSource(Protocol):
     """What other sources than the container runtime know of pods."""
 
     def find(self, pod: RuntimePod) -> Pod | None:
@@ -46,7 +46,7 @@ class HintSource(Protocol):
 class Cluster:
     """Asks for whole pods and reports refused ones; by default it does neither."""
 
-    def __init__(self, roster: Roster, whole: WholePods | None = None, on_refusal: Refuse | None = None) -> None:
+    def __init__(self, roster: Roster, whole: WholePodSource | None = None, on_refusal: Refuse | None = None) -> None:
         self._roster = roster
         self._whole = whole
         self._on_refusal = on_refusal
