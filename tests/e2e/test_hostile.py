@@ -19,6 +19,7 @@ import pytest
 from pinfold.errors import PinfoldError
 from tests.e2e.daemon import ONLINE, RESERVED, Daemon, container, is_alive, needs_two_cpus, pod, wait_for
 from tests.needs import needs, needs_root
+from tests.support.children import children, command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -288,9 +289,7 @@ def named(daemon: Daemon, other: Daemon) -> dict[str, str] | None:
 
 def programs_of(daemon: Daemon) -> dict[str, int]:
     """Return the programs beside the daemon by their names."""
-    threads = Path(f"/proc/{daemon.pid}/task").glob("*/children")
-    children = [child for thread in threads for child in thread.read_text().split()]
-    commands = {int(child): Path(f"/proc/{child}/cmdline").read_text().split("\0") for child in children}
+    commands = {child: command_of(child) for child in children(daemon.pid)}
     ours = ("forker.py", "drain.py")
     return {Path(part).name: pid for pid, parts in commands.items() for part in parts if part.endswith(ours)}
 

@@ -23,6 +23,7 @@ from pinfold.node.procfs import PROC
 from pinfold.node.starting import forker
 from pinfold.node.starting.starter import NewProcess, Starter, StartError
 from tests.contract.workload import when_running
+from tests.support.children import children, command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -239,13 +240,13 @@ def others() -> None:
 
 def forkers() -> list[int]:
     """Return the forkers that this test has started."""
-    pids = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-    return [pid for pid in pids if pid not in OTHERS and "forker.py" in Path(f"/proc/{pid}/cmdline").read_text()]
+    pids = [pid for pid in children(os.getpid()) if pid not in OTHERS]
+    return [pid for pid in pids if any(part.endswith("forker.py") for part in command_of(pid))]
 
 
 def zombies() -> set[int]:
     """Return the children of ours that have ended and were not waited for."""
-    pids = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    pids = children(os.getpid())
     return {pid for pid in pids if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"}
 
 
