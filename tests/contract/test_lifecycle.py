@@ -125,20 +125,6 @@ def test_a_refused_pod_changes_nothing_and_says_why(stand: Stand) -> None:
     play(stand, scenario)
 
 
-def test_a_pod_that_is_refused_again_and_again_is_told_once() -> None:
-    """A kubelet tries again every few seconds."""
-
-    async def scenario(stand: Stand) -> None:
-        assert isinstance(stand, PodStand)
-        greedy = owner("greedy", 64)
-        for _ in range(3):
-            with pytest.raises(PinfoldError, match="not enough cpus"):
-                await stand.run(greedy)
-        assert len(stand.daemon.told("refused")) == 1
-
-    play(stand_of("nri"), scenario)
-
-
 def test_a_container_that_is_restarted_keeps_its_cpus(stand: Stand) -> None:
     async def scenario(stand: Stand) -> None:
         mine = owner("mine")

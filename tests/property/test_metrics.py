@@ -98,7 +98,7 @@ def test_counters_never_shrink_and_errors_never_outnumber_requests(
     admitter = config.build(MACHINE)
     state = admitter.policy.start(State.new())
     counters = Counters(admitter, now=0.0)
-    current = state
+    current, refused = state, set[str]()
     metrics = Metrics(lambda: Snapshot(MACHINE, admitter.policy, current), counters, process=dict)
     last = growing(written(metrics.scrape()[1].decode()))
     for what, pod in history:
@@ -110,8 +110,12 @@ def test_counters_never_shrink_and_errors_never_outnumber_requests(
         else:
             before = current
             admission = admitter.admit(before, pod)
-            counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.001, ok=what == "admit"))
-            if admission.refusal is None and what == "admit":
+            ok, again = what == "admit", pod.uid in refused
+            counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.001, ok=ok, again=again))
+            if admission.refusal is not None:
+                refused.add(pod.uid)
+            elif ok:
+                refused.discard(pod.uid)
                 current = admission.state
         found = written(metrics.scrape()[1].decode())
         check_gauges(found, Snapshot(MACHINE, admitter.policy, current))

@@ -177,6 +177,8 @@ class Node:
         if self.roster.find_pods(uid):  # it is here under another id
             return
         self.refused.pop(uid, None)
+        if told.spec is not None:  # a plain pod has left for good; one of Kubernetes may get another sandbox
+            self.manager.telling.forget_refusals(uid)
         if not self.read_only:
             await self.releases.release(sorted(refs))
         if not refs:  # its containers were removed before it, or never admitted

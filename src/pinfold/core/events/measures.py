@@ -39,6 +39,8 @@ class Judged:
     seconds: float
     """From the request to the answer."""
     ok: bool = True
+    again: bool = False
+    """Whether the pod was refused before, and has waited since."""
 
 
 @value()

@@ -34,7 +34,7 @@ from pinfold.formats.pods.document import pod_document
 from pinfold.manager.telling.names import PodNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pinfold.core.events import Event
     from pinfold.core.explaining.advice import Advice
@@ -72,8 +72,8 @@ class Telling:
         self.clock = clock
         self.names = names or PodNames()
         self._bus = bus
-        self._refusals: dict[PodUID, str] = {}
-        """Why pods were refused last; the latest last."""
+        self._refusals: dict[PodUID, dict[type[object], str]] = {}
+        """The refused pods, the latest last: each reason that was reported, and the container that was refused."""
         self._ruled: tuple[Topology, CPUSet, Ruler] | None = None
 
     def tell(self, event: Event | Make) -> None:
@@ -100,22 +100,36 @@ class Telling:
 
     def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
         """Report the outcome for a pod that asked at *start*; not *ok*: it was admitted, but applying failed."""
-        pod, before, admission = outcome.pod, outcome.before, outcome.admission
-        self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=self.clock() - start, ok=ok))
+        pod, before, admission, seconds = outcome.pod, outcome.before, outcome.admission, self.clock() - start
+        again = pod.uid in self._refusals
+        self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=seconds, ok=ok, again=again))
 
     def refused(self, outcome: Outcome, advice: Advice) -> None:
-        """Report a refused pod; once for each reason, because a kubelet tries again every few seconds."""
-        uid, said = outcome.pod.uid, str(outcome.refusal)
-        if self._refusals.pop(uid, None) != said:
+        """Report a refused pod; once for each reason, because a kubelet tries again every few seconds.
+
+        The reason is the kind of refusal: its text has numbers, which change when other pods come and go. Until the
+        refused container is admitted, the pod is the same one that waits, also with another sandbox.
+        """
+        uid, reason = outcome.pod.uid, type(outcome.refusal)
+        reported = self._refusals[uid] = self._refusals.pop(uid, {})
+        if reason not in reported:
+            reported[reason] = outcome.admission.container or next(iter(outcome.due or ()), WHOLE)
             self._bus.tell(partial(_refused, outcome, advice))
-        self._refusals[uid] = said
         if len(self._refusals) > _MOST_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
+
+    def forget_refusals(self, pod: PodUID, admitted: Collection[str] | None = None) -> None:
+        """Forget that a pod was refused, or that those of its containers were that are *admitted* now."""
+        for reason, container in list(self._refusals.get(pod, {}).items()):
+            if admitted is None or container in admitted:
+                del self._refusals[pod][reason]
+        if not self._refusals.get(pod):
+            self._refusals.pop(pod, None)
 
     def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
         """Report an admitted pod, and its containers whose exclusive CPUs have changed."""
         pod, ruler = outcome.pod, self.ruler(topology, outcome.admitter.policy)
-        self._refusals.pop(pod.uid, None)
+        self.forget_refusals(pod.uid, outcome.due)
         self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
         changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
         traces: dict[str, Trace] = {}

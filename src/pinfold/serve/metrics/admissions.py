@@ -6,7 +6,7 @@ containers come one by one, or again after a refusal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.pods.pod import exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.topologymanager.manager import TopologyAffinityError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pinfold.core.policies.options import Options
     from pinfold.serve.metrics.tally import Tally
 
-_T = TypeVar("_T")
 _MOST_PODS: Final = 4096
 _MILLI: Final = 1000
 _CPU: Final = "cpu"
@@ -51,8 +50,6 @@ class Admissions:
         self._rules = _rules(admitter)
         self._here: dict[PodUID, set[str]] = {}
         """The admitted pods, oldest first, and the containers of each that have come."""
-        self._refused: dict[PodUID, None] = {}
-        """The pods that were ever refused, oldest first."""
 
     def configured(self, admitter: Admitter) -> None:
         """Go on counting under another configuration."""
@@ -61,9 +58,9 @@ class Admissions:
     def judged(self, event: Judged) -> None:
         """Count the outcome for a pod; a kubelet asks again and again for one that was refused, and counts once."""
         pod = event.pod
-        if event.admission.refusal is not None and pod.uid in self._refused:
+        if event.admission.refusal is not None and event.again:
             return
-        come = self._count_pod(pod)
+        come = self._count_pod(event)
         self._tally.observe(rows.ADMISSION_MS, event.seconds * _MILLI)
         if self._is_whole(pod):
             self._count_whole(event)
@@ -73,7 +70,7 @@ class Admissions:
             self._count_numa(come, event.admission, ok=event.ok)
         self._here[pod.uid] |= event.admission.decisions.keys() | {""}
         if event.admission.refusal is not None or not event.ok:
-            self._count_error(pod, event.admission)
+            self._count_error(event)
 
     def left(self, containers: Collection[ContainerRef]) -> None:
         """Count containers that are gone."""
@@ -84,25 +81,24 @@ class Admissions:
     def gone(self, pod: PodUID) -> None:
         """Forget a pod that has left; its containers may have been removed before it."""
         self._here.pop(pod, None)
-        self._refused.pop(pod, None)
 
-    def _count_pod(self, pod: Pod) -> Collection[str]:
+    def _count_pod(self, event: Judged) -> Collection[str]:
         """Count a pod that is new here, and return which of its containers have come before."""
-        if pod.uid not in self._here:
-            self._tally.add(rows.ADMISSIONS, by=int(pod.uid not in self._refused))
-            self._here[pod.uid] = set()
-            _bound(self._here)
-        return self._here[pod.uid]
+        uid = event.pod.uid
+        if uid not in self._here:
+            self._tally.add(rows.ADMISSIONS, by=int(not event.again))
+            self._here[uid] = set()
+            if len(self._here) > _MOST_PODS:
+                del self._here[next(iter(self._here))]
+        return self._here[uid]
 
-    def _count_error(self, pod: Pod, admission: Admission) -> None:
-        if admission.refusal is not None:
-            reason = admission.refusal.reason
+    def _count_error(self, event: Judged) -> None:
+        if event.admission.refusal is not None:
+            reason = event.admission.refusal.reason
             self._tally.add(rows.REFUSALS, reason if reason in rows.REASONS else _OTHER)
-            self._refused[pod.uid] = None
-            _bound(self._refused)
         # The reference goes past its Topology Manager under policy none, and counts no errors then.
-        self._tally.add(rows.ADMISSION_ERRORS, by=int(self._rules.topology_manager))
-        del self._here[pod.uid]  # if it comes again, that is another request
+        self._tally.add(rows.ADMISSION_ERRORS, by=int(self._rules.topology_manager and not event.again))
+        del self._here[event.pod.uid]  # if it comes again, that is another request
 
     # -- container by container
 
@@ -166,12 +162,6 @@ class Admissions:
             self._tally.add(rows.ALIGNED, scope, "numa_node", by=len(admission.decisions.keys() - come))
         elif ok and admission.refusal is None:
             self._tally.add(rows.ALIGNED, scope, "numa_node", by=int(not come))
-
-
-def _bound(pods: dict[PodUID, _T]) -> None:
-    """Forget the oldest of too many pods."""
-    if len(pods) > _MOST_PODS:
-        del pods[next(iter(pods))]
 
 
 def _was_asked(container: Container, admission: Admission) -> bool:

@@ -58,6 +58,7 @@ class Node:
         self.machine = machine
         self.admitter = config.build(machine)
         self.state = self.admitter.policy.start(State.new())
+        self.refused: set[str] = set()
         self.counters = Counters(self.admitter, now=100.0)
         self.metrics = Metrics(self.snapshot, self.counters, process=dict)
 
@@ -67,8 +68,12 @@ class Node:
     def admit(self, pod: Pod, *, ok: bool = True) -> Admission:
         before = self.state
         admission = self.admitter.admit(before, pod)
-        self.counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.003, ok=ok))
-        if admission.refusal is None and ok:
+        again = pod.uid in self.refused
+        self.counters.hear(Judged(pod=pod, before=before, admission=admission, seconds=0.003, ok=ok, again=again))
+        if admission.refusal is not None:
+            self.refused.add(pod.uid)
+        elif ok:
+            self.refused.discard(pod.uid)
             self.state = admission.state
         return admission
 
@@ -76,6 +81,7 @@ class Node:
         refs = [pod.ref(container) for container in pod.all_containers]
         for ref in refs:
             self.state = self.admitter.policy.release(self.state, ref).state
+        self.refused.discard(pod.uid)
         self.counters.hear(Left(refs))
 
     def count(self, metric: Metric, *values: str) -> float:
@@ -454,6 +460,17 @@ def test_refused_pod_that_gets_in_later_is_one_admission_and_one_refusal() -> No
     node.admit(second)
     assert (node.count(rows.ADMISSIONS), node.count(rows.ADMISSION_ERRORS)) == (2, 1)
     assert node.count(rows.CONTAINER_ASSIGNMENTS, "cpu", "node_exclusive") == 2
+
+
+def test_refused_pod_whose_admission_cannot_be_applied_later_is_one_error() -> None:
+    node = Node(config(topology="best-effort"))
+    all_of_it = pinned(len(MACHINE.online - RESERVED))
+    first, second = pod_of(all_of_it, uid="u1"), pod_of(all_of_it, uid="u2")
+    node.admit(first)
+    node.admit(second)
+    node.release(first)
+    node.admit(second, ok=False)
+    assert (node.count(rows.ADMISSIONS), node.count(rows.ADMISSION_ERRORS)) == (2, 1)
 
 
 def test_pod_that_comes_back_under_its_name_is_another_request() -> None:
