@@ -142,6 +142,18 @@ def owner(name: str, *containers: Container) -> Pod:
     return Pod(PodUID(f"u-{name}"), name, containers=containers)
 
 
+def phase_of(server: APIServer, pod: Pod) -> str:
+    status = server.pods["default", pod.name]["status"]
+    assert isinstance(status, dict)
+    return str(status["phase"])
+
+
+async def made_by_controller(server: APIServer, number: int) -> Pod:
+    pod = replace(owner(f"big-{number}", pinned(1, "app")), owner="ReplicaSet/big")
+    await server.put(api_pod(pod, owner=pod.owner))
+    return pod
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "in parts"])
 def test_a_pod_that_waits_is_reported_and_counted_once_while_others_come_and_go(*, whole: bool) -> None:
     async def scenario(kubelet: Kubelet) -> None:
@@ -236,6 +248,45 @@ def test_the_pod_that_waits_for_the_only_cpu_is_reported_once() -> None:
         assert [pod for pod, _ in kubelet.told()] == ["second"]
 
     play(node(cpus=2), scenario)
+
+
+def test_the_pods_of_a_deployment_are_reported_once_each_by_pinfold_and_at_the_api_server(tmp_path: Path) -> None:
+    """The scene of a real cluster on two CPUs: the kubelet tries again every 12 s, and each failed pod is replaced."""
+    now = 1_794_816_445.0
+
+    async def scenario(server: APIServer, cert: Path) -> None:
+        nonlocal now
+        stand = node(cpus=2, least=2)
+        service = account(tmp_path / "account", server, trusted=cert)
+        stand.on_refusal = Refusals(service, lambda _event: None, lambda: now).fail
+        await stand.open()
+        try:
+            kubelet = Kubelet(stand)
+            phases: list[str] = []
+            for number in range(4):
+                pod = await made_by_controller(server, number)
+                while phases[-1:] != ["Failed"]:
+                    assert not await kubelet.sync(pod)
+                    phases.append(phase_of(server, pod))
+                    now += 12
+                phases.append("replaced")
+                await kubelet.delete(pod)
+                now -= 11
+            assert phases.count("Pending") == 1 + 2 + 4
+            named = ["big-0", "big-1", "big-2", "big-3"]
+            assert [one for one, _ in kubelet.told()] == named
+            about = {"apiVersion": "v1", "kind": "Pod", "namespace": "default"}
+            pods = [{**about, "name": one, "uid": f"u-{one}"} for one in named]
+            assert [event["involvedObject"] for event in server.events] == pods
+        finally:
+            await stand.close()
+
+    async def played() -> None:
+        cert = certificate(tmp_path)
+        async with APIServer().serving(cert) as server:
+            await scenario(server, cert)
+
+    asyncio.run(asyncio.wait_for(played(), 60))
 
 
 def test_a_plain_pod_that_is_submitted_again_under_its_name_is_another_pod() -> None:

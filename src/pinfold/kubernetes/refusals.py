@@ -51,6 +51,18 @@ class _Owner(NamedTuple):
         return self.since + min(FIRST * 2 ** (self.failed - 1), MOST) if self.failed else 0.0
 
 
+class _Pod(NamedTuple):
+    """What was reported about a pod; a kubelet tries again every few seconds."""
+
+    since: float
+    """When it was last refused."""
+    reasons: frozenset[type[AdmissionError]] = frozenset()
+    """The kinds of refusal that have an event; the numbers in a text change when other pods come and go."""
+    trouble: bool = False
+    """Whether it was reported that the API server did not do what it was asked for."""
+    failed: bool = False
+
+
 class Refusals:
     """Fails pods, with a service account that may patch `pods/status` and create `events`."""
 
@@ -62,45 +74,57 @@ class Refusals:
         self._clock = clock
         self._owners: dict[tuple[str, str], _Owner] = {}
         """By namespace, kind and name."""
-        self._reported: dict[str, float] = {}
-        """When pods were failed or an event about them was made, by UID: a kubelet tries again every few seconds."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._pods: dict[str, _Pod] = {}
+        """By UID."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """The requests under way, by the UID of the pod."""
 
     async def fail(self, pod: Pod, refusal: AdmissionError) -> None:
         """Fail a pod, or let it wait; return after half a second, also if the API server has not answered."""
-        task = asyncio.create_task(self._fail(pod, refusal))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.get(pod.uid)
+        if task is None:
+            task = self._tasks[pod.uid] = asyncio.create_task(self._fail(pod, refusal))
+            task.add_done_callback(lambda _: self._tasks.pop(pod.uid))
         await asyncio.wait([task], timeout=WITHIN)
 
     async def _fail(self, pod: Pod, refusal: AdmissionError) -> None:
         self._forget()
-        is_new = pod.uid not in self._reported
-        self._reported[pod.uid] = now = self._clock()
+        now = self._clock()
+        known = self._pods[pod.uid] = self._pods.get(pod.uid, _Pod(now))._replace(since=now)
+        try:
+            await self._fail_or_wait(pod, refusal, now)
+        except PinfoldError as error:
+            if not known.trouble:
+                self._tell(PodNotFailed(PodName.of(pod), str(error)))
+            self._pods[pod.uid] = self._pods[pod.uid]._replace(trouble=True)
+
+    async def _fail_or_wait(self, pod: Pod, refusal: AdmissionError, now: float) -> None:
         key = (pod.namespace, pod.owner or pod.uid)
         owner = self._owners.get(key, _Owner(0, 0.0))
-        try:
-            if now >= owner.next:
-                await self._fail_now(pod, refusal, key, owner._replace(failed=owner.failed + 1, since=now))
-            elif is_new:
-                wait = f"pinfold has failed {owner.failed} of {pod.owner}, and waits {owner.next - now:.0f} s"
-                await self._warn(pod, refusal, f"the pod stays Pending: {wait}")
-        except PinfoldError as error:
-            if is_new:
-                self._tell(PodNotFailed(PodName.of(pod), str(error)))
-
-    async def _fail_now(self, pod: Pod, refusal: AdmissionError, key: tuple[str, str], owner: _Owner) -> None:
+        if now < owner.next:
+            if not self._pods[pod.uid].failed:  # else the kubelet has not seen that yet
+                waits = f"the pod stays Pending for {owner.next - now:.0f} s, then it fails unless there is room"
+                await self._warn_once(pod, refusal, f"{waits}: pinfold has failed {owner.failed} of {pod.owner}")
+            return
         await self._patch(pod, refusal)
-        self._owners[key] = owner
+        owner = self._owners[key] = _Owner(owner.failed + 1, now)
+        self._pods[pod.uid] = self._pods[pod.uid]._replace(failed=True)
         self._tell(PodFailed(PodName.of(pod), refusal.reason, pod.owner))
-        wait = f"the next refused pod of {pod.owner} stays Pending for {owner.next - owner.since:.0f} s"
-        await self._warn(pod, refusal, wait if pod.owner else "")
+        wait = f"the next refused pod of {pod.owner} stays Pending for {owner.next - now:.0f} s"
+        await self._warn_once(pod, refusal, wait if pod.owner else "")
+
+    async def _warn_once(self, pod: Pod, refusal: AdmissionError, more: str) -> None:
+        """Make an event on the pod, unless there is one for this kind of refusal."""
+        known = self._pods[pod.uid]
+        if type(refusal) not in known.reasons:
+            await self._warn(pod, refusal, more)
+            self._pods[pod.uid] = known._replace(reasons=known.reasons | {type(refusal)})
 
     def _forget(self) -> None:
-        """Forget controllers whose wait ended long ago."""
+        """Forget controllers whose wait ended long ago, and pods that were not refused since."""
         old = self._clock() - _FORGOTTEN_AFTER
         self._owners = {key: owner for key, owner in self._owners.items() if owner.since > old}
-        self._reported = {uid: since for uid, since in self._reported.items() if since > old}
+        self._pods = {uid: pod for uid, pod in self._pods.items() if pod.since > old}
 
     async def _patch(self, pod: Pod, refusal: AdmissionError) -> None:
         """Set the status that a kubelet sets; the UID is a precondition: there may be another pod of this name."""

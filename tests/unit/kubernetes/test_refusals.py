@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pinfold.core.allocators.packed import NotEnoughCPUs
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import AdmissionError
 from pinfold.kubernetes.refusals import Refusals
@@ -48,12 +49,12 @@ class Stage:
         service = account(directory / "account", server, trusted=cert)
         self.refusals = Refusals(service, self.heard.append, lambda: self.now)
 
-    async def refuse(self, pod: Pod) -> str:
+    async def refuse(self, pod: Pod, why: AdmissionError = WHY) -> str:
         """Refuse a pod that the API server has; return its phase afterwards."""
         key = (pod.namespace, pod.name)
         if key not in self.server.pods:
             await self.server.put(api_pod(pod, owner=pod.owner))
-        await self.refusals.fail(pod, WHY)
+        await self.refusals.fail(pod, why)
         status = self.server.pods[key]["status"]
         assert isinstance(status, dict)
         return str(status["phase"])
@@ -138,7 +139,8 @@ def test_a_controller_that_makes_a_pod_a_second_gets_few_failed_and_the_events_s
             phases.append(await stage.refuse(pod))
             stage.now += 1
         assert [number for number, phase in enumerate(phases) if phase == "Failed"] == [0, 10, 30]
-        assert stage.messages[1] == (f"{WORDS}; the pod stays Pending: pinfold has failed 1 of {OWNER}, and waits 9 s")
+        waits = f"the pod stays Pending for 9 s, then it fails unless there is room: pinfold has failed 1 of {OWNER}"
+        assert stage.messages[1] == f"{WORDS}; {waits}"
 
     play(scenario)
 
@@ -152,6 +154,44 @@ def test_a_pod_that_waited_is_failed_when_the_kubelet_tries_again_later(play: Pl
         assert len(stage.messages) == 2  # once for each pod
         stage.now += 12
         assert await stage.refuse(second) == "Failed"
+        assert len(stage.messages) == 2  # the event has said that it will fail
+        assert [type(event).__name__ for event in stage.heard] == ["PodFailed", "PodFailed"]
+
+    play(scenario)
+
+
+def test_a_pod_that_waits_has_one_event_for_each_reason_whatever_numbers_the_texts_have(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        first, second = pods(2)
+        await stage.refuse(first)
+        for free in range(3):
+            await stage.refuse(second, NotEnoughCPUs(4, free))
+            await stage.refuse(second, WHY)
+        about = [event["reason"] for event in stage.server.events[1:]]
+        assert about == ["UnexpectedAdmissionError", "SMTAlignmentError"]
+
+    play(scenario)
+
+
+def test_a_failed_pod_that_the_kubelet_tries_once_more_has_no_second_event(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.refuse(POD)
+        await stage.refuse(POD, NotEnoughCPUs(1, 0))
+        assert len(stage.messages) == 1
+
+    play(scenario)
+
+
+def test_an_event_that_could_not_be_made_is_made_at_the_next_attempt(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        first, second = pods(2)
+        await stage.refuse(first)
+        rights, stage.server.rights = stage.server.rights, {"good": frozenset({"patch pods/status"})}
+        await stage.refuse(second)
+        stage.server.rights = rights
+        assert len(stage.messages) == 1
+        await stage.refuse(second)
+        assert len(stage.messages) == 2
 
     play(scenario)
 
