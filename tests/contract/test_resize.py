@@ -102,6 +102,7 @@ def test_the_kubelet_asks_every_second_and_a_refusal_is_told_once() -> None:
         for _ in range(3):
             with pytest.raises(PinfoldError, match="cannot have 9 CPUs"):
                 await resize(stand, one, 9)
+            await stand.run(owner(f"other-{len(stand.daemon.state.assignments)}", 1))  # fewer CPUs are free
         assert len(stand.daemon.told("resize-refused")) == 1
 
     play(PodStand(STATIC, EIGHT, nri=True), scenario)

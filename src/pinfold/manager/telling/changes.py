@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.decisions import Moved, Resized, ResizeRefused
 from pinfold.core.explaining.explanation import alignment_counts
+from pinfold.core.moving.resizing import NotResized
 from pinfold.core.trace import Recorder
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class Changes:
 
     def __init__(self, telling: Telling) -> None:
         self._telling = telling
-        self._refused: dict[ContainerRef, str] = {}
-        """The last refusal of a resize of each container, in words."""
+        self._refused: dict[ContainerRef, tuple[int, object]] = {}
+        """The last refusal of a resize of each container: the size, and the kind of refusal."""
 
     def resized(self, ref: ContainerRef, before: State, cpus: CPUSet, rules: Rules, asked: Asked) -> None:
         """Report a container that has more or fewer CPUs than *before*, under these rules."""
@@ -44,9 +45,13 @@ class Changes:
         self._telling.tell(event)
 
     def resize_refused(self, ref: ContainerRef, wanted: int, refusal: AdmissionError) -> None:
-        """Report a size that a container cannot have; a kubelet asks again every second, which is reported once."""
-        if self._refused.get(ref) != str(refusal):
-            self._refused[ref] = str(refusal)
+        """Report a size that a container cannot have; a kubelet asks again every second, which is reported once.
+
+        The text has numbers, which change when other pods come and go; so the kind of refusal decides.
+        """
+        about = (wanted, type(refusal.refusal) if isinstance(refusal, NotResized) else str(refusal))
+        if self._refused.get(ref) != about:
+            self._refused[ref] = about
             event = ResizeRefused(self._telling.name(ref.pod), ref.name, wanted, refusal.reason, str(refusal))
             self._telling.tell(event)
 
