@@ -117,7 +117,8 @@ class Node:
         except Refusal as refusal:
             self.refused[pod.uid] = RefusedPod(pod, refusal.reason)
             raise
-        self.refused.pop(pod.uid, None)
+        if not self.manager.telling.is_refused(pod.uid):  # else another container of it still waits
+            self.refused.pop(pod.uid, None)
         return admission
 
     async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from pinfold.runtimes.nri.answers import Answers
 from pinfold.runtimes.simulated.nri.peer import PluginError
 from tests.unit.manager.sources.test_supervisor import APP, REF, Clock, Host, on_a_clock
 from tests.unit.manager.test_scripted_node import Pinfold
-from tests.unit.runtimes.simulated.scripts import Node, burstable, guaranteed, play
+from tests.unit.runtimes.simulated.scripts import Node, burstable, exactly, guaranteed, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +68,25 @@ def test_of_a_container_runtime_only_containers_that_run_are_shown() -> None:
         assert shown == {"web": ("nri", False, "0,3-7"), "db": ("nri", True, "1-2")}
         await node.runtime.stop_container(node.runtime.record.find("web", "app").id)
         assert [view.pod for view in look(closely=True).containers] == ["db"]
+
+    play(script)
+
+
+def test_a_refused_pod_is_shown_also_when_another_container_of_it_runs() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        look = Viewer(pinfold.node, ABOUT, (), Figures)
+        first = await node.runtime.pods.run(guaranteed("first", milli=7000))
+        pod = replace(guaranteed("second"), containers=(exactly("app", 2000), exactly("side", 500)))
+        sandbox = await node.runtime.run_pod(pod)
+        with pytest.raises(PluginError):
+            await node.runtime.create_container(sandbox.id, "app")
+        await node.runtime.pods.run_container(sandbox.id, "side")
+        assert [pod.name for pod, _ in look().refused.values()] == ["second"]
+        await node.runtime.remove_pod(first.id)
+        await node.runtime.create_container(sandbox.id, "app")
+        assert not look().refused
 
     play(script)
 

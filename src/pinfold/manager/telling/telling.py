@@ -101,7 +101,7 @@ class Telling:
     def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
         """Report the outcome for a pod that asked at *start*; not *ok*: it was admitted, but applying failed."""
         pod, before, admission, seconds = outcome.pod, outcome.before, outcome.admission, self.clock() - start
-        again = pod.uid in self._refusals
+        again = self.is_refused(pod.uid)
         self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=seconds, ok=ok, again=again))
 
     def refused(self, outcome: Outcome, advice: Advice) -> None:
@@ -118,10 +118,14 @@ class Telling:
         if len(self._refusals) > _MOST_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
 
+    def is_refused(self, pod: PodUID) -> bool:
+        """Return whether a pod waits because it, or a container of it, was refused."""
+        return pod in self._refusals
+
     def forget_refusals(self, pod: PodUID, admitted: Collection[str] | None = None) -> None:
         """Forget that a pod was refused, or that those of its containers were that are *admitted* now."""
         for reason, container in list(self._refusals.get(pod, {}).items()):
-            if admitted is None or container in admitted:
+            if admitted is None or container in (WHOLE, *admitted):
                 del self._refusals[pod][reason]
         if not self._refusals.get(pod):
             self._refusals.pop(pod, None)
