@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import pinfold
+from pinfold.cli import leave
 from pinfold.core.machine.presets import preset
 from pinfold.settings.settings import Settings, add_arguments, read_settings
 from tests.support.rendering import CHART, KUSTOMIZE, by_helm, by_kustomize, from_pypi, helm, output
@@ -52,6 +53,12 @@ def container() -> dict[str, Any]:
     (only,) = pod()["containers"]
     assert isinstance(only, dict)
     return only
+
+
+def job() -> dict[str, Any]:
+    """Return the Job that gives a node's CPUs back where pinfold ended without its hook."""
+    found: dict[str, Any] = yaml.safe_load((KUSTOMIZE / "leave/job.yaml").read_text())
+    return found
 
 
 def settings(arguments: list[str], file: Path) -> Settings:
@@ -135,9 +142,25 @@ def test_the_policy_is_about_the_account_that_the_pods_use_and_lets_it_change_on
     assert policy["ValidatingAdmissionPolicyBinding", "pinfold-own-node"]["spec"]["validationActions"] == ["Deny"]
 
 
+def test_the_job_that_leaves_uses_the_state_and_the_groups_of_the_daemonset_and_may_do_no_more() -> None:
+    spec = job()["spec"]["template"]["spec"]
+    (only,) = spec["containers"]
+    parser = argparse.ArgumentParser()
+    leave.add_arguments(parser)
+    verb, *flags = only["args"]
+    assert verb == "leave"
+    assert only["securityContext"] == container()["securityContext"]
+    assert spec["automountServiceAccountToken"] is False
+    mounts = {mount["name"]: mount for mount in container()["volumeMounts"]}
+    assert only["volumeMounts"] == [mounts["cgroup"], mounts["state"]]
+    assert parser.parse_args(flags).state_dir == mounts["state"]["mountPath"]
+    assert [one["hostPath"]["path"] for one in spec["volumes"]] == [one["mountPath"] for one in only["volumeMounts"]]
+
+
 def test_chart_and_manifests_name_this_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert container()["image"] == f"pinfold:{pinfold.__version__}"
+    (leaving,) = job()["spec"]["template"]["spec"]["containers"]
+    assert container()["image"] == leaving["image"] == f"pinfold:{pinfold.__version__}"
     assert chart["version"] == chart["appVersion"] == pinfold.__version__
 
 
@@ -151,7 +174,7 @@ def test_chart_and_kustomize_render_the_same_objects_and_kubernetes_schemas_acce
 ) -> None:
     chart = by_helm(*values)
     assert objects(chart) == objects(by_kustomize(tmp_path, *components))
-    (tmp_path / "chart.yaml").write_text(chart)
+    (tmp_path / "chart.yaml").write_text(f"{chart}\n---\n{yaml.safe_dump(job())}")
     check = [sys.executable, "-m", "kubernetes_validate", "--strict"]
     for version in VERSIONS:
         output(*check, "-k", version, tmp_path / "chart.yaml", path=str(from_pypi(SCHEMAS)))

@@ -216,6 +216,14 @@ def test_a_file_with_static_and_nothing_reserved_is_refused_as_by_a_kubelet(conf
     assert reserved(read("--config", str(config_file), "--reserved-cpus", "3")) == "3"
 
 
+def test_a_file_and_the_flag_for_static_without_reserved_cpus_are_answered_with_the_flag_that_reserves_them(
+    config_file: Path,
+) -> None:
+    config_file.write_text(HEAD)
+    (problem,) = problems("--config", str(config_file), "--policy", "static")
+    assert "name it with --reserved-cpus or reservedSystemCPUs" in problem
+
+
 def test_flags_override_the_file(config_file: Path) -> None:
     config_file.write_text(f"""{HEAD}
 cpuManagerPolicy: none
