@@ -43,10 +43,16 @@ class Stage:
         self.server = server
         self.state = EMPTY_NODE
         self.heard: list[Event] = []
-        service = account(directory / "account", server, trusted=cert)
-        self.topology = NodeTopology(
-            service, lambda name: node_topology(name, ADMITTER, MACHINE, self.state), self.heard.append, every=0.01
-        )
+        self._service = account(directory / "account", server, trusted=cert)
+        self.topology = self.publisher(every=0.01)
+
+    def publisher(self, *, every: float) -> NodeTopology:
+        """Return what publishes the topology, with so many seconds between two looks."""
+
+        def describe(name: str) -> dict[str, object]:
+            return node_topology(name, ADMITTER, MACHINE, self.state)
+
+        return NodeTopology(self._service, describe, self.heard.append, every=every)
 
     def why(self) -> str:
         """Return the one reason that was reported."""
@@ -162,6 +168,22 @@ def test_nothing_is_published_while_a_kubelet_manages_the_cpus(play: Play, monke
         monkeypatch.setattr(stage.topology, "_describe", lambda _name: None)
         assert await stage.topology.publish()
         assert stage.server.topologies == {}
+
+    play(scenario)
+
+
+def test_changes_between_two_looks_are_no_request_of_their_own(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        following = asyncio.create_task(stage.publisher(every=3600.0).follow())
+        async with asyncio.timeout(60):
+            while not stage.server.topologies:  # noqa: ASYNC110 - the stand-in has no event for it
+                await asyncio.sleep(0.005)
+        for state in (OWNED, EMPTY_NODE, OWNED):
+            stage.state = state
+            await asyncio.sleep(0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        assert len(stage.server.calls) == 1
 
     play(scenario)
 
