@@ -143,14 +143,19 @@ def test_a_refusal_fails_the_creation_and_says_why(containerd: Containerd, node:
     node.check()
 
 
-def test_a_refused_pod_can_come_again_when_there_is_room(containerd: Containerd, node: KubeDaemon) -> None:
+def test_a_refused_pod_is_told_of_once_and_can_come_again_when_there_is_room(
+    containerd: Containerd, node: KubeDaemon
+) -> None:
     first = containerd.run_pod("db")
     containerd.run_container(first, ALL)
     second = containerd.run_pod("later")
-    with pytest.raises(PinfoldError, match="UnexpectedAdmissionError"):
-        containerd.create(second, ALL)
+    for _ in range(3):  # as a kubelet does every few seconds
+        with pytest.raises(PinfoldError, match="UnexpectedAdmissionError"):
+            containerd.create(second, ALL)
+    assert [event["pod"] for event in node.events("refused")] == ["later"]
     containerd.remove_pod(first)
     assert allowed(containerd.run_container(second, ALL._replace(attempt=1))[1]) == OWN
+    assert len(node.events("refused")) == 1
     node.check()
 
 
