@@ -48,7 +48,7 @@ def play(tmp_path: Path, cert: Path) -> Callable[[Scenario], None]:
             async with APIServer().serving(cert) as server:
                 await scenario(server, account(tmp_path / "account", server, trusted=cert))
 
-        asyncio.run(asyncio.wait_for(run(), 30))
+        asyncio.run(asyncio.wait_for(run(), 120))
 
     return played
 
