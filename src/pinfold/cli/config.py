@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from pinfold.cli.arguments.machine import read_machine
 from pinfold.cli.asking.client import add_output
+from pinfold.cli.output.terminal import unbroken
 from pinfold.errors import PinfoldError, Problem
 from pinfold.render.columns import Column, format_table
 from pinfold.settings.flags import add_arguments as add_settings
@@ -79,5 +81,6 @@ def _show(chosen: Settings, merged: argparse.Namespace) -> int:
     if merged.output == "json":
         print(json.dumps({key: {"value": value, "source": source} for key, value, source in rows}, indent=2))
     else:
-        print(format_table([Column("SETTING"), Column("VALUE"), Column("FROM")], rows))
+        columns = [Column("SETTING"), Column("VALUE", least=20), Column("FROM")]
+        print(format_table(columns, rows, unbroken(sys.stdout).width))
     return 0

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
 from pinfold.cli.asking.client import Client, add_socket
+from pinfold.cli.output.terminal import unbroken
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import ParseError, PinfoldError, did_you_mean
-from pinfold.render.columns import Column, format_table
+from pinfold.render.columns import WIDEST, Column, format_table
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     Rows = list[dict[str, Any]]  # Any: JSON of the daemon
 
 WHAT: Final = ("containers", "pods", "cpus", "pools", "node")
 _OF_PODS: Final = ("pods", "containers")
+_LISTS: Final = {"cpus": 8, "allowed": 8, "exclusive": 9, "refused": 9}
+"""The least widths of columns that continue in the next line on a narrow terminal."""
+_NAMES: Final = {"namespace": 9, "pod": 12, "container": 9, "owner": 12}
+"""The least widths of columns that are cut there, if nothing else helps."""
+_LEFT_OUT: Final = ("pid", "qos", "kind", "age")
+"""The columns that are left out before that."""
 _SHORT: Final = {"po": "pods", **{what.removesuffix("s"): what for what in WHAT}}
 
 
@@ -98,22 +107,34 @@ class _Kinds(tuple[str, ...]):
 
 def show(client: Client, wanted: Query, output: str) -> str:
     """Return the answer as text."""
-    what, data = wanted.what, _data(client, wanted.what, output)
+    what, data, width = wanted.what, _data(client, wanted.what, output), unbroken(sys.stdout).width
     if isinstance(data, list) and what in _OF_PODS:
         data = wanted.choose(data)
     if output == "json":
         return json.dumps(data, indent=2)
     if isinstance(data, dict):
-        return format_table([Column("")] * 2, [row for name, value in data.items() for row in _lines(name, value)])
+        values = [row for name, value in data.items() for row in _lines(name, value)]
+        return format_table([Column(""), Column("", least=20)], values, width)
     if not data:
         return f"no {what}"
-    return format_rows(data)
+    return format_rows(_without_namespace(data), width, left_out=() if output == "wide" else _LEFT_OUT)
 
 
-def format_rows(rows: Rows) -> str:
-    """Return *rows* as a table with the names of their fields as heads; there is at least one row."""
-    shown = _without_namespace(rows)
-    return format_table([Column(name.upper()) for name in shown[0]], ([*map(_cell, row.values())] for row in shown))
+def format_rows(rows: Rows, width: int = WIDEST, left_out: Sequence[str] = _LEFT_OUT) -> str:
+    """Return *rows* as a table with the names of their fields as heads; there is at least one row.
+
+    If that is wider than *width*, lists continue in the next line. If that is not enough, columns are left out, and
+    then names are cut.
+    """
+    text = ""
+    for step in range(len(left_out) + 2):
+        least = _LISTS if step <= len(left_out) else _LISTS | _NAMES
+        heads = [name for name in rows[0] if name not in left_out[:step]]
+        columns = [Column(name.upper(), least.get(name, 0), cut=name in _NAMES) for name in heads]
+        text = format_table(columns, ([_cell(row[name]) for name in heads] for row in rows), width)
+        if max(map(len, text.splitlines())) <= width:
+            break
+    return text
 
 
 def _without_namespace(rows: Rows) -> Rows:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _GAP: Final = 2
 _INDENT: Final = 2
+WIDEST: Final = 1 << 30
+"""The width of a pipe or a file."""
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 
@@ -66,8 +68,8 @@ def format_columns(columns: Sequence[Column], rows: Iterable[Sequence[Cell] | Li
     return canvas
 
 
-def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
-    """Return the rows under their heads, as wide as they are and without colour: one line each, for people and pipes.
+def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int = WIDEST) -> str:
+    """Return the rows under their heads without colour, if possible in *width*: of itself, one line for each row.
 
     >>> print(format_table([Column("CPU", right=True), Column("POOL")], [["7", "shared"], ["10", "reserved"]]))
     CPU  POOL
@@ -76,8 +78,7 @@ def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> st
 
     Columns without heads have no line of heads.
     """
-    plain = [column._replace(least=0, cut=False) for column in columns]
-    lines = format_columns(plain, ([Cell(text) for text in row] for row in rows), Look()).lines()
+    lines = format_columns(columns, ([Cell(text) for text in row] for row in rows), Look(width)).lines()
     return "\n".join(lines if any(column.head for column in columns) else lines[1:])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.cli.get import WHAT
+from pinfold.cli.get import WHAT, format_rows
 from pinfold.cli.main import main
 from pinfold.render.columns import Column, format_table
 from tests.unit.cli.answering import answering
@@ -102,3 +102,37 @@ def test_the_node_has_a_line_for_each_weaker_guarantee(tmp_path: Path, capsys: p
         ["read_only", "no"],
         ["options", "-"],
     ]
+
+
+LONG = {
+    "namespace": "trading",
+    "pod": "pod-11-with-a-longer-name-5f7c9d8b6-x11",
+    "container": "main",
+    "qos": "Guaranteed",
+    "cpus": "shared",
+    "allowed": "0,2-3,6,11-12,15,20-21,24,28-32,34-35,38,43-44,47,52-53,56,60-63",
+    "state": "running",
+    "pid": 1234567,
+    "age": "12m",
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_table_of_containers_never_leaves_a_narrow_terminal(width: int) -> None:
+    text = format_rows([{name: value for name, value in LONG.items() if name != "namespace"}], width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "60-63" in text
+
+
+def test_a_table_with_namespaces_fits_into_80_columns() -> None:
+    assert max(map(len, format_rows([LONG], 80).splitlines())) <= 80
+
+
+def test_a_narrow_terminal_leaves_out_the_pid_before_it_cuts_a_name() -> None:
+    text = format_rows([LONG], 110)
+    assert str(LONG["pod"]) in text
+    assert "PID" not in text
+
+
+def test_a_pipe_gets_one_line_for_each_container() -> None:
+    assert len(format_rows([LONG, LONG]).splitlines()) == 3

@@ -6,13 +6,13 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
+from pinfold.render.columns import WIDEST
 from pinfold.render.machine.canvas import Look
 
 if TYPE_CHECKING:
     from typing import TextIO
 
 _LEAST_WIDTH: Final = 40
-_WIDEST: Final = 1 << 30
 _DRAWN_WITH: Final = "╭╮╰╯─│━┄·…"
 
 
@@ -27,7 +27,7 @@ def look(stream: TextIO) -> Look:
 
 def unbroken(stream: TextIO) -> Look:
     """Return how to draw lines that a pipe can filter: as wide as they are, unless *stream* is a terminal."""
-    return look(stream) if stream.isatty() else look(stream)._replace(width=_WIDEST)
+    return look(stream) if stream.isatty() else look(stream)._replace(width=WIDEST)
 
 
 def has_colour(stream: TextIO) -> bool:
