@@ -47,6 +47,7 @@ def test_logs_shows_what_a_container_has_printed(host: Daemon) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.startswith("started\nno database\n")
     assert host.verb("logs", "pod/failing", "-c", "app").stdout.startswith(shown.stdout)
+    assert host.verb("logs", "default/failing").stdout.startswith(shown.stdout)
     missing = host.verb("logs", "nothing")
     assert (missing.returncode, missing.stderr) == (2, 'pinfold: error: no output of "nothing" is kept\n')
     host.delete("failing")
@@ -103,7 +104,7 @@ def test_a_changed_pod_is_configured_and_one_that_does_not_fit_goes_on(host: Dae
     cpus = host.state().exclusive
     refused = host.verb("apply", "-", text=pod("web", container(cpus=SPARE + 1)))
     assert refused.returncode == 4
-    assert f"pod web: refused; container app: {SPARE + 1} CPUs are not available: " in refused.stdout
+    assert f"pod web: refused; {SPARE + 1} CPUs are not available: " in refused.stdout
     host.running("web")
     assert host.state().exclusive == cpus
     host.delete("web")

@@ -221,7 +221,7 @@ class Control:
             else:
                 admission = await self._supervisor.replace(before, pod)
         except Refusal as refusal:
-            return {"pod": pod.name, "refused": _refused(refusal)}
+            return {"pod": pod.name, "refused": _refused(refusal, named=len(pod.all_containers) > 1)}
         except PodExists as error:
             return {"pod": pod.name, "refused": {"reason": "AlreadyExists", "message": str(error)}}
         except PinfoldError as error:  # the pods before it run, and those after it may fit
@@ -307,7 +307,7 @@ class Control:
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
         except Refusal as refusal:
-            return Response(409, _refused(refusal))
+            return Response(409, _refused(refusal, named=False))
         ref = pod.ref(pod.containers[0])
         environment = {**self._supervisor.launcher.environment(ref), **self._supervisor.environment(ref)}
         about = {"environment": environment, "cpus": _cpus(admission), "warnings": self._far(pod)}
@@ -384,14 +384,15 @@ def _cpus(admission: Admission) -> dict[str, str]:
     return {name: str(decision.cpus) for name, decision in admission.decisions.items() if decision.cpus is not None}
 
 
-def _refused(refused: Refusal) -> dict[str, object]:
+def _refused(refused: Refusal, *, named: bool) -> dict[str, object]:
+    """Return why a pod was refused; the words say which container it was if it is *named*."""
     admission, advice = refused.admission, str(refused.advice)
     refusal, container = admission.refusal, admission.container
     return {
         "reason": refusal.reason if refusal is not None else "",
         "message": refusal.message if refusal is not None else "",
         "container": container,
-        "explanation": f"container {container}: {advice}" if container is not None and advice else advice,
+        "explanation": f"container {container}: {advice}" if named and container is not None and advice else advice,
     }
 
 

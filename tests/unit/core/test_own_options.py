@@ -407,5 +407,5 @@ def test_a_kubelet_knows_none_of_them() -> None:
 def test_they_are_alpha_and_need_the_gate() -> None:
     for name in OWN:
         settings = replace(config("0", **{name.replace("-", "_"): "1"}), gates={})
-        with pytest.raises(ConfigError, match="open the feature gate CPUManagerPolicyAlphaOptions to use it"):
+        with pytest.raises(ConfigError, match="--feature-gates CPUManagerPolicyAlphaOptions=true"):
             settings.build(SIXTEEN_CORES)

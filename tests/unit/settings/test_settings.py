@@ -262,7 +262,7 @@ def test_a_gate_in_a_flag_allows_an_option_of_the_file(config_file: Path) -> Non
     options = 'cpuManagerPolicyOptions: {align-by-socket: "true"}'
     config_file.write_text(f"{HEAD}cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n{options}\n")
     (problem,) = problems("--config", str(config_file))
-    assert "open the feature gate CPUManagerPolicyAlphaOptions" in problem
+    assert "--feature-gates CPUManagerPolicyAlphaOptions=true" in problem
     assert read("--config", str(config_file), "--feature-gates", "AllAlpha=true").config.options
 
 

@@ -232,7 +232,8 @@ class _Trial(NamedTuple):
         """Return the sizes with which the container would fit, and which other container is still refused then."""
         if self.outcome.pod.resources is not None:
             return (), None
-        smaller = range(min(self.wanted - 1, most), max(0, self.wanted - 1 - _MOST_TRIES), -1)
+        largest = min(self.wanted - 1, most)
+        smaller = range(largest, max(0, largest - _MOST_TRIES), -1)
         larger: Sequence[int] = ()
         if isinstance(self.outcome.refusal, SMTAlignmentError | UncoreAlignmentError):
             level = Level.CORE if isinstance(self.outcome.refusal, SMTAlignmentError) else Level.UNCORE

@@ -180,7 +180,7 @@ def parse_options(
         if gate is not None and not gate.is_on(gates):
             level = f"CPU Manager Policy {option.maturity}-level Options"
             said = f"{level} not enabled, but option {go_quote(name)} provided"
-            problems.append(Problem(said, f"open the feature gate {gate.name} to use it"))
+            problems.append(Problem(said, f"to use it, turn on the feature gate: --feature-gates {gate.name}=true"))
         elif text == "per-pod" and option.values is Values.PER_POD:
             per_pod.add(name)
         else:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Launcher
 
 _ATTACH_WITHIN: Final = 30.0
+_NAMED: Final = 8
 _ANNOTATIONS: Final = 256 << 10
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does not matter here
 
@@ -54,16 +55,19 @@ class Supervisor:
     # -- requests of clients
 
     def check(self, pods: Iterable[Pod]) -> None:
-        """Raise if any of these could never be run here."""
+        """Raise if any of these could never be run here, with all containers that have no command."""
+        pods = [*pods]
         for pod in pods:
             size = sum(len(f"{name}{value}".encode(errors="surrogatepass")) for name, value in pod.annotations.items())
             if size > _ANNOTATIONS:
                 allowed = f"Kubernetes allows {_ANNOTATIONS:,}"
                 raise ApplyError(f"the annotations of pod {pod.name} have {size:,} bytes; {allowed}")
             self.workbook.near(pod)
-            for container in pod.all_containers:
-                if not container.command:
-                    raise ApplyError(f"container {container.name} of pod {pod.name} has no command to run")
+        bare = [f"{pod.name}/{one.name}" for pod in pods for one in pod.all_containers if not one.command]
+        if bare:
+            more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
+            advice = "pinfold starts commands of this host, not images, so add command:"
+            raise ApplyError(f"no command to run: {', '.join(bare[:_NAMED])}{more}; {advice}")
 
     async def submit(self, pod: Pod) -> Admission:
         """Admit a pod and start its containers; it is saved before the first of them runs. Or raise why not."""

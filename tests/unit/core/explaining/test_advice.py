@@ -39,6 +39,10 @@ def test_too_many_cpus_are_told_with_what_would_fit() -> None:
     )
 
 
+def test_what_would_fit_is_told_also_to_a_container_that_asks_for_far_too_much() -> None:
+    assert advice_for_last(pod_of(pinned(1000))).sizes == (14,)
+
+
 def test_cpus_of_finished_init_containers_can_be_given_again() -> None:
     pod = pod_of(pinned(15, "app"), init=[pinned(4, "setup")])
     assert advice_for_last(pod).room == "14 of 16 can be exclusive (CPUs 1-7,9-15; CPUs 0,8 are reserved)"

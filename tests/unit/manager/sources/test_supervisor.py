@@ -223,9 +223,18 @@ def test_of_a_pod_that_could_not_be_let_in_nothing_is_left(tmp_path: Path) -> No
 
 def test_a_pod_without_a_command_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
-        with pytest.raises(ApplyError, match="container app of pod one has no command to run"):
+        with pytest.raises(ApplyError, match="no command to run: one/app; pinfold starts commands of this host"):
             await host.loop.submit(ONE)
         assert host.workloads == {}
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_all_containers_without_a_command_are_named(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        pods = [replace(ONE, uid=PodUID(f"u{number}"), name=f"web-{number}") for number in range(10)]
+        with pytest.raises(ApplyError, match=r"web-0/app, web-1/app, .*web-7/app and 2 more; "):
+            host.loop.check([APP, *pods])
 
     on_a_clock(tmp_path, scenario)
 
