@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.cli.asking.client import Client, RefusedByDaemon, add_output, add_socket
+from pinfold.errors import ParseError
 from pinfold.render.columns import named_cpus
 from pinfold.render.explanation import format_refusal
 from pinfold.settings.filetext import read_text
@@ -20,12 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold apply`."""
     add_socket(parser)
     add_output(parser)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="Kubernetes YAML or JSON; - is standard input")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="Kubernetes YAML or JSON; - is standard input")
+    parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="the same, as in kubectl")
 
 
 def run(args: argparse.Namespace) -> int:
     """Send the files, and print the outcome for each pod; a pod that runs already is changed, or left as it is."""
-    files = [{"source": name, "text": read_text(name), "directory": str(Path.cwd())} for name in args.files]
+    names = [*args.files, *args.filename]
+    if not names:
+        raise ParseError("no file; name one, as in: pinfold apply pods.yaml")
+    files = [{"source": name, "text": read_text(name), "directory": str(Path.cwd())} for name in names]
     answer = Client.of(args).post("/v1/pods", {"files": files})
     rows = answer["pods"]
     if args.output == "json":

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--changed", action="store_true", help="only settings that do not have their default")
             add_output(action)
         if name != "sample":
+            action.add_argument("file", nargs="?", metavar="FILE", help="the same as --settings FILE")
             add_settings(action)
 
 
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "sample":
         print(format_sample(), end="")
         return 0
+    if args.file is not None:
+        setattr(args, OWN_FILE, args.file)
     merged = with_own_file(args, os.environ, os.geteuid())
     chosen = read_settings(merged, _machine(merged), environment=os.environ, uid=os.geteuid())
     return _show(chosen, merged) if args.action == "show" else _check(chosen, merged)

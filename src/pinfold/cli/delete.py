@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pinfold.cli.arguments.names import add_namespace, pod_name
+from pinfold.cli.arguments.names import add_namespace, pod_names
 from pinfold.cli.asking.client import Client, add_output, add_socket
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     add_namespace(parser)
     add_output(parser)
-    parser.add_argument("pods", nargs="+", metavar="POD", help="also pod/POD or NAMESPACE/POD")
+    parser.add_argument("pods", nargs="+", metavar="POD", help="also pod POD, pod/POD or NAMESPACE/POD")
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon to end each."""
     client = Client.of(args)
     rows = []
-    for pod in [pod_name(text, args.namespace) for text in args.pods]:
+    for pod in pod_names(args.pods, args.namespace):
         answer = client.delete(f"/v1/pods/{quote(pod.namespace, safe='')}/{quote(pod.name, safe='')}")
         rows.append({"namespace": pod.namespace, **answer})
         lent = answer.get("given_back", [])

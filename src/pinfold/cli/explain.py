@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from pinfold.cli.arguments.names import add_namespace, container_name
 from pinfold.cli.arguments.when import show_when
 from pinfold.cli.asking.client import add_output
 from pinfold.cli.asking.records import add_records, find_records
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold explain`."""
-    parser.add_argument("container", metavar="POD/CONTAINER", help="also NAMESPACE/POD/CONTAINER, or POD")
+    parser.add_argument("container", metavar="POD[/CONTAINER]", help="also NAMESPACE/POD[/CONTAINER]")
+    add_namespace(parser)
     add_output(parser)
     add_records(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print why, for each container of a pod."""
-    subject = Subject.parse(args.container)
+    asked = container_name(args.container, args.namespace, None)
     records = find_records(args)
-    names = records.containers(subject) or [args.container]
+    names = records.containers(Subject.parse(asked)) or [asked]
     found = [_explain(records, name) for name in names]
     if args.output == "json":
         print(json.dumps(found[0] if len(found) == 1 else found, indent=2))

@@ -24,7 +24,7 @@ WHAT: Final = ("containers", "pods", "cpus", "pools", "node")
 _OF_PODS: Final = ("pods", "containers")
 _LISTS: Final = {"cpus": 8, "allowed": 8, "exclusive": 9, "refused": 9}
 """The least widths of columns that continue in the next line on a narrow terminal."""
-_NAMES: Final = {"namespace": 9, "pod": 12, "container": 9, "owner": 12}
+_NAMES: Final = {"namespace": 9, "pod": 10, "container": 9, "owner": 12}
 """The least widths of columns that are cut there, if nothing else helps."""
 _LEFT_OUT: Final = ("pid", "qos", "kind", "age")
 """The columns that are left out before that."""

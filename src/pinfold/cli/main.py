@@ -85,7 +85,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         "pinfold.cli.handback", "write the State for a kubelet that is to go on with it, and end the daemon"
     ),
     "leave": Verb("pinfold.cli.leave", "give every group its CPUs back, and end the daemon; before an uninstall"),
-    "state": Verb("pinfold.cli.state", "show, check, repair, export and import the files of the daemon's State"),
+    "state": Verb("pinfold.cli.state", "show, verify, repair, export and import the files of the daemon's State"),
     "config": Verb("pinfold.cli.config", "check and show the daemon's settings, or print a sample file of them"),
     "fleet": Verb("pinfold.cli.fleet", "what thousands of nodes would do with thousands of pods"),
     "demo": Verb("pinfold.cli.demo", "measure on this host what a CPU of its own is worth"),

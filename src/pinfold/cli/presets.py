@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pinfold.cli.asking.client import add_output
 from pinfold.core.machine.layout import summary
 from pinfold.core.machine.presets import SHAPES, preset, preset_names
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, did_you_mean
 from pinfold.render.columns import Column, format_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def run(args: argparse.Namespace) -> int:
     rows = [{"name": name, "machine": summary(preset(name)), "shape": SHAPES.get(name, "")} for name in preset_names()]
     found = [row for row in rows if all(word.lower() in " ".join(row.values()).lower() for word in args.words)]
     if not found:
-        raise PinfoldError(f"no built-in machine has {' '.join(args.words)}; pinfold presets lists all")
+        known = {part for name in preset_names() for part in (name, *name.split("-"))}
+        meant = "".join(did_you_mean(word.lower(), known) for word in args.words)
+        raise PinfoldError(f"no built-in machine has {' '.join(args.words)}{meant or '; pinfold presets lists all'}")
     if args.output == "json":
         print(json.dumps(found, indent=2))
     else:

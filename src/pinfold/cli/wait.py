@@ -6,7 +6,7 @@ import json
 import signal
 from typing import TYPE_CHECKING, Final
 
-from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_name
+from pinfold.cli.arguments.names import PodArgument, add_namespace, pod_names
 from pinfold.cli.asking.client import Client, add_output, add_socket
 from pinfold.errors import PinfoldError, did_you_mean
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     add_output(parser)
     add_namespace(parser)
-    parser.add_argument("pods", nargs="+", metavar="POD", help="also pod/POD or NAMESPACE/POD")
+    parser.add_argument("pods", nargs="+", metavar="POD", help="also pod POD, pod/POD or NAMESPACE/POD")
     parser.add_argument(
         "--for", dest="until", choices=_UNTIL, default="ended", help="what to wait for (default: ended)"
     )
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look again after every event, until all pods are as they should be."""
-    client, pods = Client.of(args), [pod_name(text, args.namespace) for text in args.pods]
+    client, pods = Client.of(args), pod_names(args.pods, args.namespace)
     is_so = _UNTIL[args.until]
     waiting = pods
     if args.until != _RUNNING:

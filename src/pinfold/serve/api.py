@@ -319,11 +319,8 @@ class API:
 
 def _names(asked: Subject, found: Subject) -> bool:
     """Whether the request *asked* means *found*."""
-    return (
-        asked.pod == found.pod
-        and asked.namespace in {None, found.namespace}
-        and (asked.container in {None, found.container} or found.container is None)
-    )
+    container = found.container or asked.container or ""  # a pod that was refused as a whole has no container
+    return asked.is_owner(f"{found.namespace or 'default'}/{found.pod}/{container}")
 
 
 def _change(entry: Entry) -> bytes:

@@ -72,3 +72,10 @@ def test_show_changed_leaves_defaults_out(capsys: pytest.CaptureFixture[str]) ->
 def test_sample_prints_the_sample(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "sample"]) == 0
     assert capsys.readouterr().out == format_sample()
+
+
+def test_a_file_can_be_named_without_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("polcy: static\n")
+    assert main(["config", "check", str(file)]) == 2
+    assert f"{file}: polcy: unknown; did you mean policy?" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def test_help_of_run_is_no_failure() -> None:
         (["run", "--cpu", "1", "--", "true"], "pinfold run: error: unknown option --cpu; did you mean --cpus?"),
         (["get", "--outptu=json"], "pinfold get: error: unknown option --outptu=json; did you mean --output?"),
         (["plan", "--nosuch"], "pinfold plan: error: unknown option --nosuch"),
-        (["config", "check", "extra"], 'pinfold config check: error: unexpected: "extra"'),
+        (["config", "sample", "extra"], 'pinfold config sample: error: unexpected: "extra"'),
         (
             ["config", "check", "--setings", "x"],
             "pinfold config check: error: unknown option --setings; did you mean --settings?",

@@ -8,6 +8,7 @@ from pinfold.errors import ParseError, excerpt
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 _KINDS: Final = ("pod", "pods", "po")
 _DEFAULT: Final = "default"
@@ -44,17 +45,29 @@ def pod_name(text: str, namespace: str | None) -> PodArgument:
     return PodArgument(namespace or _DEFAULT, name)
 
 
+def pod_names(texts: Sequence[str], namespace: str | None) -> list[PodArgument]:
+    """Return the pods that are named, also if the word pod is before them.
+
+    >>> print(*pod_names(["pod", "web", "prod/db"], None))
+    web prod/db
+    """
+    named = texts[1:] if texts[1:] and texts[0] in _KINDS else texts
+    return [pod_name(text, namespace) for text in named]
+
+
 def container_name(text: str, namespace: str | None, container: str | None) -> str:
-    """Return POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER, with what -n and -c say.
+    """Return POD, POD/CONTAINER, NAMESPACE/POD or NAMESPACE/POD/CONTAINER, with what -n and -c say.
 
     >>> container_name("pod/web", "prod", "app"), container_name("web/app", None, None)
     ('prod/web/app', 'web/app')
+    >>> container_name("web", "prod", None), container_name("prod/web", "prod", None)
+    ('prod/web', 'prod/web')
     """
     parts = text.split("/")
     if parts[0] in _KINDS and parts[1:]:
         del parts[0]
     if container is not None:
         parts = [*parts[-1:], container]
-    if namespace is not None and len(parts) == 2:  # noqa: PLR2004 - POD/CONTAINER
+    if namespace is not None and len(parts) <= 2 and (parts[0] != namespace or not parts[1:]):  # noqa: PLR2004 - POD/CONTAINER
         parts = [namespace, *parts]
     return "/".join(parts)

@@ -17,7 +17,8 @@ STATE: Final = "state"
 _PRIVATE: Final = frozenset({"output"})
 """What containers print: it may hold secrets, and other users can read the API."""
 _FAR: Final = 1e15
-_NAMED: Final = ("POD", "POD/CONTAINER", "NAMESPACE/POD/CONTAINER")
+_DEFAULT: Final = "default"
+_NAMED: Final = ("POD", "POD/CONTAINER or NAMESPACE/POD", "NAMESPACE/POD/CONTAINER")
 
 
 class Entry(NamedTuple):
@@ -66,7 +67,10 @@ def entry_of(data: object) -> Entry:
 
 
 class Subject(NamedTuple):
-    """A container, or all containers of a pod; without a namespace, in any."""
+    """A container, or all containers of a pod; without a namespace, in any.
+
+    Of two parts, it is POD/CONTAINER and NAMESPACE/POD: people write both.
+    """
 
     namespace: str | None
     pod: str
@@ -74,21 +78,22 @@ class Subject(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Subject:
-        """Return the Subject named by POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER.
+        """Return the Subject named by POD, POD/CONTAINER, NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
 
         >>> Subject.parse("web/app")
         Subject(namespace=None, pod='web', container='app')
         """
         parts = text.split("/")
         if len(parts) > len(_NAMED) or not all(parts):
-            raise ParseError(f"{excerpt(text)} is not a container; expected {', '.join(_NAMED[:-1])} or {_NAMED[-1]}")
+            raise ParseError(f"{excerpt(text)} is not a container; expected {', '.join(_NAMED)}")
         namespace = parts.pop(0) if len(parts) == len(_NAMED) else None
         return cls(namespace, parts[0], parts[1] if parts[1:] else None)
 
     def covers(self, entry: Entry) -> bool:
         """Whether an entry is about this Subject; an entry about a pod is about each of its containers."""
-        if self.pod != entry.fields.get("pod"):
-            return False
+        pod = entry.fields.get("pod")
+        if pod != self.pod:
+            return pod is not None and self._is_pod(str(entry.fields.get("namespace", _DEFAULT)), str(pod))
         return (self.namespace is None or entry.fields.get("namespace", self.namespace) == self.namespace) and (
             self.container is None or entry.fields.get("container", self.container) == self.container
         )
@@ -100,7 +105,13 @@ class Subject(NamedTuple):
         (True, False)
         """
         namespace, pod, container = (*name.split("/"), "", "")[:3]
-        return self.pod == pod and self.namespace in {None, namespace} and self.container in {None, container}
+        if self.pod != pod:
+            return self._is_pod(namespace, pod)
+        return self.namespace in {None, namespace} and self.container in {None, container}
+
+    def _is_pod(self, namespace: str, pod: str) -> bool:
+        """Whether this is NAMESPACE/POD and means that pod."""
+        return self.namespace is None and (self.pod, self.container) == (namespace, pod)
 
     def __str__(self) -> str:
         return "/".join(filter(None, self))

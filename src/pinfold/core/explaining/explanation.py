@@ -102,8 +102,9 @@ def decides_on(entry: Entry, subject: Subject) -> bool:
 def explain_entry(entry: Entry, subject: Subject) -> Explanation:
     """Return the explanation that an entry has for a container."""
     namespace = entry.text("namespace") or subject.namespace
-    container = entry.text("container") or subject.container
-    found = Explanation("/".join(filter(None, (namespace, subject.pod, container))), since=entry.time)
+    pod = entry.text("pod") or subject.pod
+    container = entry.text("container") or (subject.container if pod == subject.pod else None)
+    found = Explanation("/".join(filter(None, (namespace, pod, container))), since=entry.time)
     found = found._replace(steps=tuple(_steps(entry.fields.get("steps"))))
     if entry.what == "refused":
         fixes = entry.fields.get("fixes")

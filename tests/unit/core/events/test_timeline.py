@@ -139,13 +139,21 @@ def test_after_the_clock_was_set_back_the_later_entry_wins() -> None:
 
 @pytest.mark.parametrize("text", ["", "/", "a/", "a/b/c/d", "/a/b"])
 def test_a_name_with_missing_or_too_many_parts_is_refused(text: str) -> None:
-    with pytest.raises(ParseError, match="is not a container; expected POD, POD/CONTAINER or NAMESPACE"):
+    with pytest.raises(ParseError, match="is not a container; expected POD, POD/CONTAINER or NAMESPACE/POD, NAMESPACE"):
         Subject.parse(text)
 
 
 @pytest.mark.parametrize(
     ("name", "covered"),
-    [("web", True), ("web/app", True), ("default/web/app", True), ("prod/web/app", False), ("web/db", False)],
+    [
+        ("web", True),
+        ("web/app", True),
+        ("default/web/app", True),
+        ("prod/web/app", False),
+        ("web/db", False),
+        ("default/web", True),
+        ("prod/web", False),
+    ],
 )
 def test_an_entry_is_about_the_pod_container_and_namespace_it_names(name: str, covered: bool) -> None:  # noqa: FBT001 - a case
     assert Subject.parse(name).covers(STORY[2]) is covered
