@@ -1,6 +1,6 @@
 """The commands of the pages, in blocks marked `<!-- run -->`, are run in the order of each page, and succeed.
 
-One shell runs a page, in the root of the checkout. Its daemon has a socket, a state directory and a group of its own.
+One shell runs a page, in a directory with the examples of the checkout. Its daemon has a socket, a state directory and a group of its own.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ def script(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT / "docs")) for page in PAGES])
 def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     name = f"pinfold-docs-{uuid.uuid4().hex[:8]}"
     before = _BEFORE.format(python=sys.executable, name=name)
     environment = {**os.environ, "WORK": str(tmp_path), "PINFOLD_SOCKET": str(tmp_path / "s.sock"), "NO_COLOR": "1"}
     process = subprocess.Popen(
         ["bash", "-c", before + script(page)],
-        cwd=ROOT,
+        cwd=tmp_path,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -379,7 +379,7 @@ def test_missed_pinning_is_never_silent(plan: Run, tmp_path: Path) -> None:
     file.write_text(MISSED)
     code, out, err = plan(file, *EPYC)
     assert code == 0
-    assert "1 container asking for whole CPUs will share" in out
+    assert "1 container asking for 1 CPU or more will share" in out
     assert "kafka/kafka asks for 8 whole CPUs but will share: init container volume-permissions has no limits" in err
     row = json.loads(plan(file, *EPYC, "-o", "json")[1])["missed"][0]
     assert (row["pod"], row["container"]) == ("kafka", "kafka")

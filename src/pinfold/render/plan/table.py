@@ -189,7 +189,7 @@ def _spread_text(plan: Plan) -> str:
 
 def _missed_text(plan: Plan) -> str:
     missed = len(plan.missed)
-    return f"{plural(missed, 'container')} asking for whole CPUs will share" if missed else ""
+    return f"{plural(missed, 'container')} asking for 1 CPU or more will share" if missed else ""
 
 
 def _left_text(plan: Plan) -> str:
