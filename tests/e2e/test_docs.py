@@ -1,6 +1,7 @@
 """The commands of the pages, in blocks marked `<!-- run -->`, are run in the order of each page, and succeed.
 
-One shell runs a page, in a directory with the examples of the checkout. Its daemon has a socket, a state directory and a group of its own.
+One shell runs a page, in a directory with the examples of the checkout. Its daemon has a socket, a state directory and
+a group of its own.
 """
 
 from __future__ import annotations

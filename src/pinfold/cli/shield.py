@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from pinfold.cli.asking.client import Client, NoDaemon, add_socket
+from pinfold.cli.asking.client import Client, NoDaemon, add_output, add_socket
 from pinfold.errors import ConfigError
 from pinfold.render.columns import Column, format_table, printable
 from pinfold.settings.places import find_state
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="status",
         help="until the daemon ends; default status",
     )
+    add_output(parser)
     parser.add_argument("--dry-run", action="store_true", help="only print what would move")
     parser.add_argument("--cpus", metavar="LIST", help="with `on --dry-run`: as if containers had these CPUs")
     parser.add_argument(
@@ -40,9 +42,13 @@ def run(args: argparse.Namespace) -> int:
     except NoDaemon:
         if args.what != "off" or args.dry_run:
             raise
-        print(_off_without_daemon(args))
+        said = _off_without_daemon(args)
+        print(json.dumps({"on": False, "said": said}) if args.output == "json" else said)
         return 0
-    _show(answer, args)
+    if args.output == "json":
+        print(json.dumps(answer, indent=2))
+    else:
+        _show(answer, args)
     return 0
 
 

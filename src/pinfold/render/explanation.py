@@ -54,10 +54,12 @@ def format_refusal(refused: Data) -> str:
 
     >>> format_refusal({"reason": "SMTAlignmentError", "message": "no", "explanation": "3 CPUs cannot be whole cores."})
     '3 CPUs cannot be whole cores. [SMTAlignmentError: no]'
+    >>> format_refusal({"reason": "AlreadyExists", "message": "there is a pod web already"})
+    'there is a pod web already [AlreadyExists]'
     """
-    kubelet = f"{refused.get('reason', 'Refused')}: {refused.get('message', 'no reason given')}"
+    reason, message = refused.get("reason", "Refused"), refused.get("message", "no reason given")
     words = refused.get("explanation")
-    return f"{words} [{kubelet}]" if words else kubelet
+    return f"{words} [{reason}: {message}]" if words else f"{message} [{reason}]"
 
 
 def _verdict(found: Data, when: When, look: Look) -> Canvas:

@@ -34,6 +34,10 @@ def _find(workbook: Workbook, subject: Subject) -> str:
     """Return the file of the one container that *subject* names, or raise."""
     found = {who: name for who, name in _files(workbook).items() if subject.is_owner(str(who))}
     if not found:
+        if any(subject.is_owner(f"{one.pod.namespace}/{one.pod.name}/") for one in workbook.workloads.values()):
+            raise HTTPError(
+                404, "NotFound", f"{excerpt(str(subject))} was not started by apply, so its output is not kept"
+            )
         known = {name for who in _files(workbook) for name in (who.pod, f"{who.pod}/{who.container}")}
         meant = did_you_mean(str(subject), known)
         raise HTTPError(404, "NotFound", f"no output of {excerpt(str(subject))} is kept{meant}")
