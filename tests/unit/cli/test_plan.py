@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pinfold.cli.main import main
-from pinfold.cli.output.progress import shown
+from pinfold.cli.output.progress import Bar, shown
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.state import State
@@ -314,6 +314,17 @@ def test_long_work_shows_a_bar_and_wipes_it() -> None:
     assert "trying [#######" in terminal.getvalue()
     assert "4/4 100% · 1.0/s · 0 s left" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_bar_never_leaves_its_line(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    terminal, clock = Terminal(), count(0)
+    bar = Bar("placing pods", 337_000, terminal, lambda: next(clock))
+    bar.show(17_950)
+    drawn = terminal.getvalue().removeprefix("\r").removesuffix("\x1b[K")
+    assert len(drawn) < width
+    assert drawn.startswith("placing pods ")
 
 
 def test_short_work_shows_nothing() -> None:

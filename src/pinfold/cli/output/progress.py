@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 _WIDTH: Final = 24
+_LEAST: Final = 5
 _QUIET: Final = 0.5
 _EVERY: Final = 0.1
 _MINUTE, _HOUR = 60, 3600
@@ -40,8 +42,10 @@ class Bar:
         """Draw how many are done."""
         now = self._clock() if self._works else 0.0
         if self._works and now - self._began > _QUIET and now - self._last > _EVERY:
-            line = f"\r{self._what} {_far(done, self._total, now - self._began)}\x1b[K"
-            print(line, end="", file=self._stream, flush=True)
+            # A line as wide as the terminal would continue in the next one, and could not be removed.
+            room = shutil.get_terminal_size().columns - 1
+            far = _far(done, self._total, now - self._began, room - len(self._what) - 1)
+            print(f"\r{f'{self._what} {far}'[:room]}\x1b[K", end="", file=self._stream, flush=True)
             self._last, self._drawn = now, True
 
     def clear(self) -> None:
@@ -68,12 +72,14 @@ def shown(
         bar.clear()
 
 
-def _far(done: int, total: int | None, seconds: float) -> str:
-    """Return how far the work is.
+def _far(done: int, total: int | None, seconds: float, room: int) -> str:
+    """Return how far the work is; the bar is shorter, or left out, where there is little *room*.
 
-    >>> _far(250, 1000, 10.0)
+    >>> _far(250, 1000, 10.0, 80)
     '[######..................] 250/1,000 25% · 25/s · 30 s left'
-    >>> _far(250, None, 10.0), _far(0, 9, 10.0)
+    >>> _far(250, 1000, 10.0, 44), _far(250, 1000, 10.0, 36)
+    ('[##.......] 250/1,000 25% · 25/s · 30 s left', '250/1,000 25% · 25/s · 30 s left')
+    >>> _far(250, None, 10.0, 80), _far(0, 9, 10.0, 80)
     ('250 · 25/s', '[........................] 0/9 0%')
     """
     rate = done / seconds
@@ -82,7 +88,9 @@ def _far(done: int, total: int | None, seconds: float) -> str:
         return f"{done:,}{pace}"
     part = min(done / max(total, 1), 1.0)
     left = f" · {_span((total - done) / rate)} left" if done else ""
-    return f"[{('#' * int(_WIDTH * part)).ljust(_WIDTH, '.')}] {done:,}/{total:,} {part:.0%}{pace}{left}"
+    said = f"{done:,}/{total:,} {part:.0%}{pace}{left}"
+    width = min(room - len(said) - len("[] "), _WIDTH)
+    return said if width < _LEAST else f"[{('#' * int(width * part)).ljust(width, '.')}] {said}"
 
 
 def _span(seconds: float) -> str:
