@@ -84,7 +84,7 @@ def test_the_table_has_every_container_and_what_became_of_it() -> None:
     )
 
 
-@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("columns", [45, 60, 80, 140])
 def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     long = [Pod(PodUID(str(i)), f"{'a-long-name-' * 8}{i}", containers=(pinned(i + 1),)) for i in range(12)]
     machine = preset("epyc-9654-2s")

@@ -39,6 +39,9 @@ _COLUMNS: Final = (
     Column("NUMA", 4),
     Column("SOCKET", 6),
 )
+_NARROW: Final = 60
+"""On a terminal with fewer columns, some columns of the table are left out."""
+_LEFT_OUT: Final = ("QOS", "CORES")
 _POOLS: Final = ("shared", "reserved", "assignable", "exclusive", "idle")
 _MOST_ADVICE: Final = 10
 _MOST_OWNERS: Final = 8
@@ -89,7 +92,11 @@ def describe(plan: Plan) -> str:
 
 
 def _containers(plan: Plan, look: Look) -> Canvas:
-    return format_columns(_COLUMNS, _rows(plan), look) if plan.placements else Canvas()
+    if not plan.placements:
+        return Canvas()
+    shown = [at for at, column in enumerate(_COLUMNS) if look.width >= _NARROW or column.head not in _LEFT_OUT]
+    rows = (row if isinstance(row, Line) else [row[at] for at in shown] for row in _rows(plan))
+    return format_columns([_COLUMNS[at] for at in shown], rows, look)
 
 
 def _rows(plan: Plan) -> Iterator[Sequence[Cell] | Line]:
