@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold explain`."""
     parser.add_argument("container", metavar="POD[/CONTAINER]", help="also NAMESPACE/POD[/CONTAINER]")
-    add_namespace(parser)
+    add_namespace(parser, "any")
     add_output(parser)
     add_records(parser)
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pinfold logs`."""
     add_socket(parser)
     add_output(parser)
-    add_namespace(parser)
+    add_namespace(parser, "any")
     parser.add_argument("container", metavar="POD[/CONTAINER]", help="also NAMESPACE/POD[/CONTAINER]")
     parser.add_argument("-c", dest="of", metavar="CONTAINER", help="the container, if it is not part of the name")
     parser.add_argument("-f", "--follow", action="store_true", help="print new lines too, until the pod ends")

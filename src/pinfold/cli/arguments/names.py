@@ -24,9 +24,9 @@ class PodArgument(NamedTuple):
         return self.name if self.namespace == _DEFAULT else f"{self.namespace}/{self.name}"
 
 
-def add_namespace(parser: argparse.ArgumentParser) -> None:
+def add_namespace(parser: argparse.ArgumentParser, default: str = _DEFAULT) -> None:
     """Add the option that names a namespace."""
-    parser.add_argument("-n", "--namespace", metavar="NAME", help=f"where the pod is (default: {_DEFAULT})")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help=f"where the pod is (default: {default})")
 
 
 def pod_name(text: str, namespace: str | None) -> PodArgument:
