@@ -109,11 +109,11 @@ class CRISource:
         while True:
             await asyncio.sleep(_SOON if looks < _SOON_LOOKS else _AUDIT)
             link, looks = self._node.link, looks + 1 if self._node.link is link else 0
-            # A runtime that has started us may never report what runs already.
-            begin = not self._is_told_all and not self._node.roster.is_complete
-            self._first = begin
+            # A runtime that has started us may never report what runs already, nor the end of a pod that it has not.
+            self._first = not self._is_told_all and not self._node.roster.is_complete
+            ready = {"synchronized"} if self._is_told_all else {"registered", "synchronized"}
             with suppress(PinfoldError):
-                if link[0] == ("registered" if begin else "synchronized") and (not found or await self._is_at(link[1])):
+                if link[0] in ready and (not found or await self._is_at(link[1])):
                     await self.look(patiently=True)
 
     async def _is_at(self, detail: str) -> bool:

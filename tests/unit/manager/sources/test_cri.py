@@ -230,3 +230,32 @@ def test_a_cri_socket_that_was_found_is_used_if_the_same_runtime_answers(
 
     with asyncio.Runner(loop_factory=lambda: clock) as runner:
         runner.run(script())
+
+
+def test_a_pod_that_ends_while_a_launched_plugin_asks_what_runs_gives_its_cpus_back(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+    clock = Clock()
+
+    async def script() -> None:
+        node = Node()
+        pinfold = Pinfold(node, "nri")
+        await node.runtime.cri.listen(str(path))
+        sandbox = await node.runtime.pods.run(guaranteed())
+        async with CRIClient(str(path)) as client:
+            source = CRISource(pinfold.node, client, pinfold.bus, is_told_all=False)
+            audit = asyncio.create_task(source.audit())
+            await clock.leap(0)
+            pinfold.node.linked("registered", "containerd 1.7.24")
+            await clock.leap(0.6)
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+            await node.runtime.remove_pod(sandbox.id)  # NRI has reported its end before we knew the pod
+            for count in (2, 3):
+                await clock.leap(0.6)
+                await node.runtime.cri.until("ListPodSandbox", count)
+            await until(lambda: not pinfold.manager.state.exclusive)
+            audit.cancel()
+            await asyncio.gather(audit, return_exceptions=True)
+        await node.close()
+
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        runner.run(script())
