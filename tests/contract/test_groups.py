@@ -191,6 +191,19 @@ def test_a_joiner_confines_before_the_first_instruction(
     assert line.split() == ["Cpus_allowed_list:", str(LAST if exclusive else FIRST)]
 
 
+def test_a_process_runs_on_the_cpus_that_its_container_has_when_it_begins(
+    groups: ProcessGroups, tmp_path: Path
+) -> None:
+    """They may change while the forker is waited for."""
+    groups.make_exclusive(APP, LAST)
+    with groups.group(APP).joiner() as joiner, (tmp_path / "said").open("w") as out:
+        groups.make_exclusive(APP, FIRST)
+        request = NewProcess(["grep", "Cpus_allowed_list", "/proc/self/status"], dict(os.environ))
+        pid = when_running(Starter().begin(request, (0, out.fileno(), 2), joiner))
+    os.waitpid(pid, 0)
+    assert (tmp_path / "said").read_text().split() == ["Cpus_allowed_list:", str(FIRST)]
+
+
 def test_starting_several_leaves_nothing_open(groups: ProcessGroups) -> None:
     groups.make_exclusive(APP, LAST)
     starter = Starter()

@@ -16,7 +16,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.starting.starter import NewProcess, Starter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.groups import ProcessGroups
@@ -106,11 +106,19 @@ class Running(NamedTuple):
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def when_running(begun: Begun) -> int:
+_OTHER: Final = ThreadPoolExecutor(1)
+"""Starts processes; it goes on, as a forker ends with the thread that has started it."""
+
+
+def when_running(beginning: Coroutine[None, None, Begun]) -> int:
     """Return the number of a process when its command runs; a loop may run in this thread."""
-    with ThreadPoolExecutor(1) as other:
-        other.submit(asyncio.run, begun.runs()).result()
-    return begun.pid
+
+    async def wait() -> int:
+        begun = await beginning
+        await begun.runs()
+        return begun.pid
+
+    return _OTHER.submit(asyncio.run, wait()).result()
 
 
 def started(starter: Starter, command: list[str], groups: ProcessGroups, ref: ContainerRef) -> Running:

@@ -18,6 +18,7 @@ import pytest
 
 from pinfold.errors import PinfoldError
 from tests.e2e.daemon import ONLINE, RESERVED, Daemon, container, is_alive, needs_two_cpus, pod, wait_for
+from tests.e2e.test_durable import changed
 from tests.needs import needs, needs_root
 from tests.support.children import children, command_of
 
@@ -330,3 +331,58 @@ def test_a_stopped_forker_keeps_no_one_waiting(daemon: Daemon) -> None:
     daemon.apply(pod("y"))
     daemon.running("y")
     assert time.monotonic() - start < 10
+
+
+# A new forker needs 3 seconds to begin.
+SLOW_FORKER = """
+from pathlib import Path
+from pinfold.node.starting import forker
+text = Path(forker.__file__).read_text()
+forker.__file__ = {program!r}
+Path(forker.__file__).write_text(text.replace("daemon = socket", "import time; time.sleep(3); daemon = socket"))
+"""
+
+
+def run_pod(daemon: Daemon, name: str, command: str = "exec sleep 1000") -> None:
+    """Apply a pod, and wait until it runs."""
+    daemon.apply(pod(name, container(command)))
+    daemon.running(name)
+
+
+def test_others_are_answered_while_a_new_forker_takes_long_to_start(daemon: Daemon) -> None:
+    changed(daemon, SLOW_FORKER.format(program=str(daemon.place.directory / "forker.py"))).start()
+    assert slowest_while(daemon, lambda: run_pod(daemon, "x")) < AT_ONCE
+    os.kill(programs_of(daemon)["forker.py"], signal.SIGKILL)
+    assert slowest_while(daemon, lambda: run_pod(daemon, "y")) < AT_ONCE
+    daemon.check()
+
+
+@needs_freezer
+def test_others_are_answered_while_the_forker_is_frozen_and_no_job_runs_twice(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.start()
+    run_pod(daemon, "x")
+    marks = tmp_path / "marks"
+    with frozen(programs_of(daemon)["forker.py"]):
+        loud = f"echo ran >> {marks}; exec sleep 1000"
+        assert slowest_while(daemon, lambda: run_pod(daemon, "y", loud)) < AT_ONCE
+    assert marks.read_text() == "ran\n"
+    daemon.restart()
+    daemon.running("y")
+    assert marks.read_text() == "ran\n"
+
+
+@needs_freezer
+def test_a_pod_is_deleted_while_it_waits_for_a_frozen_forker_and_never_runs(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.start()
+    run_pod(daemon, "x")
+    mark = tmp_path / "mark"
+
+    def come_and_go() -> None:
+        daemon.apply(pod("y", container(f"touch {mark}; exec sleep 1000", cpus=1)))
+        daemon.delete("y")
+
+    with frozen(programs_of(daemon)["forker.py"]):
+        assert slowest_while(daemon, come_and_go) < AT_ONCE
+    run_pod(daemon, "z")
+    assert not mark.exists()
+    daemon.check()

@@ -28,7 +28,8 @@ _PATIENCE: Final = 10.0
 _LESS: Final = 2.0
 """The same for one that has answered before: it may be frozen."""
 _GLANCE: Final = 0.1
-"""Seconds until it is looked at: one that is stopped is replaced at once, as the daemon waits for it."""
+"""Seconds between two looks at a forker: one that is stopped is replaced soon."""
+_MOMENT: Final = 0.01
 _SLOW: Final = 10.0
 """Seconds until a command counts as running whose file system does not answer, or that gets no CPU time to begin."""
 _REPORT_LENGTH: Final = 64
@@ -57,32 +58,45 @@ class StartError(PinfoldError):
 
 
 class Starter:
-    """One forker, started with the first process, and again when it was killed."""
+    """One forker, started with the first process, and again when it was killed. No call waits in the event loop."""
 
     def __init__(self, name: str = "") -> None:
         """*name*: that of the groups in which processes are started."""
         self._name = name
+        self.turn = asyncio.Lock()
+        """Held by the caller of `begin`: the forker is asked for one process at a time."""
         self._forker: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._has_answered = False
         self._abandoned: list[_Abandoned] = []
+        self._ending: list[subprocess.Popen[bytes]] = []
+        """The forkers that were killed, and not waited for yet: one that is frozen ends when it is thawed."""
 
-    def begin(self, request: NewProcess, files: tuple[int, int, int], joiner: Joiner) -> Begun:
+    async def begin(self, request: NewProcess, files: tuple[int, int, int], joiner: Joiner) -> Begun:
         """Start a command in the groups of *joiner*; *files* are its standard files. Await what is returned.
 
-        Raise a StartError if it cannot be started; then no process is left.
+        Raise a StartError if it cannot be started. Then, or if this is cancelled, the command never runs.
         """
         self._forget_ended()
         wanted = {**request._asdict(), "cpus": list(joiner.cpus), "strict": joiner.strict}
         try:
-            pid, report = self._ask(json.dumps(wanted).encode(), files, joiner.files)
+            pid, report = await self._ask(json.dumps(wanted).encode(), files, joiner.files)
         except OSError as error:
-            self.close()
+            self._give_up()
             raise StartError("start", error) from error
-        joiner.joined(pid)
+        except asyncio.CancelledError:
+            self._give_up()  # it may have read half of the request
+            await self._none_left()
+            raise
+        begun = Begun(pid, report, self._abandoned)
+        try:
+            joiner.joined(pid)
+        except BaseException:
+            begun.give_up()
+            raise
         with suppress(OSError):  # it was killed: the launcher finds that out when it watches it
             report.send(_GO)
-        return Begun(pid, report, self._abandoned)
+        return begun
 
     def warm(self) -> None:
         """Start the forker, so that the first process need not wait for it; failing is for the first process."""
@@ -90,40 +104,33 @@ class Starter:
             self._running()
 
     def close(self) -> None:
-        """End the forker; the processes that it has started go on."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._forker is not None:
-            self._end(self._forker.pid)
+        """End the forker, and wait a moment for that; the processes that it has started go on."""
+        self._give_up()
+        for process in self._ending:
             with suppress(subprocess.TimeoutExpired):
-                self._forker.wait(_GLANCE)
-            self._forker.returncode = 0  # one that is frozen ends when it is thawed; Popen must not wait for it
-            self._forker = None
-        self._has_answered = False
+                process.wait(_GLANCE)
+            process.returncode = 0  # Popen must not wait for one that is frozen
+        self._ending.clear()
         self._forget_ended()
 
     def __del__(self) -> None:
         self.close()
 
-    def _ask(self, text: bytes, files: Sequence[int], groups: Sequence[int]) -> tuple[int, socket.socket]:
+    async def _ask(self, text: bytes, files: Sequence[int], groups: Sequence[int]) -> tuple[int, socket.socket]:
         """Return the number of a new process, and the socket on which it waits."""
         try:
-            return self._answer(text, files, groups)
+            return await self._answer(text, files, groups)
         except (BrokenPipeError, ConnectionResetError):  # the forker was killed, and has started nothing
-            self.close()
-            return self._answer(text, files, groups)
+            self._give_up()
+            return await self._answer(text, files, groups)
 
-    def _answer(self, text: bytes, files: Sequence[int], groups: Sequence[int]) -> tuple[int, socket.socket]:
+    async def _answer(self, text: bytes, files: Sequence[int], groups: Sequence[int]) -> tuple[int, socket.socket]:
         channel, process = self._running()
-        if PROC.is_stopped(process.pid):
-            self._end(process.pid)
         report, its = socket.socketpair()
         try:
             with its:
                 socket.send_fds(channel, [forker.LENGTH.pack(len(text))], [*files, its.fileno(), *groups])
-                channel.sendall(text)
-            self._await(report, process.pid)
+            await self._send_and_wait(channel, text, report, process.pid)
             pid = _number(report)
         except BaseException:
             self._abandoned.append(_Abandoned(report))
@@ -131,33 +138,66 @@ class Starter:
         self._has_answered = True
         return self._started(pid, process), report
 
+    async def _send_and_wait(self, channel: socket.socket, text: bytes, report: socket.socket, pid: int) -> None:
+        """Return when the process has answered, or the forker has ended; end one that cannot go on."""
+        looking = asyncio.create_task(self._end_if_stopped(pid))
+        try:
+            async with asyncio.timeout(_LESS if self._has_answered else _PATIENCE):
+                await asyncio.get_running_loop().sock_sendall(channel, text)
+                await _readable(report.fileno())
+        except TimeoutError:
+            raise TimeoutError(errno.ETIMEDOUT, "the program that starts processes does not answer") from None
+        finally:
+            looking.cancel()
+
+    async def _end_if_stopped(self, pid: int) -> None:
+        while not PROC.is_stopped(pid):  # noqa: ASYNC110 - no event tells that another process was stopped
+            await asyncio.sleep(_GLANCE)
+        self._end(pid)
+
     def _forget_ended(self) -> None:
         self._abandoned[:] = [one for one in self._abandoned if not one.has_ended()]
+        self._ending = [process for process in self._ending if process.poll() is None]
+
+    async def _none_left(self) -> None:
+        """Return when no process is left that was given up: until then it may join its groups. Or after 2 seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LESS):
+                while self._abandoned:
+                    await asyncio.sleep(_MOMENT)
+                    self._forget_ended()
 
     def _end(self, pid: int) -> None:
         with suppress(PermissionError):  # of a user that we are no more: it ends with its channel
             os.kill(pid, signal.SIGKILL)  # a child of ours that was not waited for: the number is still its own
 
-    def _await(self, report: socket.socket, pid: int) -> None:
-        """Return when the process has answered, or the forker has ended; end one that cannot go on."""
-        for _ in range(round((_LESS if self._has_answered else _PATIENCE) / _GLANCE)):
-            if _is_readable(report.fileno(), _GLANCE):
-                return
-            if PROC.is_stopped(pid):
-                self._end(pid)
-        raise TimeoutError(errno.ETIMEDOUT, "the program that starts processes does not answer")
+    def _give_up(self) -> None:
+        """End the forker without waiting for that; the next process gets another one."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._forker is not None:
+            self._end(self._forker.pid)
+            self._ending.append(self._forker)
+            self._forker = None
+        self._has_answered = False
 
     def _started(self, pid: int, process: subprocess.Popen[bytes]) -> int:
         if pid == process.pid:  # it has become the command
             process.returncode = 0  # so that Popen does not wait for it
             self._forker = None
-            self.close()
+            self._give_up()
         return pid
 
     def _running(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        """Return the forker, or start one.
+
+        Popen returns as soon as the program is executed, not when it answers. No thread does it instead: Python lets no
+        other thread run meanwhile, and the forker would end with the thread.
+        """
         if self._channel is None or self._forker is None:
             ours, its = socket.socketpair()
-            ours.settimeout(_PATIENCE)
+            ours.setblocking(False)  # noqa: FBT003 - its only form
             with its:
                 self._forker = subprocess.Popen(  # noqa: S603 - our own program
                     [sys.executable, "-I", "-S", forker.__file__, str(its.fileno()), str(os.getpid()), self._name],
@@ -188,12 +228,16 @@ class Begun:
             if await _has_data(self._report.fileno(), _SLOW):
                 self._check()
         except BaseException:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)  # a child that was not waited for: the number is still its own
-            self._abandoned.append(_Abandoned(self._report, self.pid))
+            self.give_up()
             await self._end()
             raise
         self._report.close()
+
+    def give_up(self) -> None:
+        """End the process; it is waited for later."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)  # a child that was not waited for: the number is still its own
+        self._abandoned.append(_Abandoned(self._report, self.pid))
 
     async def _end(self) -> None:
         """Return when the process has ended: until then it may still join its groups."""
@@ -228,7 +272,7 @@ class _Abandoned:
     def has_ended(self) -> bool:
         """Return whether nothing is left of it; it is waited for, as it is a child of ours."""
         if not self._pid:
-            if not _is_readable(self._report.fileno(), 0):
+            if not _is_readable(self._report.fileno()):
                 return False
             with suppress(ConnectionResetError):
                 self._pid = _number(self._report)
@@ -249,20 +293,26 @@ def _number(report: socket.socket) -> int:
 
 async def _has_data(file: int, within: float) -> bool:
     """Return whether a file can be read, or has come to its end, within so many seconds."""
-    loop, there = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(file, there.set)
     try:
         async with asyncio.timeout(within):
-            await there.wait()
+            await _readable(file)
     except TimeoutError:
         return False
-    finally:
-        loop.remove_reader(file)
     return True
 
 
-def _is_readable(file: int, within: float) -> bool:
-    """Wait for a file; select would take no number above 1023."""
+async def _readable(file: int) -> None:
+    """Return when a file can be read, or has come to its end."""
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(file, there.set)
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(file)
+
+
+def _is_readable(file: int) -> bool:
+    """Return whether a file can be read now; select would take no number above 1023."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
-    return bool(poll.poll(within * 1000))
+    return bool(poll.poll(0))

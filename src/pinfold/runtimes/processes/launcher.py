@@ -64,7 +64,7 @@ class ProcessLauncher:
     async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
         """Start a command in the container's group, and return its pid; its first instruction runs there."""
         try:
-            begun = self._begin(ref, start, out)
+            begun = await self._begin(ref, start, out)
             await begun.runs()
         except StartError as error:
             raise _explained(start, error) from error
@@ -72,11 +72,12 @@ class ProcessLauncher:
         self._watch(ref, begun.pid, _opened_child(begun.pid))
         return begun.pid
 
-    def _begin(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> Begun:
-        group = self._groups.group(ref)
-        request = _request(start, group.environment())
-        with group.joiner() as joiner, Path(os.devnull).open("rb") as nothing:
-            return self._starter.begin(request, (nothing.fileno(), out.fileno(), out.fileno()), joiner)
+    async def _begin(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> Begun:
+        async with self._starter.turn:
+            group = self._groups.group(ref)
+            request = _request(start, group.environment())
+            with group.joiner() as joiner, _nothing() as nothing:
+                return await self._starter.begin(request, (nothing.fileno(), out.fileno(), out.fileno()), joiner)
 
     def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
         """Return a running process that is to be attached; remember where a lent one comes from."""
@@ -208,6 +209,11 @@ class ProcessLauncher:
     def _leftover_ended(self) -> None:
         self._ends.put_nowait(ProcessEnded(None))
         self._one_ended.set()
+
+
+def _nothing() -> IO[bytes]:
+    """Return the standard input of containers."""
+    return Path(os.devnull).open("rb")
 
 
 def _is_absent() -> bool:

@@ -31,10 +31,13 @@ from pinfold.node.starting.starter import NewProcess, Starter
 
 starter = Starter()  # before it is another user, who may not reach this interpreter
 
+async def start(request, files, joiner):
+    begun = await starter.begin(request, files, joiner)
+    await begun.runs()
+    return begun.pid
+
 def run(request, files, joiner):
-    begun = starter.begin(request, files, joiner)
-    asyncio.run(begun.runs())
-    os.waitpid(begun.pid, 0)
+    os.waitpid(asyncio.run(start(request, files, joiner)), 0)
 
 with Joiner(CPUSet.from_cpus(os.sched_getaffinity(0))) as joiner:
     run(NewProcess(["true"], dict(os.environ)), (0, 1, 2), joiner)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
+from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.procfs import PROC
 from pinfold.node.starting import forker
@@ -180,7 +181,7 @@ def test_a_start_that_is_waited_for_does_not_keep_the_loop_waiting_and_can_be_ca
 
     async def start_and_cancel() -> int:
         with Joiner(MINE) as joiner:
-            begun = starter.begin(NewProcess(["touch", str(mark)], ENVIRONMENT), (0, 1, 2), joiner)
+            begun = await starter.begin(NewProcess(["touch", str(mark)], ENVIRONMENT), (0, 1, 2), joiner)
         waiting = asyncio.create_task(begun.runs())
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -195,6 +196,76 @@ def test_a_start_that_is_waited_for_does_not_keep_the_loop_waiting_and_can_be_ca
     starter.close()
     assert pid not in zombies()
     assert not mark.exists()
+
+
+async def open_gate(gate: Path) -> None:
+    """Let the process go on that reads from a pipe, as soon as it does."""
+    while True:
+        with suppress(OSError):  # ENXIO: no process reads there yet
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            return
+        await asyncio.sleep(0.01)
+
+
+def test_the_loop_goes_on_while_a_new_forker_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, starter = tmp_path / "gate", Starter()
+    os.mkfifo(gate)
+    changed_forker(tmp_path, monkeypatch, "")
+    program = Path(forker.__file__)
+    program.write_text(program.read_text().replace("daemon = socket", f"open({str(gate)!r}).read(); daemon = socket"))
+
+    async def start() -> int:
+        with Joiner(MINE) as joiner:
+            request = NewProcess(["true"], ENVIRONMENT)
+            begun, _ = await asyncio.gather(starter.begin(request, (0, 1, 2), joiner), open_gate(gate))
+        await begun.runs()
+        return begun.pid
+
+    pid = asyncio.run(start())
+    assert os.waitpid(pid, 0) == (pid, 0)
+    starter.close()
+
+
+@pytest.mark.parametrize("size", [10, 10_000_000], ids=["sent", "half sent"])
+def test_a_start_that_is_cancelled_before_the_forker_answers_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    gate, mark, starter, before = tmp_path / "gate", tmp_path / "mark", Starter(), zombies()
+    os.mkfifo(gate)
+    changed_forker(tmp_path, monkeypatch, "")
+    program = Path(forker.__file__)
+    program.write_text(program.read_text().replace("daemon = socket", f"open({str(gate)!r}).read(); daemon = socket"))
+
+    async def start_and_cancel() -> None:
+        with Joiner(MINE) as joiner:
+            request = NewProcess(["touch", str(mark)], ENVIRONMENT | {"LARGE": "x" * size})
+            starting = asyncio.create_task(starter.begin(request, (0, 1, 2), joiner))
+            await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+    asyncio.run(start_and_cancel())
+    wait_until(lambda: not forkers())
+    monkeypatch.undo()
+    assert said(starter, "echo", "on") == "on\n"
+    starter.close()
+    assert not mark.exists()
+    assert zombies() <= before
+
+
+def test_a_process_that_cannot_be_taken_in_never_runs(tmp_path: Path, starter: Starter) -> None:
+    mark, before = tmp_path / "mark", zombies()
+
+    def refuse(_pid: int) -> None:
+        raise GroupError("no longer here")
+
+    with Joiner(MINE, joined=refuse) as joiner, pytest.raises(GroupError, match="no longer here"):
+        when_running(starter.begin(NewProcess(["touch", str(mark)], ENVIRONMENT), (0, 1, 2), joiner))
+    assert said(starter, "echo", "on") == "on\n"
+    starter.close()
+    assert not mark.exists()
+    assert zombies() <= before
 
 
 def test_a_process_whose_forker_was_killed_at_once_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,14 +330,14 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 def test_a_forker_ends_with_its_caller() -> None:
     program = f"""
-import os, sys
+import asyncio, os, sys
 sys.path.insert(0, {str(SOURCES.parent)!r})
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.starting.starter import NewProcess, Starter
 starter = Starter()
 with Joiner(CPUSet.from_cpus(os.sched_getaffinity(0))) as joiner:
-    starter.begin(NewProcess(["true"], {{"PATH": os.environ["PATH"]}}), (0, 1, 2), joiner)
+    asyncio.run(starter.begin(NewProcess(["true"], {{"PATH": os.environ["PATH"]}}), (0, 1, 2), joiner))
 print(starter._forker.pid, flush=True)
 os.kill(os.getpid(), 9)
 """

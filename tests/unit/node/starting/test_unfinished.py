@@ -18,10 +18,10 @@ from pinfold.node.starting import forker
 from pinfold.node.starting.unfinished import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 DAEMON = """
-import os, sys
+import asyncio, os, sys
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.starting import forker
@@ -30,10 +30,18 @@ forker.__file__ = sys.argv[1]
 with Joiner(CPUSet.from_cpus(os.sched_getaffinity(0))) as joiner:
     request = NewProcess(["sleep", "1000"], {"PATH": os.environ["PATH"]})
     null = os.open(os.devnull, os.O_RDWR)
-    begun = Starter(sys.argv[2]).begin(request, (null, null, null), joiner)
+    starter = Starter(sys.argv[2])
+    begun = asyncio.run(starter.begin(request, (null, null, null), joiner))
 print(begun.pid, flush=True)
 sys.stdin.read()
 """
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -43,7 +51,8 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     os.mkfifo(gate)
     text = Path(forker.__file__).read_text()
     assert "        os.execvpe(" in text
-    program.write_text(text.replace("        os.execvpe(", f"        open({str(gate)!r}).read(); os.execvpe("))
+    waits = f"open({str(tmp_path / 'waits')!r}, 'w'); open({str(gate)!r}).read()"
+    program.write_text(text.replace("        os.execvpe(", f"        {waits}; os.execvpe("))
     monkeypatch.setattr(forker, "__file__", str(program))
     return gate
 
@@ -55,6 +64,7 @@ def unfinished(slow: Path) -> Iterator[int]:
     daemon = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert daemon.stdout is not None
     pid = int(daemon.stdout.readline())
+    wait_until((slow.parent / "waits").exists)  # until then it ends with its daemon
     daemon.kill()
     daemon.communicate()
     yield pid
@@ -76,10 +86,7 @@ def test_a_process_that_becomes_its_command_is_waited_for_and_goes_on(unfinished
 
 def test_a_process_that_does_not_become_its_command_is_ended(unfinished: int) -> None:
     asyncio.run(settle("ours", 0.05))
-    end = time.monotonic() + 20
-    while PROC.process(unfinished) is not None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: PROC.process(unfinished) is None)
 
 
 def test_a_process_of_other_groups_is_left_alone(unfinished: int) -> None:

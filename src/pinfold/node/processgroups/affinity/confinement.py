@@ -99,6 +99,12 @@ class Confinement:
             raise
         self._confine(lambda other: other == ref, self.cpus(ref), Strictness.WITHIN)  # children it has forked meanwhile
 
+    def put(self, ref: ContainerRef, asked: CPUSet, pid: int) -> None:
+        """Put a new process into the container. It has the CPUs that were *asked* for; there may be others since."""
+        self.membership.put(ref, pid)
+        if self.cpus(ref) != asked:
+            confine(self._procfs, pid, self.cpus(ref), self._strictness(ref))
+
     def release(self, pid: int, origin: Origin) -> None:
         """Let a process use the CPUs that it had before; it belongs to no container from now on."""
         found = self._procfs.process(pid)

@@ -182,9 +182,8 @@ class AffinityGroup:
 
     def joiner(self) -> Joiner:
         """Return a Joiner that sets the affinity of a process, and remembers whose it is."""
-        self._confinement.require(self._ref)
-        put = partial(self._confinement.membership.put, self._ref)
-        return Joiner(self._confinement.cpus(self._ref), joined=put)
+        cpus = self._confinement.cpus(self._ref)
+        return Joiner(cpus, joined=partial(self._confinement.put, self._ref, cpus))
 
     def attach(self, pid: int) -> None:
         """Put a running process with all its threads into the container."""
