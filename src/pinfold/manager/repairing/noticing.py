@@ -42,7 +42,7 @@ class Noticing:
     async def follow(self) -> None:
         """Look after each event, for ever; less and less often while another program goes on."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._watch.fileno(), event.set)
+        loop.add_reader(self._watch.fileno(), self._hear, event)
         self._watch.wake = event.set
         try:
             while True:
@@ -67,12 +67,20 @@ class Noticing:
         while not self._due:
             await event.wait()
             await asyncio.sleep(_SOON)
-            event.clear()
-            self._due |= self._watch.heard()
+            self._take_in(event)
         if self._due == Heard.OTHERS:
             await asyncio.sleep(_LATER)
-            event.clear()
-            self._due |= self._watch.heard()
+            self._take_in(event)
+
+    def _hear(self, event: asyncio.Event) -> None:
+        """Wake up, and hear no more until the events are taken in: the loop would turn without a pause."""
+        asyncio.get_running_loop().remove_reader(self._watch.fileno())
+        event.set()
+
+    def _take_in(self, event: asyncio.Event) -> None:
+        event.clear()
+        self._due |= self._watch.heard()
+        asyncio.get_running_loop().add_reader(self._watch.fileno(), self._hear, event)
 
     def _look(self) -> bool:
         """Return whether something was different; it has been repaired then, unless it is a fight."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -80,3 +81,32 @@ def test_each_event_is_followed_by_a_look_also_after_one_that_failed(watch: Watc
         return manager.looks
 
     assert asyncio.run(scenario()) == 2
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts the turns of the loop."""
+
+    turns = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.turns += 1
+        return super().select(timeout)
+
+
+def test_the_loop_sleeps_from_an_event_to_the_look(watch: Watch) -> None:
+    async def scenario() -> None:
+        manager = Manager()
+        following = asyncio.create_task(Noticing(manager, watch).follow())  # type: ignore[arg-type]  # stand-ins
+        for _ in range(3):
+            manager.looked.clear()
+            watch.event()
+            await asyncio.wait_for(manager.looked.wait(), 10)
+            watch.event()  # while it waits after a look
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
+
+    counting = CountingSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(counting)) as runner:
+        runner.run(scenario())
+    assert counting.turns < 50
