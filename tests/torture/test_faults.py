@@ -45,6 +45,8 @@ class Row(NamedTuple):
     fault: Fault
     saves: bool = True
     """Whether changes are taken: else each is refused, and nothing of it stays."""
+    kind: str | None = None
+    """How processes are kept on their CPUs; the best way if it is None."""
 
 
 TABLE: Final = {
@@ -57,6 +59,7 @@ TABLE: Final = {
     "clock a day back": Row(faults.clock_back),
     "no file left": Row(faults.no_files),
     "no thread left": Row(faults.no_threads),
+    "no thread left, affinity": Row(faults.no_threads, kind="affinity"),
     "frozen container": Row(faults.frozen_container),
     "daemon stopped for 1 s": Row(faults.stopped),
     "log that is not read": Row(faults.unread_log),
@@ -99,8 +102,8 @@ class Health(threading.Thread):
 
 
 @pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with Daemon("--log-size", "1", "--journal-size", "1") as daemon:
+def daemon(name: str) -> Iterator[Daemon]:
+    with Daemon("--log-size", "1", "--journal-size", "1", kind=TABLE[name].kind) as daemon:
         daemon.environment["FAULT"] = str(daemon.place.directory / "fault")
         daemon.command = [sys.executable, "-c", faults.PROGRAM]
         with tmpfs(daemon.state_dir, size="8m,nr_inodes=200") as directory:

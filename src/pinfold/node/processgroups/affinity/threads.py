@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from contextlib import suppress
 from enum import Enum, auto
 from functools import cache
@@ -118,18 +117,21 @@ def every_cpu() -> CPUSet:
 
 
 def _usable(possible: CPUSet) -> CPUSet:
-    """Return the CPUs that this process may use: a thread asks for all, and the kernel gives it those of its cpuset."""
-    found: list[CPUSet] = []
+    """Return the CPUs that this process may use; none if it may not ask.
 
-    def ask() -> None:
-        with suppress(OSError):
-            os.sched_setaffinity(0, possible)
-            found.append(_allowed(0))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    asking.join()
-    return found[0] if found else EMPTY
+    This thread asks for all, and the kernel gives it those of its cpuset. If it had fewer before, it has them again; if
+    not, its wish for all stays: since Linux 6.2 no cpuset widens a thread that has asked for fewer.
+    """
+    before = _allowed(0)
+    try:
+        os.sched_setaffinity(0, possible)
+    except OSError:
+        return EMPTY
+    found = _allowed(0)
+    if found != before:
+        with suppress(OSError):  # its cpuset has none of these any more
+            os.sched_setaffinity(0, before)
+    return found
 
 
 def _allowed(thread: int) -> CPUSet:

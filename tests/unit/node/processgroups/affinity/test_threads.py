@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,3 +58,21 @@ def test_no_cpu_and_one_that_the_machine_cannot_have_are_refused(reach: Reach) -
 def test_on_a_machine_that_does_not_say_its_cpus_nothing_is_barred(tmp_path: Path) -> None:
     assert Reach(tmp_path).barred() == EMPTY
     Reach(tmp_path).check("app", CPUSet.of(5000), exact=True)
+
+
+def test_asking_what_is_barred_needs_no_thread_and_changes_no_affinity(
+    reach: Reach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = os.sched_getaffinity(0)
+    narrow = {min(before)}
+    for mine in (before, narrow):
+        os.sched_setaffinity(0, mine)
+        try:
+            assert reach.barred() == BARRED
+            assert os.sched_getaffinity(0) == mine
+        finally:
+            os.sched_setaffinity(0, before)
