@@ -148,7 +148,8 @@ class Stand:
         return Runtime(applier, ProcessLauncher(applier))
 
     async def spawn(self, ref: ContainerRef, *command: str, directory: str = "") -> int:
-        pid = await self.runtime.spawn(ref, Start(list(command), ENVIRONMENT, directory), self.out)
+        start = Start(list(command), ENVIRONMENT, directory)
+        pid = await self.runtime.spawn(ref, start, lambda: os.fdopen(os.dup(self.out.fileno()), "wb"))
         assert isinstance(pid, int)
         return pid
 

@@ -10,7 +10,7 @@ from pinfold.errors import PinfoldError
 from pinfold.node.processgroups.errors import listed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from signal import Signals
     from typing import IO
@@ -170,8 +170,11 @@ class Launcher(Protocol):
         """
         ...
 
-    async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
-        """Start a command as the container's main process, on its CPUs from its first instruction on."""
+    async def spawn(self, ref: ContainerRef, start: Start, output: Callable[[], IO[bytes]]) -> int:
+        """Start a command as the container's main process, on its CPUs from its first instruction on.
+
+        *output* opens what it prints to, when it is its turn.
+        """
         ...
 
     def environment(self, ref: ContainerRef) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -207,12 +208,11 @@ class Workload:
             return main.pid
         await self._launcher.clear([ref], _GRACE)  # what the last main process has left behind
         name = output_name(self.pod, container)
+        command = [*container.command, *container.args]
+        environment = {**os.environ, **dict(container.env), **self.environment(ref)}
+        start = Start(command, environment, container.working_dir, container.identity)
         try:
-            with self._outputs.open(name) as out:
-                command = [*container.command, *container.args]
-                environment = {**os.environ, **dict(container.env), **self.environment(ref)}
-                start = Start(command, environment, container.working_dir, container.identity)
-                pid = await self._launcher.spawn(ref, start, out)
+            pid = await self._launcher.spawn(ref, start, partial(self._outputs.open, name))
         except OSError as error:
             raise LaunchError(str(error.filename or name), error) from error
         tell(Started(PodName.of(self.pod), container.name, pid))

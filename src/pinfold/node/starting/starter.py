@@ -85,7 +85,6 @@ class Starter:
             self._give_up()
             raise StartError("start", error) from error
         except asyncio.CancelledError:
-            self._give_up()  # it may have read half of the request
             await self._none_left()
             raise
         begun = Begun(pid, report, self._abandoned)
@@ -143,12 +142,19 @@ class Starter:
         looking = asyncio.create_task(self._end_if_stopped(pid))
         try:
             async with asyncio.timeout(_LESS if self._has_answered else _PATIENCE):
-                await asyncio.get_running_loop().sock_sendall(channel, text)
+                await self._send(channel, text)
                 await _readable(report.fileno())
         except TimeoutError:
             raise TimeoutError(errno.ETIMEDOUT, "the program that starts processes does not answer") from None
         finally:
             looking.cancel()
+
+    async def _send(self, channel: socket.socket, text: bytes) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(channel, text)
+        except asyncio.CancelledError:
+            self._give_up()  # it has half of a request, and waits for the rest
+            raise
 
     async def _end_if_stopped(self, pid: int) -> None:
         while not PROC.is_stopped(pid):  # noqa: ASYNC110 - no event tells that another process was stopped

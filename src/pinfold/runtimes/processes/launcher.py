@@ -21,7 +21,7 @@ from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, S
 from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.processgroups.origin import Origin
@@ -61,10 +61,10 @@ class ProcessLauncher:
         """The containers that have a group, also those of an earlier daemon."""
         return self._applier.known
 
-    async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:
+    async def spawn(self, ref: ContainerRef, start: Start, output: Callable[[], IO[bytes]]) -> int:
         """Start a command in the container's group, and return its pid; its first instruction runs there."""
         try:
-            begun = await self._begin(ref, start, out)
+            begun = await self._begin(ref, start, output)
             await begun.runs()
         except StartError as error:
             raise _explained(start, error) from error
@@ -72,11 +72,11 @@ class ProcessLauncher:
         self._watch(ref, begun.pid, _opened_child(begun.pid))
         return begun.pid
 
-    async def _begin(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> Begun:
-        async with self._starter.turn:
+    async def _begin(self, ref: ContainerRef, start: Start, output: Callable[[], IO[bytes]]) -> Begun:
+        async with self._starter.turn:  # files are opened when it comes: hundreds of containers may wait for theirs
             group = self._groups.group(ref)
             request = _request(start, group.environment())
-            with group.joiner() as joiner, _nothing() as nothing:
+            with group.joiner() as joiner, _nothing() as nothing, output() as out:
                 return await self._starter.begin(request, (nothing.fileno(), out.fileno(), out.fileno()), joiner)
 
     def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:

@@ -12,7 +12,7 @@ from pinfold.node.processgroups.origin import Origin
 from pinfold.runtimes.base import ApplyError, Main, Members, ProcessEnded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from signal import Signals
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -113,8 +113,14 @@ class SimulatedLauncher:
         """Return no: nothing runs on after a restart."""
         return False
 
-    async def spawn(self, ref: ContainerRef, start: Start, out: IO[bytes]) -> int:  # noqa: ARG002 - the protocol
+    async def spawn(
+        self,
+        ref: ContainerRef,
+        start: Start,  # noqa: ARG002 - the protocol
+        output: Callable[[], IO[bytes]],
+    ) -> int:
         """Pretend to start a command, and return a pid that no process has."""
+        output().close()
         self._next += 1
         self._applier.mains[ref] = Main(self._next, 0)
         return self._next

@@ -230,7 +230,8 @@ def test_the_loop_goes_on_while_a_new_forker_takes_long(tmp_path: Path, monkeypa
 def test_a_start_that_is_cancelled_before_the_forker_answers_never_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    gate, mark, starter, before = tmp_path / "gate", tmp_path / "mark", Starter(), zombies()
+    gate, mark, starter, before, half = tmp_path / "gate", tmp_path / "mark", Starter(), zombies(), 1_000_000
+    monkeypatch.setattr("pinfold.node.starting.starter._LESS", 0.1)
     os.mkfifo(gate)
     changed_forker(tmp_path, monkeypatch, "")
     program = Path(forker.__file__)
@@ -246,12 +247,33 @@ def test_a_start_that_is_cancelled_before_the_forker_answers_never_runs(
                 await starting
 
     asyncio.run(start_and_cancel())
-    wait_until(lambda: not forkers())
+    if size > half:
+        wait_until(lambda: not forkers())  # it has half of a request
+    else:
+        asyncio.run(asyncio.wait_for(open_gate(gate), 20))
     monkeypatch.undo()
     assert said(starter, "echo", "on") == "on\n"
     starter.close()
     assert not mark.exists()
     assert zombies() <= before
+
+
+def test_a_start_that_is_cancelled_costs_no_other_forker(starter: Starter) -> None:
+    """Where no process can be started any more, there would be none."""
+    if said(starter, "true") or not forkers():
+        return  # one that becomes its command is replaced anyway
+    before = forkers()
+
+    async def start_and_cancel() -> None:
+        with Joiner(MINE) as joiner:
+            starting = asyncio.create_task(starter.begin(NewProcess(["sleep", "9"], ENVIRONMENT), (0, 1, 2), joiner))
+            await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+    asyncio.run(start_and_cancel())
+    assert forkers() == before
 
 
 def test_a_process_that_cannot_be_taken_in_never_runs(tmp_path: Path, starter: Starter) -> None:

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,6 @@ from tests.e2e.test_hostile import frozen, needs_freezer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from pathlib import Path
 
 REF = ContainerRef(PodUID("u"), "app")
 
@@ -47,8 +47,7 @@ def launching(directory: Path, scenario: Callable[[ProcessLauncher], Coroutine[N
 
 
 async def spawn(launcher: ProcessLauncher, *command: str, directory: str = "") -> int:
-    with open(os.devnull, "wb") as out:  # noqa: ASYNC230, PTH123 - not a path of ours
-        return await launcher.spawn(REF, Start(command, dict(os.environ), directory), out)
+    return await launcher.spawn(REF, Start(command, dict(os.environ), directory), lambda: Path(os.devnull).open("wb"))
 
 
 @pytest.mark.parametrize(
