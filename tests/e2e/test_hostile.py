@@ -212,6 +212,17 @@ def _size(file: Path) -> int:
 
 
 @needs_root
+def test_no_output_is_written_into_a_directory_that_another_user_has_made(daemon: Daemon) -> None:
+    out = daemon.place.directory / "out" / daemon.place.name
+    out.mkdir(parents=True)
+    os.chown(out, 12345, -1)
+    refused = daemon.try_to_start("--log-dir", str(out.parent))
+    assert refused.returncode == 2
+    assert f"the log directory {out} belongs to user 12345" in refused.stderr
+    assert list(out.iterdir()) == []
+
+
+@needs_root
 def test_output_without_end_leaves_room_for_the_state(daemon: Daemon) -> None:
     daemon.state_dir.mkdir(mode=0o700)
     with mounted(daemon.state_dir, "256m"):

@@ -25,7 +25,7 @@ class AlreadyRunning(PinfoldError):  # noqa: N818 - the fact
 
 
 class NotOurs(PinfoldError):  # noqa: N818 - the fact
-    """Other users could change files in the state directory."""
+    """Other users could change files in a directory of ours."""
 
     exit_code = 2
 
@@ -39,7 +39,7 @@ class StateDirectory:
 
     def __enter__(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _check_ours(self._directory)
+        check_ours("state", self._directory)
         self._lock = _open_lock(self._directory / "lock")
         if self._lock is None:
             return
@@ -93,16 +93,18 @@ def _holder(file: int) -> str:
     return text if text.isdecimal() else ""
 
 
-def _check_ours(directory: Path) -> None:
-    """Raise if another user owns the directory or may write into it."""
+def check_ours(what: str, directory: Path) -> None:
+    """Raise if another user owns the directory, or the link that leads there, or may write into it. None is fine."""
+    if not os.path.lexists(directory):
+        return
     found = directory.stat()
-    if found.st_uid not in {0, os.geteuid()}:
-        raise NotOurs(
-            f"the state directory {directory} belongs to user {found.st_uid}; change its owner to {os.geteuid()}"
-        )
+    for owner in (directory.lstat().st_uid, found.st_uid):
+        if owner not in {0, os.geteuid()}:
+            said = f"the {what} directory {directory} belongs to user {owner}"
+            raise NotOurs(f"{said}; change its owner to {os.geteuid()}")
     if found.st_mode & 0o022:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise NotOurs(f"other users may write into the state directory {directory} (mode {mode}); use chmod go-w")
+        raise NotOurs(f"other users may write into the {what} directory {directory} (mode {mode}); use chmod go-w")
 
 
 def _open_lock(path: Path) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.daemon.directory import AlreadyRunning, NotOurs, StateDirectory
+from pinfold.daemon.directory import AlreadyRunning, NotOurs, StateDirectory, check_ours
 from tests.unit.node.test_statefile import tmpfs
 
 if TYPE_CHECKING:
@@ -96,3 +96,27 @@ def test_a_read_only_disk_with_a_lock_file_has_one_daemon(tmp_path: Path) -> Non
         subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
         with StateDirectory(directory), pytest.raises(AlreadyRunning), StateDirectory(directory):
             pass
+
+
+@NEEDS_ROOT
+def test_a_link_of_another_user_is_refused_although_what_it_leads_to_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "ours")
+    with StateDirectory(tmp_path / "link"):
+        pass
+    os.chown(tmp_path / "link", 12345, -1, follow_symlinks=False)
+    with pytest.raises(NotOurs, match="link belongs to user 12345"), StateDirectory(tmp_path / "link"):
+        pass
+
+
+@NEEDS_ROOT
+def test_a_directory_for_output_of_another_user_is_refused_and_a_missing_one_is_fine(tmp_path: Path) -> None:
+    check_ours("log", tmp_path / "missing")
+    check_ours("log", tmp_path)
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(NotOurs, match=r"the log directory .* belongs to user 12345; change its owner to 0"):
+        check_ours("log", tmp_path)
+    os.chown(tmp_path, 0, -1)
+    tmp_path.chmod(0o777)
+    with pytest.raises(NotOurs, match=r"other users may write into the log directory .* \(mode 0777\)"):
+        check_ours("log", tmp_path)

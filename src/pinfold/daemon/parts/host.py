@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.daemon import SecondManager, Weaker
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.daemon.directory import check_ours
 from pinfold.daemon.parts.common import (
     DISK,
     Basis,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 async def host_parts(basis: Basis) -> Parts:
     """Return the parts of a daemon for plain processes, or for simulated ones."""
     chosen = basis.chosen
+    check_ours("log", chosen.outputs.directory)
     register = None if chosen.runtime == "simulated" else _registered(basis)
     applier, launcher, clean_up = _simulated() if chosen.runtime == "simulated" else await _processes(basis)
     limits = OutputLimits(chosen.outputs.each, chosen.outputs.total)
