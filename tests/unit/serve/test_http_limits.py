@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
+import tempfile
 import tracemalloc
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.serve.http.gate import HTTPGate
-from pinfold.serve.http.limits import REMOTE, Buckets, HTTPLimits, Rate, Turns, client_of, fits
+from pinfold.serve.http.gate import HTTPGate, Users
+from pinfold.serve.http.limits import LOCAL, REMOTE, Buckets, HTTPLimits, Rate, Turns, client_of, fits
 from pinfold.serve.http.messages import Request, Response
+from tests.needs import needs_root
+from tests.unit.serve import http_site
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WRITABLE = HTTPGate(read_only=False)
 LARGE = b"b" * 100_000
@@ -334,6 +335,37 @@ def test_one_address_cannot_have_all_connections() -> None:
         assert (await site.ask(GET)).status == 200
 
     serve(None, scenario, busy.handle, limits=HTTPLimits(connections=6, connections_each=3))
+
+
+def open_to_all(place: Path) -> None:
+    for path in (place, *place.iterdir()):
+        path.chmod(0o777)
+
+
+@needs_root
+def test_a_user_of_a_unix_socket_cannot_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, member = Busy(), 65534
+    monkeypatch.setattr(http_site, "ME", Users(frozenset({0, member})))
+
+    async def scenario(site: Site) -> None:
+        open_to_all(place)
+        os.seteuid(member)  # the kernel names the user who has connected
+        try:
+            await busy.keep(site, 3)
+            refused = await site.ask(GET)
+        finally:
+            os.seteuid(0)
+        assert refused.status == 503
+        assert b"at most 3 of them from one address or user" in refused.body
+        assert (await site.ask(OTHER)).status == 200
+        busy.go_on.set()
+
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        serve(place, scenario, busy.handle, limits=HTTPLimits(connections=6, connections_each=3))
+    assert LOCAL.connections_each < LOCAL.connections
+    assert LOCAL.streams_each < LOCAL.streams
+    assert LOCAL.held_each < LOCAL.held
 
 
 # -- who gives way

@@ -37,7 +37,7 @@ class HTTPConnection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: HTTPLimits) -> None:
         self.peer = _peer(writer)
-        self.client = client_of(self.peer.address)
+        self.client = client_of(self.peer.address) or f"user {self.peer.uid}"
         self.closing = False
         """Whether the next answer is the last."""
         self.waiting = False

@@ -40,11 +40,11 @@ class HTTPLimits(NamedTuple):
     farewell: float = 1.0  # what answers on their way get when the server closes
     heartbeat: float = 15.0  # after which silence a stream of events shows that it is alive
     connections: int = 256
-    connections_each: int = 256
+    connections_each: int = 192
     streams: int = 64
-    streams_each: int = 64
+    streams_each: int = 56
     held: int = 256 << 20  # the answers on their way; one that fits into `buffered` is always sent
-    held_each: int = 256 << 20
+    held_each: int = 192 << 20
     rate: Rate = Rate(math.inf, 1)
 
 

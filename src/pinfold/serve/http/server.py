@@ -203,6 +203,6 @@ def _prepare(listener: socket.socket, limits: HTTPLimits) -> None:
 
 
 def _too_many(what: str, doing: str, most: int, each: int) -> HTTPError:
-    of_one = f", and at most {each} of them from one address" if each < most else ""
+    of_one = f", and at most {each} of them from one address or user" if each < most else ""
     text = f"too many clients are {doing}; at most {most} are served at once{of_one}"
     return HTTPError(503, f"TooMany{what}", text, _AGAIN)
