@@ -120,6 +120,14 @@ def test_every_command_and_option_exists(page: Path, capsys: pytest.CaptureFixtu
         assert not [flag for flag in flags if not re.search(rf"{flag}\b", help_text)], what
 
 
+def test_every_test_that_the_pages_on_security_name_exists() -> None:
+    defined = {name for path in ROOT.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    for page in ("SECURITY.md", "docs/reference/entry-points.md"):
+        named = set(re.findall(r"`(test_\w+)`", (ROOT / page).read_text()))
+        assert named
+        assert named <= defined
+
+
 @pytest.mark.parametrize(
     "page", ["docs/how-to/plan.md", pytest.param("docs/how-to/fleet.md", marks=pytest.mark.slow)], ids=["plan", "fleet"]
 )

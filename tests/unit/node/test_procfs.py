@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.procfs import PROC, Procfs
+from pinfold.node.procfs import PROC, Process, Procfs
+from tests.needs import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,3 +41,18 @@ def test_a_process_that_was_killed_or_exits_is_ending(
 def test_this_process_is_not_ending_and_one_that_is_not_there_neither(tmp_path: Path) -> None:
     assert not PROC.is_ending(os.getpid())
     assert not Procfs(tmp_path).is_ending(7)
+
+
+def test_a_process_cannot_name_itself_so_that_it_looks_dead_or_has_another_parent(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(STAT.replace("(a) b)", "(x) Z 4242 () R 99 9)").format(flags=0))
+    assert Procfs(tmp_path).process(7) == (Process(7, 4711), 1)
+
+
+@needs_root
+def test_marks_in_the_environment_of_another_users_process_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "environ").write_bytes(b"PINFOLD_TREE=pinfold\0A=1")
+    assert Procfs(tmp_path).own_environment(7) == [b"PINFOLD_TREE=pinfold", b"A=1"]
+    os.chown(tmp_path / "7", 12345, -1)
+    assert Procfs(tmp_path).own_environment(7) == []
