@@ -157,6 +157,7 @@ class Starter:
             raise
 
     async def _end_if_stopped(self, pid: int) -> None:
+        await asyncio.sleep(_GLANCE)  # most have answered by then
         while not PROC.is_stopped(pid):  # noqa: ASYNC110 - no event tells that another process was stopped
             await asyncio.sleep(_GLANCE)
         self._end(pid)

@@ -63,11 +63,16 @@ class ProcessLauncher:
 
     async def spawn(self, ref: ContainerRef, start: Start, output: Callable[[], IO[bytes]]) -> int:
         """Start a command in the container's group, and return its pid; its first instruction runs there."""
-        try:
-            begun = await self._begin(ref, start, output)
-            await begun.runs()
-        except StartError as error:
-            raise _explained(start, error) from error
+        while True:
+            places = self._groups.group(ref).places()
+            try:
+                begun = await self._begin(ref, start, output)
+                await begun.runs()
+                break
+            except StartError as error:
+                # A container that changes pools while it starts has another group by now, and the old one is gone.
+                if error.step != "join" or self._groups.group(ref).places() == places:
+                    raise _explained(start, error) from error
         self._ours.add(ref)
         self._watch(ref, begun.pid, _opened_child(begun.pid))
         return begun.pid

@@ -15,6 +15,7 @@ import pytest
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted
 from pinfold.node.processgroups.groups import choose
+from pinfold.node.processgroups.joiner import Joiner
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import LaunchError, Main, Start
 from pinfold.runtimes.processes.applier import ProcessApplier
@@ -61,6 +62,34 @@ def test_a_command_that_cannot_be_run_is_named_and_has_the_code_of_a_shell(
             await spawn(launcher, command)
         assert refused.value.code == code
         assert REF not in launcher.mains
+
+    launching(tmp_path, scenario)
+
+
+class Left:
+    """A group that is removed while a process is about to join it."""
+
+    def places(self) -> list[Path]:
+        return [Path("/gone")]
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def joiner(self) -> Joiner:
+        joiner = Joiner(PROC.allowed(os.getpid()))
+        joiner.files.append(os.open("/dev/full", os.O_WRONLY))
+        return joiner
+
+
+def test_a_container_that_changes_groups_while_it_starts_is_started_in_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(launcher: ProcessLauncher) -> None:
+        groups = launcher._groups  # noqa: SLF001 - no other way to change groups at that instant
+        looks, group = [Left(), Left()], groups.group
+        monkeypatch.setattr(groups, "group", lambda ref: looks.pop() if looks else group(ref))
+        pid = await spawn(launcher, "sleep", "60")
+        assert (looks, launcher.mains[REF].pid) == ([], pid)
 
     launching(tmp_path, scenario)
 
