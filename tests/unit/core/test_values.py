@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, field, fields, replace
+from types import FunctionType
 
 import pytest
 
@@ -66,6 +67,26 @@ def test_fields_can_be_given_by_name_only() -> None:
     assert [each.metadata.get("for") for each in fields(Named)] == [None, "people"]
     with pytest.raises(TypeError):
         Named("so")  # type: ignore[call-arg]  # what is tried
+
+
+def test_two_classes_share_all_methods_so_that_a_class_takes_little_memory() -> None:
+    methods = {name: made for name, made in vars(Point).items() if isinstance(made, FunctionType)}
+    assert {"__init__", "__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"} <= methods.keys()
+    assert all(vars(Spot)[name] is made for name, made in methods.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "told"),
+    [
+        pytest.param((), {"y": 1}, "0 by position, y", id="a field without a default is left out"),
+        pytest.param((1, 2, 3), {}, "3 by position", id="too many"),
+        pytest.param((1,), {"z": 1}, "1 by position, z", id="a field of another class"),
+        pytest.param((1,), {"x": 1}, "1 by position, x", id="by position and by name"),
+    ],
+)
+def test_wrong_fields_are_refused(given: tuple[int, ...], named: dict[str, int], told: str) -> None:
+    with pytest.raises(TypeError, match=f"^Point has x, y; given were {told}$"):
+        Point(*given, **named)
 
 
 def test_a_class_keeps_the_methods_that_it_writes_itself() -> None:
