@@ -19,7 +19,7 @@ import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.shield import PlaceKind
-from pinfold.node.shield.shield import Host
+from pinfold.node.shield.host import Host
 from tests.e2e.daemon import ONLINE, RESERVED, SPARE, Daemon, pod, wait_for
 from tests.needs import IN_GUEST
 

@@ -24,7 +24,8 @@ from pinfold.node.processgroups.origin import Origin
 from pinfold.node.register import Register, directory_of
 from pinfold.node.resctrl.files import RealFiles
 from pinfold.node.resctrl.groups import remove_groups
-from pinfold.node.shield.shield import Host, Shield
+from pinfold.node.shield.host import Host
+from pinfold.node.shield.shield import Shield
 from pinfold.node.starting.unfinished import settle
 from pinfold.node.statefile import read_state_file
 from pinfold.runtimes.podplaces import PodPlaces

@@ -24,7 +24,7 @@ from pinfold.node.exclusivity import Meter
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.machine.memory import memory_resources, nodes_with_memory
 from pinfold.node.notices import Notices
-from pinfold.node.shield.shield import Host, Shield
+from pinfold.node.shield.shield import Shield
 from pinfold.runtimes.caching import CachingApplier
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pinfold.manager.node import Node
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.manager.telling.bus import Bus
+    from pinfold.node.shield.host import Host
     from pinfold.runtimes.base import Applier
     from pinfold.runtimes.roster import Roster
     from pinfold.settings.settings import Settings

@@ -43,7 +43,7 @@ from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.v2 import ProcessGroupsV2
 from pinfold.node.register import Register, Registered, directory_of
-from pinfold.node.shield.shield import Host
+from pinfold.node.shield.host import Host
 from pinfold.node.starting.unfinished import settle
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher

@@ -34,7 +34,7 @@ from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podgroups.paths import expand_slice, parse_absolute
-from pinfold.node.shield.shield import Host
+from pinfold.node.shield.host import Host
 from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.inherited import Inherited
 from pinfold.runtimes.podplaces import PodPlaces

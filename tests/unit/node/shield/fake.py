@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.node.shield.shield import Host, Shield
+from pinfold.node.shield.host import Host
+from pinfold.node.shield.shield import Shield
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,7 +12,7 @@ import pytest
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.shield import HostPlace, KeptCPUs, PlaceKind
 from pinfold.errors import StateError
-from pinfold.node.shield.shield import Host
+from pinfold.node.shield.host import Host
 from tests.unit.node.shield.fake import KERNEL, ONLINE, FakeHost
 
 if TYPE_CHECKING:
