@@ -66,7 +66,7 @@ async def clean_up(directory: Path, *, keep_owners: bool = False) -> CPUSet:
 
 def undo_shield(directory: Path) -> ShieldReport:
     """Give the rest of the host back what the shield of a daemon that has ended took; return what was moved."""
-    return Shield(Host(Path("/")), directory).undo(CPUSet.parse(_ONLINE.read_text(encoding="ascii")))
+    return Shield(lambda: Host(Path("/")), directory).undo(CPUSet.parse(_ONLINE.read_text(encoding="ascii")))
 
 
 def _exclusive(directory: Path) -> CPUSet:

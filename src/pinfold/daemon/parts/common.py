@@ -98,8 +98,8 @@ def with_caches(chosen: Settings, applier: Applier, only_watches: Callable[[], b
     return CachingApplier(applier, Resctrl(RealFiles(chosen.sysroot), table), table, only_watches)
 
 
-def set_shielding(basis: Basis, manager: Manager, host: Host, *, read_only: bool = False) -> None:
-    """Let the Manager move the rest of *host*, if the user wants that; what an earlier daemon moved comes back.
+def set_shielding(basis: Basis, manager: Manager, host: Callable[[], Host], *, read_only: bool = False) -> None:
+    """Let the Manager move the rest of the *host*, if the user wants that; what an earlier daemon moved comes back.
 
     Only this host can be moved, no recorded one.
     """

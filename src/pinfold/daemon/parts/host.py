@@ -43,7 +43,6 @@ from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import choose
 from pinfold.node.processgroups.v2 import ProcessGroupsV2
 from pinfold.node.register import Register, Registered, directory_of
-from pinfold.node.shield.host import Host
 from pinfold.node.starting.unfinished import settle
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from pinfold.manager.loop import Source
     from pinfold.manager.manager import Manager
     from pinfold.node.processgroups.groups import ProcessGroups
+    from pinfold.node.shield.host import Host
     from pinfold.runtimes.base import Applier, Launcher
     from pinfold.runtimes.simulated.launcher import SimulatedApplier
 
@@ -81,7 +81,7 @@ async def host_parts(basis: Basis) -> Parts:
     claim(basis)
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
-    set_shielding(basis, manager, _host_around(applier))
+    set_shielding(basis, manager, partial(_host_around, applier))
     scoring = scoring_of(manager)
     await manager.start()
     node = Node(manager, roster, basis.bus)
@@ -105,6 +105,8 @@ async def host_parts(basis: Basis) -> Parts:
 
 def _host_around(applier: Applier | None) -> Host:
     """Return this host, which knows the processes of the applier's containers, if it has some."""
+    from pinfold.node.shield.host import Host  # noqa: PLC0415 - few daemons move the rest of the host
+
     if not isinstance(applier, ProcessApplier):
         return Host(Path("/"))
     by_affinity = applier.kind == affinity.KIND

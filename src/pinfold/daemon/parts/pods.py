@@ -34,7 +34,6 @@ from pinfold.node.kubeletstate import FILE as KUBELET_FILE
 from pinfold.node.podgroups import groups as podgroups
 from pinfold.node.podgroups import systemd
 from pinfold.node.podgroups.paths import expand_slice, parse_absolute
-from pinfold.node.shield.host import Host
 from pinfold.node.statefile import write_atomically
 from pinfold.runtimes.inherited import Inherited
 from pinfold.runtimes.podplaces import PodPlaces
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from pinfold.manager.sources.cri import CRISource
     from pinfold.node.podgroups.driver import Hierarchy
     from pinfold.node.podgroups.groups import PodGroups
+    from pinfold.node.shield.host import Host
 
 _CRI_SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
 
@@ -67,7 +67,7 @@ async def kube_parts(basis: Basis) -> Parts:
     applier = PodApplier(str(chosen.runtime), places, told, read_only=read_only)
     caching = with_caches(chosen, applier, lambda: applier.read_only)
     manager = loaded_manager(basis, caching, roster, {})
-    set_shielding(basis, manager, Host(Path("/")), read_only=read_only)
+    set_shielding(basis, manager, _host, read_only=read_only)
     notifier = notifier_of(basis, manager)
     scoring = scoring_of(manager)
     applier.gives_quotas = chosen.cfs_quota
@@ -91,6 +91,12 @@ async def kube_parts(basis: Basis) -> Parts:
     if published is None:
         return Parts(node, sources, repacker)
     return Parts(node, [*sources, published.follow], repacker, withdraw=published.withdraw)
+
+
+def _host() -> Host:
+    from pinfold.node.shield.host import Host  # noqa: PLC0415 - few daemons move the rest of the host
+
+    return Host(Path("/"))
 
 
 def _compare_reserved(basis: Basis) -> None:

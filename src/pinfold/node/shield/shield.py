@@ -5,6 +5,7 @@ Blocking: it reads /proc, waits for the disk and for systemd. A daemon calls it 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
@@ -13,7 +14,7 @@ from pinfold.errors import PinfoldError
 from pinfold.node.shield.record import ShieldRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -42,12 +43,18 @@ class ShieldReport(NamedTuple):
 class Shield:
     """Keeps the Places of a host off CPUs, and remembers in a directory what they had."""
 
-    def __init__(self, host: Host, directory: Path, *, boot: str | None = None) -> None:
-        self.host = host
+    def __init__(self, find_host: Callable[[], Host], directory: Path, *, boot: str | None = None) -> None:
+        """*find_host* is called when something is to be moved: most daemons never do that."""
+        self._find_host = find_host
         self._record = ShieldRecord(directory, boot)
         self._origins: dict[str, ChangedPlace] | None = None
         self._refused: dict[str, RefusedPlace] = {}
         """The Places that refused to move, by key: they are not asked again."""
+
+    @cached_property
+    def host(self) -> Host:
+        """The host whose Places are moved."""
+        return self._find_host()
 
     @property
     def has_changes(self) -> bool:

@@ -91,7 +91,7 @@ class FakeHost:
         )
 
     def shield(self, systemctl: str = "systemctl", boot: str = "now") -> Shield:
-        return Shield(self.host(systemctl), self.state_dir, boot=boot)
+        return Shield(lambda: self.host(systemctl), self.state_dir, boot=boot)
 
     def where(self) -> dict[str, str]:
         """Return the CPUs of everything that the shield sees."""
