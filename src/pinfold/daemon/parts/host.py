@@ -38,10 +38,8 @@ from pinfold.node.grouperrors import GroupError
 from pinfold.node.groupwatch import GroupWatch
 from pinfold.node.machine.devices import Devices
 from pinfold.node.outputs.outputs import OutputLimits, Outputs
-from pinfold.node.processgroups.affinity import groups as affinity
 from pinfold.node.processgroups.errors import GroupInUseError
-from pinfold.node.processgroups.groups import choose
-from pinfold.node.processgroups.v2 import ProcessGroupsV2
+from pinfold.node.processgroups.groups import AFFINITY, choose
 from pinfold.node.register import Register, Registered, directory_of
 from pinfold.node.starting.unfinished import settle
 from pinfold.runtimes.processes.applier import ProcessApplier
@@ -109,7 +107,7 @@ def _host_around(applier: Applier | None) -> Host:
 
     if not isinstance(applier, ProcessApplier):
         return Host(Path("/"))
-    by_affinity = applier.kind == affinity.KIND
+    by_affinity = applier.kind == AFFINITY
 
     def processes() -> dict[int, CPUSet]:
         found: dict[int, CPUSet] = {}
@@ -167,9 +165,11 @@ def _simulated() -> tuple[SimulatedApplier, Launcher, Callable[[], None]]:
 
 
 async def _processes(basis: Basis) -> tuple[ProcessApplier, Launcher, Callable[[], None]]:
+    from pinfold.node.processgroups.v2 import ProcessGroupsV2  # noqa: PLC0415 - only for processes
+
     chosen = basis.chosen
     groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
-    if chosen.local_memory and groups.kind == affinity.KIND:
+    if chosen.local_memory and groups.kind == AFFINITY:
         raise ConfigError(Problem("--local-memory needs cgroups; this daemon sets the affinity of threads only"))
     if isinstance(groups, ProcessGroupsV2):
         groups.partitions.kind = chosen.cpuset_partition

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import ConfigError, excerpt
 from pinfold.node.grouperrors import KindUnavailableError
-from pinfold.node.processgroups import v1, v2
-from pinfold.node.processgroups.affinity import groups as affinity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
@@ -137,12 +135,33 @@ class ProcessGroups(Protocol):
         """Remove every group that has no processes, in it and below it; return the processes that are left."""
 
 
-KINDS: Final[Mapping[str, Callable[[Path, str], ProcessGroups]]] = {
-    "cgroup-v2": v2.discover,
-    "cgroup-v1": v1.discover,
-    "affinity": affinity.discover,
+def _v2(cgroup_root: Path, name: str, _refusals: Sequence[KindUnavailableError]) -> ProcessGroups:
+    from pinfold.node.processgroups import v2  # noqa: PLC0415 - a host needs one kind
+
+    return v2.discover(cgroup_root, name)
+
+
+def _v1(cgroup_root: Path, name: str, _refusals: Sequence[KindUnavailableError]) -> ProcessGroups:
+    from pinfold.node.processgroups import v1  # noqa: PLC0415 - a host needs one kind
+
+    return v1.discover(cgroup_root, name)
+
+
+def _affinity(_cgroup_root: Path, name: str, refusals: Sequence[KindUnavailableError]) -> ProcessGroups:
+    from pinfold.node.processgroups.affinity import groups as affinity  # noqa: PLC0415 - a host needs one kind
+
+    groups = affinity.discover(name)
+    groups.instead_of = tuple(map(str, refusals))
+    return groups
+
+
+AFFINITY: Final = "affinity"
+KINDS: Final[Mapping[str, Callable[[Path, str, Sequence[KindUnavailableError]], ProcessGroups]]] = {
+    "cgroup-v2": _v2,
+    "cgroup-v1": _v1,
+    AFFINITY: _affinity,
 }
-"""From the strongest to the weakest, by the names that users write."""
+"""From the strongest to the weakest, by the names that users write; each is told why the stronger ones were refused."""
 
 
 def choose(
@@ -151,14 +170,10 @@ def choose(
     """Return groups of the *wanted* kind, or of the strongest that works here; their subtree is called *name*."""
     if wanted is not None and wanted not in KINDS:
         raise ConfigError(f"{excerpt(wanted)} is not a kind of groups; expected one of {', '.join(KINDS)}")
-    refusals = []
+    refusals: list[KindUnavailableError] = []
     for kind in KINDS if wanted is None else [wanted]:
         try:
-            groups = KINDS[kind](cgroup_root, name)
+            return KINDS[kind](cgroup_root, name, refusals)
         except KindUnavailableError as error:
             refusals.append(error)
-            continue
-        if isinstance(groups, affinity.AffinityGroups):
-            groups.instead_of = tuple(map(str, refusals))
-        return groups
     raise KindUnavailableError(", ".join(error.kind for error in refusals), "; ".join(error.why for error in refusals))

@@ -31,7 +31,7 @@ KIND: Final = "affinity"
 _POOL: Final = "the shared pool"
 
 
-def discover(_cgroup_root: Path, name: str) -> AffinityGroups:
+def discover(name: str) -> AffinityGroups:
     """Return the groups called *name*; they need no more than Linux."""
     if not hasattr(os, "sched_setaffinity"):
         raise KindUnavailableError(KIND, "there is no sched_setaffinity; this is not Linux")
