@@ -11,7 +11,7 @@ import pytest
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
-from pinfold.core.moving.repack import Pace
+from pinfold.core.moving.repacking import Pace
 from pinfold.core.moving.running import NotResizable
 from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.manager.sources.nri import NRISource

@@ -12,7 +12,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from pinfold.core.moving.repack import Pace
+from pinfold.core.moving.repacking import Pace
 from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import RuntimePod

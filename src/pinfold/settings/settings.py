@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.caching import overlaps
-from pinfold.core.moving.repack import Pace
+from pinfold.core.moving.repacking import Pace
 from pinfold.errors import ConfigError, Problem
 from pinfold.formats.cacheclasses import parse_cache_classes
 from pinfold.formats.kubelet.flags import (

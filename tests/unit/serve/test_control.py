@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.moving.repack import Pace
+from pinfold.core.moving.repacking import Pace
 from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.node.notices import Notices
 from pinfold.serve.control import Control, DaemonChanges

@@ -62,17 +62,6 @@ class Move(NamedTuple):
         return f"CPUs {self.before} -> {self.after} ({self.why})"
 
 
-class Pace(NamedTuple):
-    """How fast running containers may be moved."""
-
-    moves: int = 6
-    """The most moves in a minute; 0: none."""
-    dwell: float = 60.0
-    """How many seconds a container stays at least where it was moved to."""
-    grace: float = 2.0
-    """How many seconds a container has to say that it is ready for an announced change."""
-
-
 class RepackPlan(NamedTuple):
     """Moves in order, and the cost of the containers that may move, before and after."""
 

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 _SPREADING: Final = ("distribute-cpus-across-numa", "distribute-cpus-across-cores")
 
 
+class Pace(NamedTuple):
+    """How fast running containers may be moved."""
+
+    moves: int = 6
+    """The most moves in a minute; 0: none."""
+    dwell: float = 60.0
+    """How many seconds a container stays at least where it was moved to."""
+    grace: float = 2.0
+    """How many seconds a container has to say that it is ready for an announced change."""
+
+
 class Consent(NamedTuple):
     """What the pod of a container that may move says about it."""
 

@@ -22,7 +22,8 @@ from pinfold.node.notices import ContainerPlace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pinfold.core.moving.repack import Move, Pace, RepackPlan
+    from pinfold.core.moving.repack import Move, RepackPlan
+    from pinfold.core.moving.repacking import Pace
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Wanted
     from pinfold.manager.manager import Manager
