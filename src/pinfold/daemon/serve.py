@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pinfold
@@ -32,7 +32,6 @@ from pinfold.manager.telling.log import Descriptor, Log
 from pinfold.manager.views import Viewer
 from pinfold.node.sdnotify import notify, watchdog_pause
 from pinfold.serve.api import Views
-from pinfold.serve.control import Control, DaemonChanges
 from pinfold.serve.http.gate import Users
 from pinfold.serve.http.server import HTTPServer
 from pinfold.settings.table import OnExit, RuntimeName
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from pinfold.core.machine.topology import Topology
     from pinfold.daemon.reload import Again
     from pinfold.daemon.views import EventRecord
+    from pinfold.serve.control import Control
+    from pinfold.serve.http.messages import Request, Response
     from pinfold.settings.settings import Settings
 
 
@@ -69,7 +70,7 @@ async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
         opened = await open_views(basis, views, record, report)
         leaving = Leaving(loop, parts, bus, chosen.state_dir)
         reloader = Reloader(again, loop, parts, basis, about)
-        server = _server(parts, views, DaemonChanges(leaving.leave, reloader.reconfigure), group, report)
+        server = _server(lambda: _control(parts, views, leaving, reloader), group, report)
         await server.start(bound.listener)
     except BaseException:
         bound.remove()
@@ -97,15 +98,28 @@ async def _feed_watchdog() -> None:
         await asyncio.sleep(pause)
 
 
-def _server(
-    parts: Parts, views: Views, changes: DaemonChanges, group: int | None, report: Callable[[str, Exception], None]
-) -> HTTPServer:
+def _server(make: Callable[[], Control], group: int | None, report: Callable[[str, Exception], None]) -> HTTPServer:
     """Return the control socket's server: for root and our user, and in part for the members of a *group*."""
-    trusted = frozenset({0, os.geteuid()})
-    control = Control(parts.supervisor, views, parts.repacker, changes, trusted)
+    control = cache(make)  # made for the first client
+
+    async def handle(request: Request) -> Response:
+        return await control().handle(request)
+
+    return HTTPServer(handle, Users(_trusted(), group), report=report)
+
+
+def _control(parts: Parts, views: Views, leaving: Leaving, reloader: Reloader) -> Control:
+    from pinfold.serve.control import Control, DaemonChanges  # noqa: PLC0415 - many a daemon has no client for days
+
+    changes = DaemonChanges(leaving.leave, reloader.reconfigure)
+    control = Control(parts.supervisor, views, parts.repacker, changes, _trusted())
     manager = parts.node.manager
     control.shield = ShieldSwitch(manager) if manager.shielding.is_possible else None
-    return HTTPServer(control.handle, Users(trusted, group), report=report)
+    return control
+
+
+def _trusted() -> frozenset[int]:
+    return frozenset({0, os.geteuid()})
 
 
 def _heed_reloads() -> asyncio.Event:

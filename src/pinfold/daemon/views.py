@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.events.about import Audience
@@ -21,7 +22,7 @@ from pinfold.serve.http.gate import LOOPBACK, HTTPGate
 from pinfold.serve.http.limits import REMOTE
 from pinfold.serve.http.server import HTTPServer
 from pinfold.serve.metrics.counters import Counters
-from pinfold.serve.metrics.metrics import Metrics
+from pinfold.serve.metrics.table import check_prefix
 from pinfold.serve.page import Page
 from pinfold.settings.addresses import Address
 from pinfold.settings.table import RuntimeName
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pinfold.daemon.parts.common import Basis
     from pinfold.manager.telling.bus import Bus
     from pinfold.serve.api import Views
+    from pinfold.serve.metrics.metrics import Metrics
     from pinfold.settings import settings
     from pinfold.settings.settings import Settings
 
@@ -103,13 +105,19 @@ class Opened(NamedTuple):
             await end()
 
 
+def _metrics(views: Views, record: EventRecord, prefix: str) -> Metrics:
+    from pinfold.serve.metrics.metrics import Metrics  # noqa: PLC0415 - only a scraper needs it
+
+    return Metrics(views.look, record.counters, prefix=prefix)
+
+
 async def open_views(basis: Basis, views: Views, record: EventRecord, report: Report) -> Opened:
     """Serve the page, the API and the metrics, and on a node of Kubernetes PodResources too."""
     ends: list[Callable[[], Awaitable[None]]] = []
     pages = None
     listener = open_listener(basis.chosen.views, lambda warning: basis.bus.tell(Warned(warning)))
     if listener is not None:
-        metrics = Metrics(views.look, record.counters, prefix=basis.chosen.views.metrics_prefix)
+        metrics = partial(_metrics, views, record, check_prefix(basis.chosen.views.metrics_prefix))
         host, port = listener.getsockname()[:2]
         pages = Address(host, port)
         gate = gate_of(basis.chosen.views, pages)

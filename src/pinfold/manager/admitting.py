@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pinfold.core.events.about import PodName
 from pinfold.core.events.decisions import MemoryNotLocal
 from pinfold.core.events.measures import Decided
-from pinfold.core.explaining.advice import NO_ADVICE
 from pinfold.core.explaining.outcome import Outcome
 from pinfold.errors import PinfoldError
 from pinfold.manager.wanting import far_from_memory
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pinfold.core.admission import Admission
-    from pinfold.core.explaining.advice import Advice
     from pinfold.core.pods.pod import Pod
     from pinfold.core.state import State
     from pinfold.manager.manager import Manager
@@ -26,10 +24,10 @@ if TYPE_CHECKING:
 class Refusal(PinfoldError):  # noqa: N818 - the fact
     """A pod is refused; the message begins with plain words and ends with the kubelet's, in brackets."""
 
-    def __init__(self, admission: Admission, advice: Advice = NO_ADVICE) -> None:
+    def __init__(self, admission: Admission, advice: str = "") -> None:
         refusal = admission.refusal
         said = "" if refusal is None else f"{refusal.reason}: {refusal.message}"
-        super().__init__(f"{advice} [{said}]" if str(advice) else said)
+        super().__init__(f"{advice} [{said}]" if advice else said)
         self.reason = "" if refusal is None else refusal.reason
         self.admission = admission
         self.advice = advice
@@ -63,7 +61,7 @@ class Admitting:
         telling, outcome = self._manager.telling, self._judged()
         advice = telling.advise(outcome, self._manager.rules.topology)
         telling.refused(outcome, advice)
-        return Refusal(outcome.admission, advice)
+        return Refusal(outcome.admission, str(advice))
 
     def failed(self) -> None:
         """Report that the pod was admitted, but could not be saved or applied."""

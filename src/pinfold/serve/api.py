@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 from contextlib import nullcontext
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,8 +22,6 @@ from pinfold.core.machine.layout import layout_data
 from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, did_you_mean, excerpt
-from pinfold.formats.machine.topologyjson import format_topology_json
-from pinfold.node.journal.history import answer_at, answer_history, explain_kept, parse_question
 from pinfold.serve.http.answers import write
 from pinfold.serve.http.limits import Turns, client_of
 from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
@@ -77,7 +76,7 @@ class Views:
         """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
-            "topology": lambda: json.loads(format_topology_json(look().topology)),
+            "topology": self.topology,
             "layout": lambda: layout_data(look().topology),
             "pools": lambda: look().pools(),
             "containers": self.containers,
@@ -106,18 +105,30 @@ class Views:
             return found
         try:
             match what:
-                case "history":
-                    question = parse_question(query)
-                    self._check_cpu(question.cpu)
-                    return await asyncio.to_thread(lambda: write(answer_history(self._archive, question)))
-                case "at":
-                    asked = query if "time" in query else {"time": f"{time.time():.3f}"}
-                    return await asyncio.to_thread(lambda: write(answer_at(self._archive, asked)))
+                case "history" | "at":
+                    return await self._past(what, query)
                 case "explain":
                     return await self.explain(Subject.parse(query.get("container", "")))
         except ParseError as error:
             raise HTTPError(400, "BadRequest", str(error)) from error
         raise HTTPError(404, "NotFound", f"there is no {what[:80]!r}; /openapi.json lists all paths")
+
+    async def _past(self, what: str, query: Mapping[str, str]) -> object:
+        """Return what happened, or who had which CPUs at a time."""
+        from pinfold.node.journal.history import answer_at, answer_history, parse_question  # noqa: PLC0415 - seldom asked for
+
+        if what == "history":
+            question = parse_question(query)
+            self._check_cpu(question.cpu)
+            return await asyncio.to_thread(lambda: write(answer_history(self._archive, question)))
+        asked = query if "time" in query else {"time": f"{time.time():.3f}"}
+        return await asyncio.to_thread(lambda: write(answer_at(self._archive, asked)))
+
+    def topology(self) -> object:
+        """Return the machine."""
+        from pinfold.formats.machine.topologyjson import format_topology_json  # noqa: PLC0415 - seldom asked for
+
+        return json.loads(format_topology_json(self.look().topology))
 
     def _check_cpu(self, cpu: int | None) -> None:
         topology = self.look().topology
@@ -166,7 +177,7 @@ class Views:
 
         async def look() -> None:
             before = self._last.get(who)
-            kept = await asyncio.to_thread(explain_kept, self._archive, who)
+            kept = await asyncio.to_thread(_kept, self._archive, who)
             if kept is not None and self._last.get(who) is before:
                 self._last[who] = kept
 
@@ -226,7 +237,7 @@ class Views:
             if not row["exclusive"] and _names(subject, found):
                 shared = {"cpus": None, "since": row["since"], "steps": [], "passed_over": [], "alignment": None}
                 return {"container": str(found), "why": row["why"], "refusal": None, **shared}
-        kept = await asyncio.to_thread(explain_kept, self._archive, subject)
+        kept = await asyncio.to_thread(_kept, self._archive, subject)
         if kept is None:
             kept = self._remembered(subject)
         if kept is None:
@@ -243,12 +254,19 @@ class Views:
         return self._last[found]._replace(container=str(whole))
 
 
+def _kept(archive: Archive, subject: Subject) -> Explanation | None:
+    """Return the last decision in the journal."""
+    from pinfold.node.journal.history import explain_kept  # noqa: PLC0415 - a daemon reads its past only when asked
+
+    return explain_kept(archive, subject)
+
+
 class API:
     """Answers over TCP."""
 
-    def __init__(self, views: Views, metrics: Metrics, page: Page) -> None:
+    def __init__(self, views: Views, metrics: Callable[[], Metrics], page: Page) -> None:
         self._views = views
-        self._metrics = metrics
+        self._metrics = cache(metrics)  # made for the first scraper
         self._page = page
         self._turns = Turns(_AT_A_TIME)
         self._latest = (range(0), b"")
@@ -267,7 +285,7 @@ class API:
                 async with self._turns.turn(client_of(request.peer.address)) if what in _OF_THE_PAST else nullcontext():
                     return Response(200, await self._views.read(what, request.query))
             case ("metrics",):
-                kind, text = self._metrics.scrape(request.headers.get("accept", ""))
+                kind, text = self._metrics().scrape(request.headers.get("accept", ""))
                 return Response(200, content=text, kind=kind)
             case ("healthz",) | ("readyz",):
                 if request.segments == ("readyz",):

@@ -14,7 +14,6 @@ from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
 from pinfold.errors import AdmissionError, PinfoldError, StateError, excerpt
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
-from pinfold.formats.machine.topologyjson import format_topology_json
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
 from pinfold.formats.pods.spec import is_subdomain
@@ -129,7 +128,7 @@ class Control:
             case "node":
                 return Response(200, self.node())
             case "topology":
-                return Response(200, json.loads(format_topology_json(self._look().topology)))
+                return Response(200, self._views.topology())
             case "containers":
                 return Response(200, self._views.containers())
             case "events":
@@ -386,7 +385,7 @@ def _cpus(admission: Admission) -> dict[str, str]:
 
 def _refused(refused: Refusal, *, named: bool) -> dict[str, object]:
     """Return why a pod was refused; the words say which container it was if it is *named*."""
-    admission, advice = refused.admission, str(refused.advice)
+    admission, advice = refused.admission, refused.advice
     refusal, container = admission.refusal, admission.container
     return {
         "reason": refusal.reason if refusal is not None else "",

@@ -114,7 +114,7 @@ class Stand:
         self.views = Views(Viewer(self.node, ABOUT, {"connected"}, Figures), self.bus, self.journal)
         self.bus.keep(self.views.take, Audience.JOURNAL)
         metrics = Metrics(self.views.look, Counters(ADMITTER, now=0.0), process=dict)
-        self.api = API(self.views, metrics, Page())
+        self.api = API(self.views, lambda: metrics, Page())
         self.manager.tell_state()
 
     def submit(self, name: str, milli: int, namespace: str = "default") -> None:

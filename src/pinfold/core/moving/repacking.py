@@ -6,13 +6,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.moving.repack import Movable, Packer, RepackPlan
 from pinfold.core.moving.running import RunningRules, changed_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pinfold.core.moving.repack import Move
+    from pinfold.core.moving.repack import Movable, Move, RepackPlan
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.policies.options import Options
     from pinfold.core.policies.static import StaticPolicy
@@ -57,6 +56,8 @@ class Repacking(NamedTuple):
         A container whose memory does not follow it stays on the NUMA nodes that it is on: away from them it would be
         slower, not faster.
         """
+        from pinfold.core.moving.repack import Packer  # noqa: PLC0415 - few nodes move containers
+
         packer = Packer(self.policy.machine.topology)
         # An option that spreads CPUs wants what a repack would undo.
         movable = [] if pinned_by(self.policy.options) else list(self._movable(state, may_move))
@@ -64,6 +65,8 @@ class Repacking(NamedTuple):
         return plan._replace(moves=tuple(self._owned(state, move) for move in plan.moves))
 
     def _movable(self, state: State, may_move: Mapping[ContainerRef, Consent]) -> Iterator[Movable]:
+        from pinfold.core.moving.repack import Movable  # noqa: PLC0415 - few nodes move containers
+
         machine = self.policy.machine
         runnings: dict[Options, RunningRules] = {}
         for container, cpus in state.flat():

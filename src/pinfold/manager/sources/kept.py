@@ -13,7 +13,6 @@ from zlib import crc32
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.document import pod_document
-from pinfold.formats.pods.manifest import read_object
 from pinfold.manager.saving.savedfile import SavedFile
 from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
@@ -163,6 +162,8 @@ def _parse(row: Mapping[str, object]) -> KeptWorkload:
 
 
 def _pod(document: object) -> Pod:
+    from pinfold.formats.pods.manifest import read_object  # noqa: PLC0415 - a daemon without workloads reads none
+
     pod = read_object(document)
     if pod is None:
         raise ValueError("a pod has ended")
