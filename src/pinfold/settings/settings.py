@@ -6,13 +6,14 @@ those of the daemon's own file to the flags.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.caching import overlaps
 from pinfold.core.moving.repacking import Pace
+from pinfold.core.values import value
 from pinfold.errors import ConfigError, Problem
 from pinfold.formats.cacheclasses import parse_cache_classes
 from pinfold.formats.kubelet.flags import (
@@ -59,7 +60,7 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ADDRESS: Final[Address | None] = DEFAULT_ADDRESS
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Kubernetes:
     """The settings for a container runtime."""
 
@@ -76,7 +77,7 @@ class Kubernetes:
     take_over: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class ViewSettings:
     """The settings for the page, the API and the metrics."""
 
@@ -91,7 +92,7 @@ class ViewSettings:
     journal_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class OutputSettings:
     """The settings for the output of containers."""
 
@@ -101,7 +102,7 @@ class OutputSettings:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Settings:
     """All settings of `pinfold serve`, checked."""
 

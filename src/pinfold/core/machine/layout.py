@@ -7,12 +7,12 @@ uncore cache that spans NUMA nodes is outside of them, a NUMA node that spans so
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import permutations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from pinfold.core.machine.devices import describe_devices
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _FIELDS: Final[Mapping[GroupKind, int]] = {GroupKind.SOCKET: 2, GroupKind.NUMA: 
 """The name of its column in a row of the Topology."""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Name:
     """A group that a box stands for; without an id, CPUs whose group the machine does not report.
 
@@ -51,7 +51,7 @@ class Name:
         return f"{self.kind} {'unknown' if self.id is None else self.id}{'' if self.whole else ' (part)'}"
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Box:
     """One group, or several of different kinds with the very same CPUs; holds boxes, or cores when it is innermost."""
 
@@ -81,7 +81,7 @@ class Box:
         return (leaf for box in self.boxes for leaf in box.leaves()) if self.boxes else iter((self,))
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Layout:
     """All boxes of a machine, level by level: every outermost box has the same kinds of boxes in it."""
 

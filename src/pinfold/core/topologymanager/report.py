@@ -5,7 +5,6 @@ Made after the decision, and only for an explanation; it decides nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,6 +13,7 @@ from pinfold.core.topologymanager.cpu import CPUHints
 from pinfold.core.topologymanager.hint import Hint
 from pinfold.core.topologymanager.masks import masks_of_size
 from pinfold.core.topologymanager.merge import common_masks, count_goal, gather, preferred_masks, ranking
+from pinfold.core.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class Contribution(NamedTuple):
     """The first few hints that it prefers."""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class MergeReport:
     """The merged hint and why it is the result."""
 
