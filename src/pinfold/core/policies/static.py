@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.allocators.distributed import take_distributed
 from pinfold.core.allocators.order import PACKED, Arrangement, Fidelity, Machine, note_core_size
 from pinfold.core.allocators.packed import take_packed, take_packed_in
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
@@ -32,7 +31,7 @@ from pinfold.core.validation import EmptySharedPool, validate
 from pinfold.errors import AdmissionError, ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.options import Options
@@ -96,7 +95,7 @@ class StaticPolicy:
         self.reserved_physical: Final = machine.topology.siblings(reserved)
         self.pod_level: Final = pod_level
         self.arrangement: Final = arrangement_of(options, machine)
-        self._allocator: Final = take_distributed if self.arrangement.group else take_packed
+        self._allocator: Final = _allocator(self.arrangement)
         packed = self.arrangement == PACKED
         self._nodes: Final = {1 << node.id: node for node in machine.numa_nodes.places} if packed else {}
         """The NUMA nodes by affinity, if the CPUs of one node are taken as they are with no other node."""
@@ -437,8 +436,15 @@ def _without_pod_container(
 def _take(
     machine: Machine, available: int, count: int, arrangement: Arrangement, recorder: Recorder | None = None
 ) -> int:
-    take = take_distributed if arrangement.group else take_packed
-    return take(machine, available, count, arrangement, recorder)
+    return _allocator(arrangement)(machine, available, count, arrangement, recorder)
+
+
+def _allocator(arrangement: Arrangement) -> Callable[[Machine, int, int, Arrangement, Recorder | None], int]:
+    if not arrangement.group:
+        return take_packed
+    from pinfold.core.allocators.distributed import take_distributed  # noqa: PLC0415 - few nodes spread CPUs
+
+    return take_distributed
 
 
 def _reusable(state: State, pod: Pod, container: Container, cpus: CPUSet) -> Mapping[PodUID, CPUSet]:

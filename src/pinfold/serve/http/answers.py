@@ -7,12 +7,12 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import h11
-
 from pinfold.serve.http.messages import Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import h11
 
     from pinfold.serve.http.messages import Response
 
@@ -40,6 +40,8 @@ class Answer(NamedTuple):
 
 def prepare(response: Response, *, last: bool = False) -> Answer:
     """Return the answer as it is sent, *last* if the connection is closed after it; raise if it cannot be sent."""
+    import h11  # noqa: PLC0415 - a daemon without clients needs it not at all
+
     kind, body = _content(response)
     headers = {"content-type": kind, "date": _now(), **_ALWAYS}
     if response.status in _WITHOUT_BODY:

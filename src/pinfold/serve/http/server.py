@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.serve.http.answers import Answer, prepare
-from pinfold.serve.http.connection import HTTPConnection
 from pinfold.serve.http.gate import HTTPGate, Users
 from pinfold.serve.http.limits import LOCAL, Buckets, HTTPLimits, client_of, fits
 from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from pinfold.serve.http.connection import HTTPConnection
 
 _EXTRA: Final = 64
 """How many clients at once get the answer that there are too many."""
@@ -87,6 +88,8 @@ class HTTPServer:
         await asyncio.sleep(0)  # asyncio closes the sockets of ended connections in its next round
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from pinfold.serve.http.connection import HTTPConnection  # noqa: PLC0415 - many a daemon has no client for days
+
         connection = HTTPConnection(reader, writer, self._limits)
         self._make_room(connection.client)
         if self._closing or len(self._open) >= self._limits.connections + _EXTRA:
