@@ -10,7 +10,6 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.daemon.claim import drop_claim
 from pinfold.errors import PinfoldError
 from pinfold.manager import leaving
-from pinfold.manager.sources.workloads import WorkloadKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +76,8 @@ class Leaving:
 
 async def _give_back(supervisor: Supervisor) -> None:
     """Stop watching processes; adopted ones go on where they were before."""
+    from pinfold.manager.sources.workloads import WorkloadKind  # noqa: PLC0415 - only a plain host has workloads
+
     await supervisor.leave()
     for workload in list(supervisor.workbook.workloads.values()):
         if workload.kind is WorkloadKind.ADOPTED:

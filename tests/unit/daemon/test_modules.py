@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 MOST = 430
 """409 are imported today, 100 of them before the first line of pinfold's."""
 NEVER = {
-    "_hashlib", "difflib", "email", "google", "google.protobuf", "h11", "h2", "http.client", "importlib.resources", "shutil",
-    "tempfile", "uuid", "xml", "yaml", "zipfile", "pinfold.core.allocators.distributed",
+    "_hashlib", "difflib", "email", "google", "google.protobuf", "h11", "h2", "http.client", "importlib.resources",
+    "shutil", "tempfile", "uuid", "xml", "yaml", "zipfile", "pinfold.core.allocators.distributed",
     "pinfold.core.explaining.advice", "pinfold.core.moving.repack", "pinfold.formats.machine.machinefile",
     "pinfold.formats.machine.topologyjson", "pinfold.formats.pods.manifest", "pinfold.formats.yamldocuments",
     "pinfold.grpc", "pinfold.node.journal.history", "pinfold.node.podgroups.groups", "pinfold.node.podgroups.systemd",
@@ -27,6 +27,7 @@ NEVER = {
 
 NEVER_ON_A_NODE = {
     "_hashlib", "difflib", "email", "google.protobuf.internal.decoder", "google.protobuf.text_format", "http.client",
+    "random", "pinfold.manager.sources.workloads",
     "xml", "yaml", "pinfold.core.explaining.advice", "pinfold.daemon.parts.host",
     "pinfold.node.processgroups.v1", "pinfold.node.shield.host", "pinfold.planning.plan", "pinfold.render",
     "pinfold.runtimes.processes.launcher", "pinfold.serve.control",
