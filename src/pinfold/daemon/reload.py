@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.events.daemon import ReloadRefused, Warned
 from pinfold.core.events.repairs import Hotplugged, HotplugRefused
-from pinfold.core.machine.layout import summary
+from pinfold.core.machine.summary import summary
 from pinfold.daemon.parts.common import limit_of, memory_of, store_of
 from pinfold.errors import ConfigError, PinfoldError
 from pinfold.manager.manager import Rules, agree_to_all

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.machine.layout import summary
 from pinfold.core.machine.presets import preset
+from pinfold.core.machine.summary import summary
 from pinfold.core.machine.topology import Facts, Topology
 from tests.e2e.page.screen import LARGE, label, node, rows, text
 from tests.e2e.page_server import PageServer, demo, pod

@@ -11,7 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.machine.layout import GroupKind, layout, remarks, summary
+from pinfold.core.machine.layout import GroupKind, layout
+from pinfold.core.machine.summary import remarks, summary
 from pinfold.formats.machine.distances import format_distances
 from pinfold.render.machine.arrange import Fit, Frame, Measures, Picture, Placed, Rect, Size, arrange
 from pinfold.render.machine.canvas import Canvas, Look, flow, wrap

@@ -10,7 +10,8 @@ from html import escape
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.machine.layout import GroupKind, layout, remarks, summary
+from pinfold.core.machine.layout import GroupKind, layout
+from pinfold.core.machine.summary import remarks, summary
 from pinfold.render.machine.arrange import Fit, Frame, Measures, Rect, Size, arrange
 from pinfold.render.machine.canvas import wrap
 from pinfold.render.machine.svgstyle import OWNER_COLOURS, style

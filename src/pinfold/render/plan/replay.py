@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.machine.layout import summary
+from pinfold.core.machine.summary import summary
 from pinfold.render.columns import (
     BOLD,
     DIM,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.explaining.advice import advise
 from pinfold.core.explaining.alignment import Level
-from pinfold.core.machine.layout import summary
+from pinfold.core.machine.summary import summary
 from pinfold.core.pods.quantity import Quantity
 from pinfold.core.snapshot import pool_cpus
 from pinfold.render.columns import (

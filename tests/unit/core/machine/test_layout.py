@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.devices import Device, DeviceKind
-from pinfold.core.machine.layout import GroupKind, layout, layout_data, remarks, summary
+from pinfold.core.machine.layout import GroupKind, layout, layout_data
 from pinfold.core.machine.presets import preset, preset_names
+from pinfold.core.machine.summary import remarks, summary
 from pinfold.core.machine.topology import Facts, Topology
 from pinfold.render.machine.map import format_map
 from pinfold.render.machine.svg import format_svg
