@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from pinfold.cli.arguments import machine
 from pinfold.daemon.directory import AlreadyRunning, StateDirectory, is_held
 from pinfold.daemon.serve import serve
-from pinfold.daemon.standby import stand_by
 from pinfold.node.processgroups.errors import GroupsHeldError
 from pinfold.node.register import CPUsTakenError
 from pinfold.settings import settings
@@ -36,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     topology = given.machine()
     chosen = given.settings(topology)
     if chosen.stand_by and is_held(chosen.state_dir):
+        from pinfold.daemon.standby import stand_by  # noqa: PLC0415 - only for an update without a gap
+
         print(f"pinfold: standing by; another daemon has the state directory {chosen.state_dir}", flush=True)
         if not asyncio.run(stand_by(chosen)):
             return 0

@@ -18,7 +18,6 @@ from pinfold.core.events.entries import STATE, Subject
 from pinfold.core.explaining.alignment import Ruler
 from pinfold.core.explaining.explanation import DECISIONS, Explanation, alignment_counts, explain_entry
 from pinfold.core.explaining.sharing import why_shared
-from pinfold.core.machine.layout import layout_data
 from pinfold.core.pods.pod import ContainerRef
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import ParseError, did_you_mean, excerpt
@@ -77,7 +76,7 @@ class Views:
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
             "topology": self.topology,
-            "layout": lambda: layout_data(look().topology),
+            "layout": self.layout,
             "pools": lambda: look().pools(),
             "containers": self.containers,
             "pods": self.pods,
@@ -129,6 +128,12 @@ class Views:
         from pinfold.formats.machine.topologyjson import format_topology_json  # noqa: PLC0415 - seldom asked for
 
         return json.loads(format_topology_json(self.look().topology))
+
+    def layout(self) -> object:
+        """Return the machine as a picture shows it."""
+        from pinfold.core.machine.layout import layout_data  # noqa: PLC0415 - seldom asked for
+
+        return layout_data(self.look().topology)
 
     def _check_cpu(self, cpu: int | None) -> None:
         topology = self.look().topology
