@@ -127,13 +127,17 @@ class Field:
         field = self.child(key)
         if field.value is not None and not isinstance(field.value, list):
             field.expected("a list")
-        return self.elements(key)
+        return field.own_elements()
 
     def elements(self, key: str) -> list[Field]:
         """Return the elements of the list at *key*, none if it is something else, which is not checked here."""
-        field = self.child(key)
-        values = field.value if isinstance(field.value, list) else []
-        return [Field(value, self.problems, index, field) for index, value in enumerate(values)]
+        return self.child(key).own_elements()
+
+    def own_elements(self) -> list[Field]:
+        """Return the elements of this list, none if it is something else."""
+        if not isinstance(self.value, list):
+            return []
+        return [Field(value, self.problems, index, self) for index, value in enumerate(self.value)]
 
     def text(self, key: str, default: str = "") -> str:
         """Return the text at *key*."""

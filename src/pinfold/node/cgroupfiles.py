@@ -207,11 +207,25 @@ def groups_below(path: Path) -> list[Path]:
     return [path / name for name in names_below(path)]
 
 
+def has_below(path: Path) -> bool:
+    """Return whether there are groups directly below; to list them takes longer."""
+    try:
+        return _links(path) > _NONE_BELOW or bool(names_below(path))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _error(path, "look for groups below", error) from error
+
+
+def _links(path: Path | str) -> int:
+    """Return the links of a directory: two, and one from each below it; 1 where a file system does not count them."""
+    return os.stat(path).st_nlink  # noqa: PTH116 - of hundreds of groups, whenever the pool changes
+
+
 def names_below(path: Path | str) -> list[str]:
     """Return the names of the groups directly below, none if there is no such group."""
     try:
-        # A directory has a link from each one below it; where a file system does not count them it says 1.
-        if os.stat(path).st_nlink == _NONE_BELOW:  # noqa: PTH116 - of hundreds of groups, whenever the pool changes
+        if _links(path) == _NONE_BELOW:
             return []
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))

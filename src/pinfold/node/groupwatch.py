@@ -76,7 +76,7 @@ class GroupWatch:
         self.wake: Callable[[], None] = lambda: None
         """Called when `listen` has taken in events, which then make the file readable no more."""
         for path in (*places.flat, *places.deep):
-            self._watch(path)
+            self._watch(path, deep=self._is_deep(path))
 
     def fileno(self) -> int:
         """Return the file that can be read when there are events."""
@@ -134,7 +134,7 @@ class GroupWatch:
             return Heard.NOTHING
         if mask & _IS_DIRECTORY:
             if mask & _CREATE and self._is_deep(path):
-                self._watch(path / name)
+                self._watch(path / name, deep=True)
             return Heard.NOTHING if mask & _CREATE and self._only else Heard.CPUS
         if mask & _IGNORED:  # the kernel has removed the watch, with the group
             del self._paths[number]
@@ -154,22 +154,22 @@ class GroupWatch:
     def _is_deep(self, path: Path) -> bool:
         return path in self._deep or any(above in self._deep for above in path.parents)
 
-    def _watch(self, path: Path) -> None:
-        """Watch a group, and then those below it: what is made in between is found by one of the two."""
+    def _watch(self, path: Path, *, deep: bool) -> None:
+        """Watch a group, and then those below a *deep* one: what is made in between is found by one of the two."""
         if len(self._paths) >= MOST:
             self.is_partial = True
             return
-        what = _WHAT if not self._only or self._is_deep(path) else _WRITES
+        what = _WHAT if not self._only or deep else _WRITES
         number = self._add(self._file, os.fsencode(path), what)
         if number < 0:  # it is gone, or this user may have no more watches
             self.is_partial |= path.exists()
             return
         self._paths[number] = path
         self._quiet[str(path)] = False
-        if self._is_deep(path):
+        if deep:
             with suppress(GroupError):
                 for below in groups_below(path):
-                    self._watch(below)
+                    self._watch(below, deep=True)
 
 
 def _started() -> tuple[_Add, int]:

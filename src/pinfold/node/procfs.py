@@ -56,6 +56,10 @@ class Procfs:
         seen = ((pid, known[pid] if pid in known else self.process(pid)) for pid in self._numbers(""))
         return {pid: found for pid, found in seen if found is not None}
 
+    def pids(self) -> list[int]:
+        """Return the numbers of all processes; some may have ended, and only wait to be reaped."""
+        return list(self._numbers(""))
+
     def process(self, pid: int) -> tuple[Process, int] | None:
         """Return the process and its parent's number; None if it is not there or only waits to be reaped."""
         fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()

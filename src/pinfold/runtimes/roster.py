@@ -5,14 +5,13 @@ It decides nothing, asks nothing and changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.localmemory import asks_for_local_memory
 from pinfold.core.pods.pod import ContainerRef, QoS
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.annotations import NO_OVERRIDES, PREFIX, parse_annotations
+from pinfold.formats.pods.annotations import NO_OVERRIDES, PREFIX, Overrides, parse_annotations
 from pinfold.formats.pods.runtime import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.reconcile import Limit
     from pinfold.core.topologymanager.others import OtherHints
-    from pinfold.formats.pods.annotations import Overrides
     from pinfold.formats.pods.runtime import RuntimeContainer, RuntimePod
 
     Lookup = Callable[[RuntimePod], Pod | None]
@@ -240,11 +238,8 @@ def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
     """Return a whole pod with those of its annotations that do not concern a container runtime."""
     movable = pod.annotations.get(f"{PREFIX}movable") != "false"
     cache_class = pod.annotations.get(f"{PREFIX}cache-class", "")
-    return (
-        pod,
-        replace(NO_OVERRIDES, movable=movable, local_memory=asks_for_local_memory(pod), cache_class=cache_class),
-        None,
-    )
+    overrides = Overrides(movable=movable, local_memory=asks_for_local_memory(pod), cache_class=cache_class)
+    return pod, overrides, None
 
 
 def _ref(pod: RuntimePod, container: RuntimeContainer) -> ContainerRef:

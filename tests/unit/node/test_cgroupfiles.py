@@ -91,6 +91,7 @@ def test_groups_are_made_once_and_missing_ones_are_removed_silently(tmp_path: Pa
     with pytest.raises(CgroupError, match="make the group → EEXIST: something else has that name"):
         files.make_group(tmp_path / "tasks")
     assert files.groups_below(tmp_path) == [tmp_path / "a"]
+    assert [files.has_below(path) for path in (tmp_path, tmp_path / "a", tmp_path / "missing")] == [True, False, False]
     files.remove_group(tmp_path / "a")
     files.remove_group(tmp_path / "a")
     assert files.groups_below(tmp_path / "a") == []

@@ -84,7 +84,7 @@ class Subtree:
         for group in (self.top, self.shared, self.exclusive):
             files.make_group(group)
         for pod in (*files.groups_below(self.shared), *files.groups_below(self.exclusive)):
-            if decode(pod.name) is not None and not files.groups_below(pod) and not files.read_pids(pod):
+            if decode(pod.name) is not None and not files.has_below(pod) and not files.read_pids(pod):
                 files.remove_group(pod)
 
     def remove(self, ref: ContainerRef, *, exclusive: bool) -> None:

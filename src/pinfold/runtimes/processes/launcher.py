@@ -74,7 +74,9 @@ class ProcessLauncher:
                 if error.step != "join" or self._groups.group(ref).places() == places:
                     raise _explained(start, error) from error
         self._ours.add(ref)
-        self._watch(ref, begun.pid, _opened_child(begun.pid))
+        found, pidfd = PROC.process(begun.pid), _opened_child(begun.pid)
+        main = Main(begun.pid, found[0].start if found is not None else 0)  # it may have ended already
+        self._watch(ref, main, pidfd)
         return begun.pid
 
     async def _begin(self, ref: ContainerRef, start: Start, output: Callable[[], IO[bytes]]) -> Begun:
@@ -100,7 +102,7 @@ class ProcessLauncher:
             group = self._groups.group(ref)
             group.attach(pid)
             check_threads(main, group.cpus())
-            self._watch(ref, pid, pidfd)
+            self._watch(ref, main, pidfd)
         except BaseException:
             os.close(pidfd)
             with suppress(GroupError):  # then `vacate` tries again
@@ -141,7 +143,7 @@ class ProcessLauncher:
         try:
             if not group.has(main.pid):  # an adopted one has no marks by which affinity would know it
                 group.attach(main.pid)
-            self._watch(ref, main.pid, pidfd)
+            self._watch(ref, main, pidfd)
         except PinfoldError:
             os.close(pidfd)
             return False
@@ -192,9 +194,8 @@ class ProcessLauncher:
             _close(self._applier, ref, self._pidfds.pop(ref))
             self._one_ended.set()
 
-    def _watch(self, ref: ContainerRef, pid: int, pidfd: int) -> None:
-        found = PROC.process(pid)
-        self._applier.mains[ref] = Main(pid, found[0].start if found is not None else 0)  # it may have ended already
+    def _watch(self, ref: ContainerRef, main: Main, pidfd: int) -> None:
+        self._applier.mains[ref] = main
         self._pidfds[ref] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._ended, ref)
 
