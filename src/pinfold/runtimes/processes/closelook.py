@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY
@@ -90,13 +88,14 @@ class CloseLook:
     ) -> dict[ContainerRef, CPUSet]:
         """Return the CPUs of containers whose group was removed, or with processes on other CPUs."""
         wrong = {ref: EMPTY for ref in containers if ref not in found}
-        pids = {ref: {main.pid} for ref, main in self._mains.items()}
-        for ref, moved in self._moved.out.items():
-            pids.setdefault(ref, set()).update(moved)
-        for ref, mine in pids.items():
-            allowed = [PROC.runs_on(thread) for pid in mine for thread in PROC.threads(pid)]
-            if any(not cpus <= containers.get(ref, EMPTY) for cpus in allowed):
-                wrong[ref] = reduce(or_, allowed, containers.get(ref, EMPTY))
+        pids = [(ref, main.pid) for ref, main in self._mains.items()]
+        pids += [(ref, pid) for ref, moved in self._moved.out.items() for pid in moved]
+        for ref, pid in pids:
+            own = containers.get(ref, EMPTY)
+            for thread in PROC.threads(pid):
+                cpus = PROC.runs_on(thread)
+                if not cpus <= own:
+                    wrong[ref] = wrong.get(ref, EMPTY) | own | cpus
         return wrong
 
     def _doubtful(
