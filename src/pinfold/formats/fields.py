@@ -13,7 +13,7 @@ from pinfold.errors import ParseError, excerpt
 from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 _MOST: Final = 100
 _ALIKE: Final = 0.8
@@ -172,16 +172,13 @@ class Field:
         return self.value
 
 
-def misspelt(mapping: Field, ours: Sequence[str], others: Iterable[str] = ()) -> Iterator[str]:
+def misspelt(mapping: Field, ours: Collection[str], others: Collection[str] = ()) -> Iterator[str]:
     """Yield a warning for each unknown name in *mapping* that looks like one of *ours*; *others* are known too.
 
     >>> print(*misspelt(Field({"resource": {}, "image": "x"}, Problems(), "pods.yaml"), ("resources",)))
     pods.yaml: resource: unknown and ignored; was resources meant?
     """
-    if not mapping.names:
-        return
-    exact = frozenset((*ours, *others))
-    names = [name for name in mapping.names if name not in exact and len(name) <= _LONGEST_NAME]
+    names = [name for name in mapping.names if name not in ours and name not in others and len(name) <= _LONGEST_NAME]
     known = {_plain(name): name for name in (*ours, *others)} if names else {}
     for name in names[: mapping.problems.guesses]:
         mapping.problems.guesses -= 1

@@ -72,7 +72,7 @@ TABLES: Final = {
 def near_misses(pod: Field) -> Iterator[str]:
     """Yield a warning for each field of a pod, or of a template, that is unknown but almost a known one."""
     for field, table in known_fields(pod):
-        yield from misspelt(field, tuple(table))
+        yield from misspelt(field, table)
 
 
 def known_fields(pod: Field) -> Iterator[tuple[Field, Mapping[str, Use]]]:
@@ -93,8 +93,7 @@ def find_fields(pod: Field, use: Use) -> Iterator[Field]:
     """Yield the fields of a pod that have this use, and a value."""
     for mapping, table in known_fields(pod):
         for name in mapping.names:
-            field = mapping.child(name)
-            if table.get(name) is use and _says_something(field):
+            if table.get(name) is use and _says_something(field := mapping.child(name)):
                 yield field
 
 

@@ -102,7 +102,7 @@ class _Reader:
         if template is None:
             return
         self.check_room(template.replicas, template.counted)
-        self.objects.warnings += misspelt(template.holder, tuple(WORKLOAD))
+        self.objects.warnings += misspelt(template.holder, WORKLOAD)
         self.objects.look(template.holder.child("template"))
         pod = template.read(name, namespace)
         for index in range(template.replicas):
