@@ -16,21 +16,20 @@ MOST = 430
 NEVER = {
     "_hashlib", "difflib", "email", "google", "google.protobuf", "h11", "h2", "http.client", "importlib.resources",
     "shutil", "tempfile", "uuid", "xml", "yaml", "zipfile", "pinfold.core.allocators.distributed",
-    "pinfold.core.explaining.advice", "pinfold.core.moving.repack", "pinfold.formats.machine.machinefile",
+    "pinfold.core.machine.layout", "pinfold.core.moving.repack", "pinfold.formats.machine.machinefile",
     "pinfold.formats.machine.topologyjson", "pinfold.formats.pods.manifest", "pinfold.formats.yamldocuments",
     "pinfold.grpc", "pinfold.node.journal.history", "pinfold.node.podgroups.groups", "pinfold.node.podgroups.systemd",
-    "pinfold.node.resctrl.groups", "pinfold.node.shield.host",
-    "pinfold.planning.plan", "pinfold.render", "pinfold.serve.control", "pinfold.serve.metrics.metrics",
-    "pinfold.serve.openapi",
+    "pinfold.node.resctrl.groups", "pinfold.node.shield.host", "pinfold.planning.plan", "pinfold.render",
+    "pinfold.serve.control", "pinfold.serve.metrics.metrics", "pinfold.serve.openapi",
 }  # fmt: skip
 
 
 NEVER_ON_A_NODE = {
     "_hashlib", "difflib", "email", "google.protobuf.internal.decoder", "google.protobuf.text_format", "http.client",
-    "random", "pinfold.manager.sources.workloads",
-    "xml", "yaml", "pinfold.core.explaining.advice", "pinfold.daemon.parts.host",
-    "pinfold.node.processgroups.v1", "pinfold.node.shield.host", "pinfold.planning.plan", "pinfold.render",
-    "pinfold.runtimes.processes.launcher", "pinfold.serve.control",
+    "random", "xml", "yaml", "pinfold.daemon.parts.host", "pinfold.kubernetes.nodetopology",
+    "pinfold.kubernetes.refusals", "pinfold.manager.sources.workloads", "pinfold.node.processgroups.v1",
+    "pinfold.node.shield.host", "pinfold.planning.plan", "pinfold.render", "pinfold.runtimes.processes.launcher",
+    "pinfold.serve.control",
 }  # fmt: skip
 
 

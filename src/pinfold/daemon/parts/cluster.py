@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from pinfold.core.admission import Scope
 from pinfold.core.events.daemon import Weaker
 from pinfold.errors import ConfigError, Problem
-from pinfold.formats.kubelet.nodetopology import node_topology
-from pinfold.kubernetes.nodetopology import NodeTopology
 from pinfold.kubernetes.podresources import SOCKET, pod_resources
 from pinfold.kubernetes.pods.discovery import AUTO, pod_sources
 from pinfold.kubernetes.pods.wholepods import WholePods
-from pinfold.kubernetes.refusals import Refusals
 from pinfold.manager.nearby import NodeHints
 from pinfold.node.machine.devices import Devices
 from pinfold.settings.table import OnRefusal
@@ -20,6 +17,7 @@ from pinfold.settings.table import OnRefusal
 if TYPE_CHECKING:
     from pinfold.daemon.parts.common import Basis
     from pinfold.kubernetes.account import ServiceAccount
+    from pinfold.kubernetes.nodetopology import NodeTopology
     from pinfold.manager.cluster import Refuse
     from pinfold.manager.node import Node
 
@@ -47,6 +45,8 @@ def on_refusal(basis: Basis, account: ServiceAccount) -> Refuse | None:
     """Return what to do about refused pods, beside telling their runtime."""
     if basis.chosen.kubernetes.on_refusal is OnRefusal.RETRY:
         return None
+    from pinfold.kubernetes.refusals import Refusals  # noqa: PLC0415 - only for this option
+
     _check(account, "--on-refusal fail", "--on-refusal retry")
     return Refusals(account, basis.bus.tell).fail
 
@@ -55,6 +55,9 @@ def publisher(basis: Basis, account: ServiceAccount, node: Node) -> NodeTopology
     """Return what publishes the node's topology, unless a kubelet manages CPUs here; None if that is not wanted."""
     if not basis.chosen.kubernetes.publish_topology:
         return None
+    from pinfold.formats.kubelet.nodetopology import node_topology  # noqa: PLC0415 - only for this option
+    from pinfold.kubernetes.nodetopology import NodeTopology  # noqa: PLC0415
+
     _check(account, "--publish-topology", "--publish-topology=false")
 
     def describe(name: str) -> dict[str, object] | None:

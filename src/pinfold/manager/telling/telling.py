@@ -23,6 +23,7 @@ from pinfold.core.events.decisions import (
 )
 from pinfold.core.events.measures import Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
+from pinfold.core.explaining.advice import advise
 from pinfold.core.explaining.alignment import Ruler
 from pinfold.core.explaining.explanation import alignment_counts
 from pinfold.core.explaining.sharing import missed_pinning
@@ -93,8 +94,6 @@ class Telling:
 
     def advise(self, outcome: Outcome, topology: Topology) -> Advice:
         """Return advice for a refused pod, as far as it can be found in two milliseconds."""
-        from pinfold.core.explaining.advice import advise  # noqa: PLC0415 - most pods are not refused
-
         until = self.clock() + _ADVICE_SECONDS
         ruler = self.ruler(topology, outcome.admitter.policy)
         return advise(ruler, outcome, self.names.shown(), lambda: self.clock() < until)

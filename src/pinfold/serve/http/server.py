@@ -88,8 +88,11 @@ class HTTPServer:
         await asyncio.sleep(0)  # asyncio closes the sockets of ended connections in its next round
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from pinfold.serve.http.connection import HTTPConnection  # noqa: PLC0415 - many a daemon has no client for days
-
+        try:
+            from pinfold.serve.http.connection import HTTPConnection  # noqa: PLC0415 - some daemons have no client
+        except OSError:  # no more files can be opened
+            writer.transport.abort()
+            raise
         connection = HTTPConnection(reader, writer, self._limits)
         self._make_room(connection.client)
         if self._closing or len(self._open) >= self._limits.connections + _EXTRA:
