@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from pinfold.cli.asking.client import add_output
-from pinfold.core.machine.presets import SHAPES, preset, preset_names
+from pinfold.core.machine.presets import preset, preset_names
+from pinfold.core.machine.shapes import SHAPES
 from pinfold.core.machine.summary import summary
 from pinfold.errors import PinfoldError, did_you_mean
 from pinfold.render.columns import Column, format_table

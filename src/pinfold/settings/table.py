@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.admission import Scope
 from pinfold.core.allocators.order import Fidelity
 from pinfold.core.config import POLICIES
-from pinfold.core.machine.presets import SHAPES
+from pinfold.core.machine.shapes import SHAPES
 from pinfold.core.policies.options import OPTIONS, Values
 from pinfold.core.topologymanager.options import TopologyOption, TopologyPolicy
 

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.machine.presets import SHAPES, preset
+from pinfold.core.machine.presets import preset
+from pinfold.core.machine.shapes import SHAPES
 from pinfold.render.machine.canvas import Look
 from pinfold.render.top import SIGNS, Choices, Glance, Sort, format_screen, give_signs
 

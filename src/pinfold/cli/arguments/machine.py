@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.machine.presets import SHAPES, preset
+from pinfold.core.machine.shapes import SHAPES
 from pinfold.core.machine.topology import CPUInfo
 from pinfold.errors import ParseError, PinfoldError
 
@@ -134,6 +134,8 @@ def _decode(shown: str, data: bytes) -> str:
 
 
 def _from_preset(name: str, named: str, *, as_kubelet: bool) -> Topology:
+    from pinfold.core.machine.presets import preset  # noqa: PLC0415 - most machines are read
+
     try:
         topology = preset(name)
     except ParseError as error:

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.machine.presets import SHAPES
+from pinfold.core.machine.shapes import SHAPES
 from pinfold.errors import PinfoldError, excerpt
 from pinfold.settings.table import CPU_MANAGER, SETTINGS, TOPOLOGY_MANAGER
 
