@@ -53,12 +53,8 @@ class Procfs:
         be another process's by now. Ask for the one process where that matters.
         """
         known = known or {}
-        seen = ((pid, known[pid] if pid in known else self.process(pid)) for pid in self._numbers(""))
+        seen = ((pid, known[pid] if pid in known else self.process(pid)) for pid in self.numbers())
         return {pid: found for pid, found in seen if found is not None}
-
-    def pids(self) -> list[int]:
-        """Return the numbers of all processes; some may have ended, and only wait to be reaped."""
-        return list(self._numbers(""))
 
     def process(self, pid: int) -> tuple[Process, int] | None:
         """Return the process and its parent's number; None if it is not there or only waits to be reaped."""
@@ -123,7 +119,7 @@ class Procfs:
                 return [pid]
         except OSError:
             return []
-        return list(self._numbers(f"{pid}/task"))
+        return list(self.numbers(f"{pid}/task"))
 
     def allowed(self, thread: int) -> CPUSet:
         """Return the CPUs that the thread may use; none if it is not there."""
@@ -165,7 +161,8 @@ class Procfs:
             return []
         return self.environment(pid)
 
-    def _numbers(self, path: str) -> Iterator[int]:
+    def numbers(self, path: str = "") -> Iterator[int]:
+        """Yield the numbers of all processes, or of those listed below *path*; some may only wait to be reaped."""
         try:
             names = os.listdir(f"{self._root}/{path}")  # noqa: PTH208 - names are all we need
         except OSError:

@@ -11,8 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST = 415
-"""395 are imported today, 100 of them before the first line of pinfold's."""
+MOST = 420
+"""400 are imported today, 100 of them before the first line of pinfold's."""
 NEVER = {
     "_hashlib", "difflib", "email", "google", "google.protobuf", "h11", "h2", "http.client", "importlib.resources",
     "shutil", "tempfile", "uuid", "xml", "yaml", "zipfile", "pinfold.core.allocators.distributed",

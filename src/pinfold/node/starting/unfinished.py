@@ -22,7 +22,7 @@ async def settle(name: str, patience: float = _PATIENCE) -> None:
 
     A daemon that does not wait takes it for a container that runs, although it ends, or starts its command twice.
     """
-    left, end = [pid for pid in PROC.pids() if _is_unfinished(pid, name)], monotonic() + patience
+    left, end = [pid for pid in PROC.numbers() if _is_unfinished(pid, name)], monotonic() + patience
     while left and monotonic() < end:
         await asyncio.sleep(_GLANCE)
         left = [pid for pid in left if _is_unfinished(pid, name)]
