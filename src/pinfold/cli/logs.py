@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("container", metavar="POD[/CONTAINER]", help="also NAMESPACE/POD[/CONTAINER]")
     parser.add_argument("-c", dest="of", metavar="CONTAINER", help="the container, if it is not part of the name")
     parser.add_argument("-f", "--follow", action="store_true", help="print new lines too, until the pod ends")
+    parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of what it has printed")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     query = {"container": container_name(args.container, args.namespace, args.of)}
     if args.follow:
         query["follow"] = "true"
+    if args.tail is not None:
+        query["tail"] = str(args.tail)
     sys.stdout.flush()
     if args.output == "json":
         for line in _lines(Client.of(args).parts(f"/v1/logs?{urlencode(query)}")):

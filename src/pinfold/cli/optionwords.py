@@ -22,7 +22,7 @@ OPTIONS: Final = {
     "reconfigure": "--allow-moves --config --dry-run --help --output --socket",
     "delete": "--help --namespace --output --socket",
     "get": "--help --namespace --output --socket --watch",
-    "logs": "--follow --help --namespace --output --socket",
+    "logs": "--follow --help --namespace --output --socket --tail",
     "wait": "--for --help --namespace --output --socket --timeout",
     "top": "--help --interval --once --output --socket",
     "events": "--help --output --socket --watch",

@@ -8,26 +8,42 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.events.entries import Subject
 from pinfold.errors import ParseError, did_you_mean, excerpt
 from pinfold.manager.sources.workloads import WorkloadKind, output_name
-from pinfold.node.outputs.outputs import earlier_half
+from pinfold.node.outputs.outputs import PART, earlier_half
 from pinfold.serve.http.messages import HTTPError, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from pinfold.manager.sources.workbook import Workbook
+    from pinfold.node.outputs.outputs import Outputs
 
 _EVERY: Final = 0.2
 """Seconds between two looks for more output."""
 _SUFFIX: Final = ".log"
+MOST_LINES: Final = 100_000
+"""The most lines that can be asked for; without a number, all that are kept come."""
 
 
 def answer_logs(workbook: Workbook, query: Mapping[str, str]) -> Response:
-    """Return what a container has printed, and if *query* says `follow`, what it prints until its pod ends."""
+    """Return what a container has printed, and if *query* says `follow`, what it prints until its pod ends.
+
+    With `tail` only the last lines of what it has printed.
+    """
+    tail = _tail(query)
     try:
         name = _find(workbook, Subject.parse(query.get("container", "")))
     except ParseError as error:
         raise HTTPError(400, "BadRequest", str(error)) from error
-    return Response(200, lines=_parts(workbook, name, follow=query.get("follow") == "true"))
+    return Response(200, lines=_parts(workbook, name, tail, follow=query.get("follow") == "true"))
+
+
+def _tail(query: Mapping[str, str]) -> int | None:
+    text = query.get("tail")
+    if text is None:
+        return None
+    if not text.isdecimal() or not text.isascii() or len(text) > len(str(MOST_LINES)) or int(text) > MOST_LINES:
+        raise HTTPError(400, "BadRequest", f"tail: expected a number from 0 to {MOST_LINES}, got {excerpt(text)}")
+    return int(text)
 
 
 def _find(workbook: Workbook, subject: Subject) -> str:
@@ -61,11 +77,36 @@ def _files(workbook: Workbook) -> dict[Subject, str]:
     return found
 
 
-async def _parts(workbook: Workbook, name: str, *, follow: bool) -> AsyncIterator[bytes]:
+def last_lines(files: Outputs, name: str, lines: int) -> list[tuple[str, int]]:
+    """Return the files that have the last *lines*, in order, and where these begin in each."""
+    if not lines:
+        return [(name, files.size(name))]
+    found: list[tuple[str, int]] = []
+    is_last = True
+    for half in (name, earlier_half(name)):
+        end = files.size(half)
+        while end:
+            start = max(end - PART, 0)
+            part = files.read(half, start)[: end - start]
+            at = len(part) - (is_last and part.endswith(b"\n"))  # the end of the last line is not before a line
+            is_last = False
+            while (at := part.rfind(b"\n", 0, at)) >= 0:
+                lines -= 1
+                if not lines:
+                    return [(half, start + at + 1), *found]
+            end = start
+        found.insert(0, (half, 0))
+    return found
+
+
+async def _parts(workbook: Workbook, name: str, tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
     files, at = workbook.printed, 0
     await files.written(name)
-    for half in (earlier_half(name), name):
-        at = 0
+    halves = [(earlier_half(name), 0), (name, 0)]
+    if tail is not None:
+        halves = await asyncio.to_thread(last_lines, files, name, tail)
+    for half, begin in halves:
+        at = begin
         while part := await asyncio.to_thread(files.read, half, at):
             yield part
             at += len(part)
