@@ -189,6 +189,8 @@ def test_adopt_moves_all_threads_of_a_process_and_its_later_children(host: Daemo
         assert process.stdin is not None
         wait_for(lambda: threads(process.pid) == 5, "all threads are there")
         assert host.verb("adopt", str(process.pid), "--name", "mine").returncode == 0
+        again = host.verb("adopt", str(process.pid), "--name", "again")
+        assert "belongs to container main of pod mine" in again.stderr
         (own,) = map(CPUSet.parse, allowed(process.pid))
         assert len(own) == 1
         host.check()

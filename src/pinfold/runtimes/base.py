@@ -184,8 +184,8 @@ class Launcher(Protocol):
     def is_ours(self, pid: int) -> bool:
         """Return whether a process is this daemon, or a program of its own, which no container may take."""
 
-    def holder(self, pid: int) -> str | None:
-        """Return what a process belongs to already, in words; None if it can be attached."""
+    def holder(self, pid: int) -> ContainerRef | None:
+        """Return the container that a process belongs to already."""
         ...
 
     def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:

@@ -337,13 +337,21 @@ class Control:
         pid = _pid(body)
         _check_owner(pid, request)
         self._check_real()
-        held = self._supervisor.launcher.holder(pid)
-        if held is not None:
-            raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to {held}")
+        self._check_free(pid)
         reserved = await self._reserve(request, body, WorkloadKind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
             await self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
+
+    def _check_free(self, pid: int) -> None:
+        """Raise if a process cannot be adopted because it is ours or a container's."""
+        launcher, workloads = self._supervisor.launcher, self._supervisor.workbook.workloads
+        if launcher.is_ours(pid):
+            raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to pinfold itself")
+        held = launcher.holder(pid)
+        if held is not None:
+            pod = workloads[held.pod].pod.name if held.pod in workloads else held.pod
+            raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to container {held.name} of pod {pod}")
 
 
 def _together(pods: Sequence[Pod], workbook: Workbook) -> Iterator[list[Pod]]:

@@ -113,14 +113,9 @@ class ProcessLauncher:
         """Return the environment variables that mark the container's processes."""
         return self._groups.group(ref).environment()
 
-    def holder(self, pid: int) -> str | None:
-        """Return what a process belongs to already, in words; None if it can be attached."""
-        if self.is_ours(pid):
-            return "pinfold itself"
-        for ref in self._applier.known:
-            if pid in self._groups.group(ref).members():
-                return f"container {ref.name} of pod {ref.pod}"
-        return None
+    def holder(self, pid: int) -> ContainerRef | None:
+        """Return the container that a process belongs to already."""
+        return next((ref for ref in self._applier.known if pid in self._groups.group(ref).members()), None)
 
     def is_ours(self, pid: int) -> bool:
         """Return whether a process is this daemon, or a program of its own; one of an earlier daemon may still run."""

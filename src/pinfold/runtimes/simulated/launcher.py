@@ -133,11 +133,9 @@ class SimulatedLauncher:
         """Return False: no process is real."""
         return False
 
-    def holder(self, pid: int) -> str | None:
+    def holder(self, pid: int) -> ContainerRef | None:
         """Return the container whose main process it is pretended to be."""
-        return next(
-            (f"container {ref.name} of pod {ref.pod}" for ref, main in self.mains.items() if main.pid == pid), None
-        )
+        return next((ref for ref, main in self.mains.items() if main.pid == pid), None)
 
     def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
         """Pretend that there is such a process."""

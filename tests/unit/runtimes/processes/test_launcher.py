@@ -105,8 +105,8 @@ def test_a_directory_that_is_missing_is_named_instead_of_the_command(tmp_path: P
 def test_a_process_belongs_to_the_container_that_it_was_started_for(tmp_path: Path) -> None:
     async def scenario(launcher: ProcessLauncher) -> None:
         pid = await spawn(launcher, "sleep", "60")
-        assert launcher.holder(pid) == "container app of pod u"
-        assert launcher.holder(os.getpid()) == "pinfold itself"
+        assert launcher.holder(pid) == REF
+        assert launcher.is_ours(os.getpid())
         assert launcher.holder(1) is None
 
     launching(tmp_path, scenario)
