@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -1080,6 +1081,7 @@ def test_a_watched_configuration_is_taken_over_when_it_is_replaced_and_a_wrong_o
     daemon.start("--cpu-manager-reconcile-period", "20ms")
     replace("2", "nonsense")
     wait_for(lambda: daemon.events("reload-refused"), "it is refused")
+    time.sleep(0.5)  # it looks many times
     replace("3", f'"{max(ONLINE)}"')
     wait_for(lambda: daemon.events("reconfigured"), "it is taken over")
     assert daemon.pools()["reserved"] == CPUSet.of(max(ONLINE))

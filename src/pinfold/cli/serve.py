@@ -80,8 +80,12 @@ class _Given:
         return _Given(argparse.Namespace(**{**vars(self._flags), **other}))
 
     def is_replaced(self) -> bool:
-        """Whether the files are watched, and one of them is another one than when it was last read."""
+        """Whether the files are watched, and one of them is another one than when it was last read or seen."""
         return self._is_watched and self._stamp() != self._read
+
+    def seen(self) -> None:
+        """Do not take the files as they are now for replaced ones."""
+        self._read = self._stamp()
 
     def _stamp(self) -> list[tuple[int, int] | None]:
         """Return what differs between one file of settings and the next at its place; None if there is none."""

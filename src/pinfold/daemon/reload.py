@@ -51,7 +51,11 @@ class Again(Protocol):
         ...
 
     def is_replaced(self) -> bool:
-        """Whether the configuration file is watched, and is another one than when it was last read."""
+        """Whether the configuration file is watched, and is another one than when it was last read or seen."""
+        ...
+
+    def seen(self) -> None:
+        """Do not take the files as they are now for replaced ones: they are read, and may be wrong."""
         ...
 
 
@@ -105,6 +109,8 @@ class Reloader:
         be. Return the policy, and what becomes of each container with CPUs of its own.
         """
         again = self._again.other(config)
+        if config is None and not dry_run:
+            self._again.seen()
         found: list[tuple[str, Fate]] = []
 
         def agree(fates: Sequence[Fate]) -> None:
@@ -116,13 +122,9 @@ class Reloader:
 
         topology = again.machine()
         chosen = again.settings(topology)
-        try:
-            with suppress(Foreseen):
-                await self._go_on(topology, chosen, agree)
-                self._again = again
-        finally:
-            if config is None and not dry_run:  # a file that was refused is not tried again before it changes
-                self._again = again
+        with suppress(Foreseen):
+            await self._go_on(topology, chosen, agree)
+            self._again = again
         rows = [{"container": name, "before": str(fate.before), **_after(fate)} for name, fate in found]
         return {"policy": str(chosen.config.policy), "containers": rows}
 
