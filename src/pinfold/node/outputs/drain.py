@@ -164,16 +164,23 @@ class Drain:
             self._files = {title: file for title, file in self._files.items() if file is not found}
 
     def rotate(self, found: File) -> None:
-        """Make a file that is full the earlier half, and begin a new one."""
-        if os.fstat(found.file).st_nlink == 0:  # removed with its pod
+        """Make a file that is full the earlier half, and begin a new one; unless it is removed with its pod."""
+        is_there, is_earlier = os.fstat(found.file).st_nlink > 0, True
+        try:
+            if is_there:
+                os.rename(found.name, found.name + LAST, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except FileNotFoundError:
+            is_there = False
+        except OSError:  # there is another file in the way, or the disk is broken: the earlier half is lost
+            self.unlink(found.name)
+            is_earlier = False
+        if not is_there:
             os.ftruncate(found.file, 0)
             found.size = 0
             return
-        try:
-            os.rename(found.name, found.name + LAST, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-        except OSError:  # there is another file in the way, or the disk is broken: the earlier half is lost
-            self.unlink(found.name)
         new = self.opened(found.name, os.O_CREAT | os.O_EXCL)
+        if is_earlier and os.fstat(found.file).st_nlink == 0:  # removed before there was a new one to remove
+            self.unlink(found.name)
         os.dup2(new.file, found.file, inheritable=False)
         os.close(new.file)
         found.name, found.size = new.name, 0

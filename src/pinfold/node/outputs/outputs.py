@@ -182,7 +182,9 @@ class Outputs:
 
     def remove(self, name: str) -> None:
         """Remove a file, its earlier half and its pipes."""
-        for path in (self._directory / name, self._directory / earlier_half(name), *self._pipes(name)):
+        file, earlier = self._directory / name, self._directory / earlier_half(name)
+        # Twice: the drain may just be making the file the earlier half, and begin a new one. It looks for that too.
+        for path in (file, earlier, file, *self._pipes(name)):
             with suppress(OSError):
                 path.unlink()
 

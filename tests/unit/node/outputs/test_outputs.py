@@ -8,11 +8,11 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pinfold.node.outputs.drain import CONTROL
+from pinfold.node.outputs.drain import CONTROL, Drain
 from pinfold.node.outputs.outputs import OutputLimits, Outputs
 
 if TYPE_CHECKING:
@@ -178,6 +178,27 @@ def test_an_output_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
         outputs.remove("a.log")
         out.write(b"x" * 600 * KIB)
         assert outputs.names() == []
+
+
+@pytest.mark.parametrize("before", ["rename", "open", "dup2"], ids=str)
+def test_an_output_that_is_removed_while_it_is_rotated_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    directory, (control, writer) = tmp_path / "logs", os.pipe()
+    directory.mkdir()
+    (directory / "a").write_text("x")
+    rotating = Drain(str(directory), control)
+    found, outputs, call = rotating.opened("a", 0), Outputs(directory), getattr(os, before)
+
+    def after_the_removal(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any call
+        monkeypatch.undo()
+        outputs.remove("a")
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(os, before, after_the_removal)
+    rotating.rotate(found)
+    assert not list(directory.iterdir())
+    os.close(writer)
 
 
 def test_outputs_of_the_last_hundred_containers_that_ended_are_kept(tmp_path: Path) -> None:
