@@ -337,21 +337,11 @@ class Control:
         pid = _pid(body)
         _check_owner(pid, request)
         self._check_real()
-        self._check_free(pid)
+        _check_free(self._supervisor, pid)
         reserved = await self._reserve(request, body, WorkloadKind.ADOPTED)
         if reserved.status == 201 and isinstance(reserved.data, dict):  # noqa: PLR2004 - created
             await self._supervisor.attach(PodUID(str(reserved.data["uid"])), pid)
         return reserved
-
-    def _check_free(self, pid: int) -> None:
-        """Raise if a process cannot be adopted because it is ours or a container's."""
-        launcher, workloads = self._supervisor.launcher, self._supervisor.workbook.workloads
-        if launcher.is_ours(pid):
-            raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to pinfold itself")
-        held = launcher.holder(pid)
-        if held is not None:
-            pod = workloads[held.pod].pod.name if held.pod in workloads else held.pod
-            raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to container {held.name} of pod {pod}")
 
 
 def _together(pods: Sequence[Pod], workbook: Workbook) -> Iterator[list[Pod]]:
@@ -473,6 +463,17 @@ def _pid(body: dict[str, object]) -> int:
         init = "; process 1 starts all others and cannot be adopted" if pid == 1 else ""
         raise HTTPError(400, "BadRequest", f"pid: expected the number of a process, 2 to {(1 << 22) - 1}{init}")
     return pid
+
+
+def _check_free(supervisor: Supervisor, pid: int) -> None:
+    """Raise if a process cannot be adopted because it is ours or a container's."""
+    launcher, workloads = supervisor.launcher, supervisor.workbook.workloads
+    if launcher.is_ours(pid):
+        raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to pinfold itself")
+    held = launcher.holder(pid)
+    if held is not None:
+        pod = workloads[held.pod].pod.name if held.pod in workloads else held.pod
+        raise HTTPError(409, "AlreadyExists", f"process {pid} belongs to container {held.name} of pod {pod}")
 
 
 def _check_owner(pid: int, request: Request) -> None:
