@@ -245,6 +245,7 @@ class Node:
 
         Return the containers that get CPUs only now.
         """
+        before = set(self.roster.containers)
         self.roster.replace_all(pods, containers)
         now = time.time()
         for container in self.roster.containers.values():
@@ -255,6 +256,8 @@ class Node:
             self.roster.forget_pod(pod_id)
         if self.read_only:
             return []
+        if self.inherited is not None:
+            self.inherited.lift_new(self.roster.containers.values(), before)
         self.manager.know(self.roster.known_pods().values())
         self.refused = {uid: pod for uid, pod in self.refused.items() if self.roster.find_pods(uid)}
         strays: list[RuntimeContainer] = []

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.core.machine.cpuset import EMPTY
+from pinfold.formats.pods.runtime import Phase
 from pinfold.node.procfs import Procfs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.formats.pods.runtime import RuntimeContainer
@@ -56,6 +57,12 @@ class Inherited:
         for thread in (thread for pid in pids for thread in _PROC.threads(pid)):
             if _PROC.allowed(thread) == inherited:
                 self._free(thread)
+
+    def lift_new(self, containers: Iterable[RuntimeContainer], before: Collection[str]) -> None:
+        """Do the same for those that started while no source reported it; the ids of *before* are known."""
+        for container in containers:
+            if container.id not in before and container.phase is Phase.RUNNING:
+                self.lift_running(container)
 
     def _free(self, thread: int) -> None:
         with suppress(OSError):

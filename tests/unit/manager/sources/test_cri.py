@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.manager.sources.cri import CRISource
 from pinfold.manager.sources.nri import NRISource
 from pinfold.runtimes.cri.client import CRIClient
+from pinfold.runtimes.inherited import Inherited
 from pinfold.runtimes.nri.answers import Answers
 from tests.unit.manager.sources.test_supervisor import Clock
 from tests.unit.manager.test_scripted_node import Pinfold
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from pinfold.formats.pods.runtime import RuntimeContainer
+    from pinfold.runtimes.inherited import ProcessesOf
     from pinfold.runtimes.simulated.settings import RuntimeSettings
 
 
@@ -74,6 +78,33 @@ def test_a_runtime_that_goes_away_is_followed_again_when_it_is_back(tmp_path: Pa
                 await until(lambda: pinfold.node.link[0] == "closed")
 
     play(script)
+
+
+def test_a_container_that_starts_while_the_runtime_is_away_is_freed_of_what_it_has_inherited(tmp_path: Path) -> None:
+    path = tmp_path / "cri.sock"
+    freed: list[str] = []
+
+    class Freeing(Inherited):
+        def lift_running(self, container: RuntimeContainer) -> None:
+            freed.append(container.id)
+
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "cri")
+        await node.runtime.pods.run(guaranteed("before"))
+        await node.runtime.cri.listen(str(path))
+        async with following(pinfold, path):
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-2")
+            pinfold.node.inherited = Freeing(cast("ProcessesOf", None), lambda: EMPTY)
+            await node.runtime.cri.close()
+            await until(lambda: pinfold.node.link[0] == "closed")
+            known = set(pinfold.node.roster.containers)
+            await node.runtime.pods.run(guaranteed("late"))
+            await node.runtime.cri.listen(str(path))
+            await until(lambda: str(pinfold.manager.state.exclusive) == "1-4")
+            assert set(freed) == pinfold.node.roster.containers.keys() - known
+
+    play(script)
+    assert len(freed) == 1
 
 
 def test_a_runtime_without_events_is_asked_again_and_again(tmp_path: Path) -> None:
