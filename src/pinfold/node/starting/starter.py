@@ -111,6 +111,9 @@ class Starter:
             process.returncode = 0  # Popen must not wait for one that is frozen
         self._ending.clear()
         self._forget_ended()
+        for one in self._abandoned:
+            one.close()
+        self._abandoned.clear()
 
     def __del__(self) -> None:
         self.close()
@@ -288,6 +291,10 @@ class _Abandoned:
                 return False
         self._report.close()
         return True
+
+    def close(self) -> None:
+        """Wait for it no more; it finds out that it was given up."""
+        self._report.close()
 
 
 def _number(report: socket.socket) -> int:
