@@ -72,6 +72,13 @@ class State(NamedTuple):
             mask |= self.cpus_of_pod(pod).mask | self.pods.get(pod, EMPTY).mask
         return CPUSet(mask)
 
+    def taken(self, cpus: CPUSet) -> State:
+        """Return the State in which no pod may reuse *cpus*: a running container has got them."""
+        if not self.reusable:
+            return self
+        left = {pod: theirs - cpus for pod, theirs in self.reusable.items()}
+        return self._replace(reusable={pod: theirs for pod, theirs in left.items() if theirs} or NOTHING)
+
     def restarted(self) -> State:
         """Return the part of the State that survives a restart of the daemon."""
         return self._replace(reusable=NOTHING)

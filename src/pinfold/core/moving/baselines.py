@@ -33,7 +33,7 @@ def resized(state: State, container: ContainerRef, cpus: CPUSet, shared: CPUSet)
     held, base = held_by(state, container), baseline(state, container)
     kept = base if len(cpus) >= len(base) else base & cpus or cpus
     mine = {**state.assignments[container.pod], container.name: cpus}
-    return state._replace(
+    return state.taken(cpus)._replace(
         shared=shared,
         assignments={**state.assignments, container.pod: mine},
         baselines=state.baselines if cpus == held else _with_baseline(state.baselines, container, kept),

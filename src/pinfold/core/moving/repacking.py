@@ -105,7 +105,7 @@ class Repacking(NamedTuple):
         pod, name = move.container
         mine = {**state.assignments[pod], name: move.after}
         shared = changed_pool(self.policy.pools, state, move.before, move.after | move.idle)
-        after = state._replace(shared=shared, assignments={**state.assignments, pod: mine})
+        after = state.taken(move.after)._replace(shared=shared, assignments={**state.assignments, pod: mine})
         base = state.baselines.get(pod, {}).get(name)
         if base is None:
             return after
