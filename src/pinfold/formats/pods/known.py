@@ -13,9 +13,12 @@ from pinfold.formats.number import Number
 from pinfold.formats.pods.spec import is_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pinfold.formats.fields import Field
+
+    Tabled = tuple[Field, Mapping[str, "Use"]]
+    """A mapping of a pod, and the table of its fields."""
 
 
 class Use(StrEnum):
@@ -69,13 +72,7 @@ TABLES: Final = {
 """The sections of docs/reference/pod-fields.md, by path."""
 
 
-def near_misses(pod: Field) -> Iterator[str]:
-    """Yield a warning for each field of a pod, or of a template, that is unknown but almost a known one."""
-    for field, table in known_fields(pod):
-        yield from misspelt(field, table)
-
-
-def known_fields(pod: Field) -> Iterator[tuple[Field, Mapping[str, Use]]]:
+def known_fields(pod: Field) -> Iterator[Tabled]:
     """Yield every mapping of a pod, or of a template, whose fields are in a table, with its table."""
     spec = pod.child("spec")
     yield pod, POD
@@ -89,22 +86,28 @@ def known_fields(pod: Field) -> Iterator[tuple[Field, Mapping[str, Use]]]:
         yield from ((variable, ENV) for variable in container.elements("env"))
 
 
-def find_fields(pod: Field, use: Use) -> Iterator[Field]:
+def near_misses(known: Iterable[Tabled]) -> Iterator[str]:
+    """Yield a warning for each field of a pod that is unknown but almost a known one."""
+    for field, table in known:
+        yield from misspelt(field, table)
+
+
+def find_fields(known: Iterable[Tabled], use: Use) -> Iterator[Field]:
     """Yield the fields of a pod that have this use, and a value."""
-    for mapping, table in known_fields(pod):
+    for mapping, table in known:
         for name in mapping.names:
             if table.get(name) is use and _says_something(field := mapping.child(name)):
                 yield field
 
 
-def check_runnable(pod: Field) -> Iterator[str]:
+def check_runnable(pod: Field, known: Sequence[Tabled]) -> Iterator[str]:
     """Refuse the fields that a plain process would silently betray; yield a warning about those that are ignored."""
-    for field in find_fields(pod, Use.REFUSED):
+    for field in find_fields(known, Use.REFUSED):
         field.refuse(f"plain processes cannot have this field; {_SEE}")
     spec = pod.child("spec")
     for container in (*spec.elements("initContainers"), *spec.elements("containers")):
         _check_not_root(container, spec)
-    ignored = dict.fromkeys(str(field.key) for field in find_fields(pod, Use.IGNORED))
+    ignored = dict.fromkeys(str(field.key) for field in find_fields(known, Use.IGNORED))
     if ignored:
         yield f"{pod.where}: ignored for plain processes: {', '.join(ignored)}; {_SEE}"
 
@@ -122,9 +125,9 @@ def _says_something(field: Field) -> bool:
     return field.value not in (None, "", [], {}) and _AS_ALWAYS.get(str(field.key)) != field.value
 
 
-def other_resources(pod: Field) -> Iterator[str]:
+def other_resources(known: Iterable[Tabled]) -> Iterator[str]:
     """Yield what a pod asks for beside CPU, memory and disk; a kubelet may have NUMA hints for it."""
-    for mapping, table in known_fields(pod):
+    for mapping, table in known:
         if table is RESOURCES:
             names = [*mapping.child("limits").names, *mapping.child("requests").names]
             yield from filter(is_extra, names)

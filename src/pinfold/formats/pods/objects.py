@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.errors import excerpt
 from pinfold.formats.documents import MAX_VALUES, parse_documents
 from pinfold.formats.fields import Field, Problems, bare
-from pinfold.formats.pods.known import check_runnable, near_misses, other_resources
+from pinfold.formats.pods.known import check_runnable, known_fields, near_misses, other_resources
 from pinfold.formats.pods.spec import read_label, read_pod, read_subdomain
 
 if TYPE_CHECKING:
@@ -110,11 +110,12 @@ class PodObjects:
     def look(self, pod: Field) -> None:
         """Record misspelt fields of a pod or a template, and the resources that it asks for beside CPU and memory."""
         self._check_room(pod.child("spec"))
+        known = [*known_fields(pod)] if self._warns or self._to_run else []
         if self._warns:
-            self.warnings += near_misses(pod)
-            self.others |= dict.fromkeys(other_resources(pod))
+            self.warnings += near_misses(known)
+            self.others |= dict.fromkeys(other_resources(known))
         if self._to_run:
-            self.warnings += check_runnable(pod)
+            self.warnings += check_runnable(pod, known)
 
     def _check_room(self, spec: Field) -> None:
         """Raise if a pod has too many containers."""

@@ -118,8 +118,8 @@ def _file_text(boot: str, rows: Iterable[str]) -> str:
 
 
 def _row_text(boot: str, kept: KeptWorkload) -> str:
-    row = _row_data(kept)
-    return json.dumps({**row, "checksum": _checksum(boot, row)})
+    text = json.dumps(_row_data(kept))
+    return f'{text[:-1]}, "checksum": {_checksum(boot, text)}}}'
 
 
 def _row_data(kept: KeptWorkload) -> dict[str, object]:
@@ -132,8 +132,9 @@ def _row_data(kept: KeptWorkload) -> dict[str, object]:
     }
 
 
-def _checksum(boot: str, row: Mapping[str, object]) -> int:
-    return crc32(json.dumps([boot, row]).encode())
+def _checksum(boot: str, row: str) -> int:
+    """Return the checksum of a row, as JSON without it, that was written in this boot."""
+    return crc32(f"[{json.dumps(boot)}, {row}]".encode())
 
 
 def _row(boot: str, row: object) -> KeptWorkload | Exception:
@@ -141,7 +142,7 @@ def _row(boot: str, row: object) -> KeptWorkload | Exception:
         return ValueError("a row is not a workload")
     try:
         checksum = row.pop("checksum", None)
-        if checksum is not None and checksum != _checksum(boot, row):  # None: of an earlier version
+        if checksum is not None and checksum != _checksum(boot, json.dumps(row)):  # None: of an earlier version
             raise ValueError("a row does not match its checksum")
         return _parse(row)
     except _UNREADABLE as error:

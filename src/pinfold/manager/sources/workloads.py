@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -209,7 +209,7 @@ class Workload:
         await self._launcher.clear([ref], _GRACE)  # what the last main process has left behind
         name = output_name(self.pod, container)
         command = [*container.command, *container.args]
-        environment = {**os.environ, **dict(container.env), **self.environment(ref)}
+        environment = {**_own_environment(), **dict(container.env), **self.environment(ref)}
         start = Start(command, environment, container.working_dir, container.identity)
         try:
             pid = await self._launcher.spawn(ref, start, partial(self._outputs.open, name))
@@ -228,6 +228,12 @@ class Workload:
                 self._launcher.signal(ref, signal.SIGKILL)
         await self._launcher.clear(self.refs(), _GRACE)
         await self._launcher.gone(running, _GRACE)
+
+
+@cache
+def _own_environment() -> Mapping[str, str]:
+    """Return the daemon's environment variables; `os.environ` decodes them at each look."""
+    return dict(os.environ)
 
 
 async def _nothing() -> None:
