@@ -11,9 +11,10 @@ _T = TypeVar("_T")
 
 
 def now(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return what a coroutine returns; fail if it would have to wait."""
+    """Return what a coroutine returns; fail if it would have to wait. Giving others their turn is no wait."""
     try:
-        coroutine.send(None)
+        while coroutine.send(None) is None:
+            pass
     except StopIteration as end:
         result: _T = end.value
         return result

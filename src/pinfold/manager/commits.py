@@ -1,7 +1,8 @@
 """Commits: changes that wait together are decided one after the other, and saved and applied as one.
 
-The first change that comes leads: it takes all that wait by then and commits them, and those that come meanwhile are
-the next ones. So many admissions at once cost one write to the disk, not one each. It knows neither disk nor kernel.
+The first change that comes leads: it takes all that come in the same round of the event loop and commits them, and
+those that come meanwhile are the next ones. So many admissions at once cost one write to the disk, not one each. It
+knows neither disk nor kernel.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Commits:
         return mine.result()
 
     async def _lead(self, mine: _Change) -> None:
-        """Commit all changes that wait now."""
+        """Commit all changes that wait when it is their turn, with those that come in the same round of the loop."""
+        await asyncio.sleep(0)
         async with self._turn:
             changes, self._waiting = self._waiting, []
             try:
