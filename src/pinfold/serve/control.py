@@ -9,19 +9,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pinfold.core.explaining.sharing import missed_pinning
-from pinfold.core.localmemory import LOCAL_MEMORY
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
-from pinfold.errors import AdmissionError, PinfoldError, StateError, excerpt
+from pinfold.errors import AdmissionError, PinfoldError, StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
-from pinfold.formats.pods.spec import is_subdomain
 from pinfold.manager.admitting import Refusal
-from pinfold.manager.nearby import NEAR, far_from
+from pinfold.manager.nearby import far_from
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.node.procfs import PROC
+from pinfold.serve.asked import (
+    read_body,
+    read_count,
+    read_files,
+    read_milli,
+    read_name,
+    read_pid,
+    read_text,
+    read_wishes,
+)
 from pinfold.serve.http.messages import HTTPError, Request, Response
 from pinfold.serve.logs import answer_logs
 from pinfold.serve.rights import check_member
@@ -41,8 +49,6 @@ if TYPE_CHECKING:
     from pinfold.manager.sources.workbook import Workbook
     from pinfold.serve.api import Views
 
-_MOST: Final = 65_536_000
-_LONGEST: Final = 63
 _SMALL: Final = 4096
 """A file of so many bytes is parsed in less time than a thread needs to take its turn."""
 _TOGETHER: Final = 64
@@ -115,7 +121,7 @@ class Control:
                 raise HTTPError(503, "Leaving", "the daemon gives all CPUs back and ends")
             case "POST", ["v1", "leave"]:
                 self._is_leaving = True
-                await self._changes.leave(keep_owners=_body(request).get("keep_owners") is True)
+                await self._changes.leave(keep_owners=read_body(request).get("keep_owners") is True)
                 return Response(200, {"cpus": str(self._look().topology.online)})
             case "POST", ["v1", *what]:
                 return await self._change(what, request)
@@ -142,7 +148,7 @@ class Control:
             case ["pods"]:
                 return await self._apply(request)
             case ["run"]:
-                body = _body(request)
+                body = read_body(request)
                 self._check_real()
                 return await self._reserve(request, body, WorkloadKind.RUN)
             case ["run", uid, "attach"]:
@@ -154,7 +160,7 @@ class Control:
             case [("repack" | "reconfigure") as one]:
                 return await (self._repack if one == "repack" else self._reconfigure)(request)
             case ["shield"]:
-                return await answer_shield(self.shield, _body(request))
+                return await answer_shield(self.shield, read_body(request))
         raise _unknown(request)
 
     def node(self) -> dict[str, object]:
@@ -254,7 +260,7 @@ class Control:
 
     async def _repack(self, request: Request) -> Response:
         """Move containers, or only say which ones would move."""
-        dry_run = _body(request).get("dry_run", False)
+        dry_run = read_body(request).get("dry_run", False)
         if not isinstance(dry_run, bool):
             raise HTTPError(400, "BadRequest", "dry_run: expected true or false")
         try:
@@ -265,11 +271,11 @@ class Control:
 
     async def _reconfigure(self, request: Request) -> Response:
         """Apply the configuration file, or another one; or only say what it would do."""
-        body = _body(request)
+        body = read_body(request)
         flags = {name: body.get(name, False) for name in ("dry_run", "allow_moves")}
         if wrong := [name for name, value in flags.items() if not isinstance(value, bool)]:
             raise HTTPError(400, "BadRequest", f"{wrong[0]}: expected true or false")
-        config = _text(body, "config") if "config" in body else None
+        config = read_text(body, "config") if "config" in body else None
         try:
             found = await self._changes.reconfigure(
                 config, dry_run=flags["dry_run"] is True, allow_moves=flags["allow_moves"] is True
@@ -284,11 +290,11 @@ class Control:
         return {"container": container, "before": str(move.before), "cpus": str(move.after), "why": move.why}
 
     async def _resize(self, request: Request, namespace: str, name: str) -> Response:
-        body = _body(request)
-        container = _text(body, "container") if "container" in body else None
+        body = read_body(request)
+        container = read_text(body, "container") if "container" in body else None
         try:
             resized, cpus = await self._supervisor.workbook.resize(
-                name, namespace, container, _count(body), self._repacker.resize
+                name, namespace, container, read_count(body), self._repacker.resize
             )
         except UnknownPod as error:
             raise HTTPError(404, "NotFound", str(error)) from error
@@ -297,11 +303,11 @@ class Control:
         return Response(200, {"container": resized, "cpus": str(cpus)})
 
     async def _reserve(self, request: Request, body: dict[str, object], kind: WorkloadKind) -> Response:
-        name, milli = _name(body), _milli(body)
+        name, milli = read_name(body), read_milli(body)
         cpu: Amounts | int = Amounts(cpu=milli or None) if body.get("shared") is True else milli // 1000
         try:
             pod, admission = await self._supervisor.reserve(
-                name, cpu, kind=kind, client=request.peer.uid, annotations=_wishes(body)
+                name, cpu, kind=kind, client=request.peer.uid, annotations=read_wishes(body)
             )
         except PodExists as error:
             raise HTTPError(409, "AlreadyExists", str(error)) from error
@@ -322,7 +328,7 @@ class Control:
         return [text for ref, cpus in held for text in far_from(near, ref.name, cpus, node.topology)]
 
     async def _attach(self, request: Request, uid: PodUID) -> Response:
-        pid = _pid(_body(request))
+        pid = read_pid(read_body(request))
         _check_owner(pid, request)
         try:
             await self._supervisor.attach(uid, pid)
@@ -333,8 +339,8 @@ class Control:
         return Response(200, {"attached": pid})
 
     async def _adopt(self, request: Request) -> Response:
-        body = _body(request)
-        pid = _pid(body)
+        body = read_body(request)
+        pid = read_pid(body)
         _check_owner(pid, request)
         self._check_real()
         _check_free(self._supervisor, pid)
@@ -365,15 +371,15 @@ def _together(pods: Sequence[Pod], workbook: Workbook) -> Iterator[list[Pod]]:
 
 def _documents(request: Request) -> list[PodDocuments]:
     """Return the pods of all files of a request; called in a thread, as a large file takes a second."""
-    return [_document(file) for file in _files(_body(request))]
+    return [_document(file) for file in read_files(read_body(request))]
 
 
 def _document(file: dict[str, object]) -> PodDocuments:
     """Return the pods of a file; relative paths in it mean the directory of the client."""
-    found = parse_pods(_text(file, "text"), source=_text(file, "source"), most=MOST_VALUES, to_run=True)
+    found = parse_pods(read_text(file, "text"), source=read_text(file, "source"), most=MOST_VALUES, to_run=True)
     if "directory" not in file:
         return found
-    directory = _text(file, "directory")
+    directory = read_text(file, "directory")
     return found._replace(pods=tuple(pod.within(directory) for pod in found.pods))
 
 
@@ -391,78 +397,6 @@ def _refused(refused: Refusal, *, named: bool) -> dict[str, object]:
         "container": container,
         "explanation": f"container {container}: {advice}" if named and container is not None and advice else advice,
     }
-
-
-def _body(request: Request) -> dict[str, object]:
-    try:
-        body = json.loads(request.body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPError(400, "BadRequest", f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise HTTPError(400, "BadRequest", "the body is not a JSON object")
-    return body
-
-
-def _files(body: dict[str, object]) -> list[dict[str, object]]:
-    files = body.get("files")
-    if not isinstance(files, list) or not files or not all(isinstance(file, dict) for file in files):
-        raise HTTPError(400, "BadRequest", "files: expected a list of objects with source and text")
-    return files
-
-
-def _text(body: dict[str, object], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise HTTPError(400, "BadRequest", f"{name}: expected text")
-    return value
-
-
-def _name(body: dict[str, object]) -> str:
-    name = _text(body, "name")
-    if len(name) > _LONGEST or not is_subdomain(name):
-        allowed = f"allowed: a-z, 0-9 and between them - and ., up to {_LONGEST} of them"
-        raise HTTPError(400, "BadRequest", f"name: {excerpt(name)} is not a valid name; {allowed}")
-    return name
-
-
-def _wishes(body: dict[str, object]) -> dict[str, str]:
-    """Return what a client asks for beside CPUs, as annotations."""
-    near, local = body.get("near", []), body.get("local_memory", False)
-    if not isinstance(near, list) or not all(isinstance(name, str) for name in near):
-        raise HTTPError(400, "BadRequest", "near: expected a list of names of devices")
-    if not isinstance(local, bool):
-        raise HTTPError(400, "BadRequest", "local_memory: expected true or false")
-    return ({NEAR: ",".join(near)} if near else {}) | ({LOCAL_MEMORY: "true"} if local else {})
-
-
-def _milli(body: dict[str, object]) -> int:
-    milli, shared = body.get("milli"), body.get("shared", False)
-    if not isinstance(shared, bool):
-        raise HTTPError(400, "BadRequest", "shared: expected true or false")
-    if not isinstance(milli, int) or isinstance(milli, bool) or not 0 <= milli <= _MOST:
-        raise HTTPError(
-            400, "BadRequest", f"milli: more than {_MOST // 1000:,} CPUs, or not a whole number of milli CPUs"
-        )
-    if not shared and (milli % 1000 or not milli):
-        raise HTTPError(
-            400, "BadRequest", f"milli: {milli} is not a whole number of CPUs; exclusive CPUs are whole, 1 or more"
-        )
-    return milli
-
-
-def _count(body: dict[str, object]) -> int:
-    count = body.get("cpus")
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST // 1000:
-        raise HTTPError(400, "BadRequest", f"cpus: expected a whole number of CPUs from 1 to {_MOST // 1000}")
-    return count
-
-
-def _pid(body: dict[str, object]) -> int:
-    pid = body.get("pid")
-    if not isinstance(pid, int) or isinstance(pid, bool) or not 1 < pid < 1 << 22:
-        init = "; process 1 starts all others and cannot be adopted" if pid == 1 else ""
-        raise HTTPError(400, "BadRequest", f"pid: expected the number of a process, 2 to {(1 << 22) - 1}{init}")
-    return pid
 
 
 def _check_free(supervisor: Supervisor, pid: int) -> None:
