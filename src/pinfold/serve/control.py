@@ -99,6 +99,7 @@ class Control:
         self._is_leaving = False
         self._look = views.look
         self._there_is = supervisor
+        self._is_simulated = views.look().runtime == "simulated"
         self.shield: ShieldSwitch | None = None
         """Where the rest of the host can be moved."""
         self._parsing = asyncio.Lock()
@@ -245,7 +246,7 @@ class Control:
         return self._there_is
 
     def _check_real(self) -> None:
-        if self._look().runtime == "simulated":
+        if self._is_simulated:
             raise HTTPError(400, "Simulated", "this daemon's machine is simulated, so no command can run on it")
 
     async def _delete(self, namespace: str, name: str) -> Response:
