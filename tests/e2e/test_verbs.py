@@ -132,6 +132,17 @@ def test_missed_pinning_is_said_by_apply_and_by_the_daemon(host: Daemon) -> None
     host.delete("kafka")
 
 
+def test_all_problems_of_a_file_are_listed_and_nothing_of_it_starts(host: Daemon) -> None:
+    probed = pod("probed", container(more="livenessProbe: {exec: {command: [true]}}"))
+    refused = host.verb("apply", "-", text=f"{pod('good')}\n---\na: b: c\nd: e\n---\n{probed}\n---\nf: *g\n")
+    assert refused.returncode == 2
+    syntax, alias, field = refused.stderr.splitlines()
+    assert syntax.endswith("in this context; the rest of this document (to line 10) was not read"), refused.stderr
+    assert alias.endswith('alias "*g" has no anchor before it')
+    assert "livenessProbe: plain processes cannot have this field" in field
+    assert host.containers() == []
+
+
 def test_a_field_that_a_plain_process_would_betray_is_refused_and_nothing_starts(host: Daemon) -> None:
     probed = pod("probed", container(more="livenessProbe: {exec: {command: [true]}}"))
     refused = host.verb("apply", "-", text=probed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-from pinfold.errors import ParseError
+from pinfold.formats.fields import Problems
 from pinfold.formats.number import Number
 
 MAX_TEXT: Final = 16 << 20
@@ -26,36 +26,44 @@ class Document(NamedTuple):
     value: object
 
 
-def parse_documents(text: str, *, source: str = "", most: int = MAX_VALUES) -> list[Document]:
+def parse_documents(
+    text: str, *, source: str = "", most: int = MAX_VALUES, problems: Problems | None = None
+) -> list[Document]:
     r"""Return the documents of *text*, with *most* values in all; *source* names the file in errors.
+
+    All problems of the text are raised together. With *problems* they are recorded there instead, and the documents
+    that can be read are returned.
 
     >>> [document.value for document in parse_documents("a: [x, 2.50]\n---\nb: yes")]
     [{'a': ['x', Number(text='2.50')]}, {'b': True}]
-    >>> parse_documents("a: 1\na: 2", source="pods.yaml")
+    >>> parse_documents("a: 1\na: 2\n---\nb: c: d", source="pods.yaml")
     Traceback (most recent call last):
-    pinfold.errors.ParseError: pods.yaml: document 1: line 2: duplicate key "a"
+    pinfold.formats.fields.DocumentError: pods.yaml: document 1: line 2: duplicate key "a" (and 1 more)
     """
-    try:
-        return [Document(number, value) for number, value in enumerate(_parse(text, most), start=1)]
-    except ParseError as error:
-        raise (error.within(source) if source else error) from error.__cause__
+    found = Problems() if problems is None else problems
+    documents = [Document(number, value) for number, value in _parse(text, most, found, source)]
+    if problems is None:
+        found.check()
+    return documents
 
 
-def _parse(text: str, most: int) -> list[object]:
+def _parse(text: str, most: int, problems: Problems, source: str) -> list[tuple[int, object]]:
     if len(text) > MAX_TEXT:
-        raise ParseError(f"text of {len(text):,} characters; {MAX_TEXT:,} are allowed")
+        problems.add(f"text of {len(text):,} characters; {MAX_TEXT:,} are allowed", source)
+        return []
     text = text.removeprefix("\ufeff")
     # There is a comma before every value but the first; where there are too many, the YAML parser counts the values.
     if text.lstrip()[:1] in {"{", "["} and text.count(",") < most:
         try:
-            return [_parse_json(text)]
-        except RecursionError as error:
-            raise ParseError("nested too deeply", where="document 1") from error
+            return [(1, _parse_json(text))]
+        except RecursionError:
+            problems.add("nested too deeply", ": ".join(filter(None, (source, "document 1"))))
+            return []
         except ValueError:
             pass  # it may be YAML; if not, the YAML parser reports the line
     from pinfold.formats.yamldocuments import parse_yaml  # noqa: PLC0415 - only where there is YAML
 
-    return parse_yaml(text, most)
+    return parse_yaml(text, most, problems, source)
 
 
 def _parse_json(text: str) -> object:

@@ -1,20 +1,24 @@
 """YAML text to plain documents: built from the parser's events, without recursion.
 
-Aliases, nesting, size and tags are checked on the way. `documents` says what a document is made of.
+Aliases, nesting, size and tags are checked on the way. `documents` says what a document is made of, `yamlmistakes`
+where reading goes on after a mistake.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from pinfold.errors import ParseError, excerpt
+from pinfold.errors import excerpt
 from pinfold.formats.number import Number
+from pinfold.formats.yamlmistakes import TEMPLATE, Bracket, Mistake, Place, mistake, next_document, unreadable_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pinfold.formats.fields import Problems
 
 MAX_DEPTH: Final = 100
 _LOADER: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
@@ -34,37 +38,41 @@ _NUMBER: Final = re.compile(
 _NUMBER_STARTS: Final = frozenset("0123456789+-.")
 
 
-def parse_yaml(text: str, most: int) -> list[object]:
-    """Return the documents of *text*, with *most* values in all."""
-    builder = _Builder(most)
+def parse_yaml(text: str, most: int, problems: Problems, source: str = "") -> list[tuple[int, object]]:
+    """Return the documents of *text* that can be read, with their numbers; record all problems.
+
+    After a mistake that ends a document, reading goes on at the next one. With more than *most* values it stops.
+    """
+    builder = _Builder(most, problems, source)
+    start: Place | None = Place()
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            if handle := _HANDLERS.get(type(event)):
-                handle(builder, event)
-    except yaml.MarkedYAMLError as error:
-        line = min(error.problem_mark.line, text.count("\n")) if error.problem_mark else None
-        raise builder.fault(_problem(error, text), line) from error
-    except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise builder.fault("text has control characters or broken Unicode", None) from error
+        while start is not None:
+            start = builder.read(text, start)
+    except _TooManyValues:
+        pass
+    except (yaml.YAMLError, UnicodeEncodeError):
+        line = unreadable_line(text)
+        place = f"line {line}: " if line else ""
+        problems.add(f"{place}control characters or broken Unicode; the rest of the file was not read", source)
     return builder.documents
 
 
-def _problem(error: yaml.MarkedYAMLError, text: str) -> str:
-    mark = error.problem_mark
-    if mark is not None and text[mark.index : mark.index + 1] == "\t":
-        return "a tab cannot indent YAML; use spaces"
-    return " ".join(filter(None, (error.problem, error.context))) or "malformed YAML"
+class _TooManyValues(Exception):  # noqa: N818 - the fact
+    """Nothing more of the text is read."""
 
 
 class _Open:
     """A list or mapping that is not closed yet."""
 
-    __slots__ = ("anchor", "key", "merged", "merging", "start", "value")
+    __slots__ = ("anchor", "bracket", "key", "merged", "merging", "start", "value")
 
-    def __init__(self, value: list[object] | dict[str, object], anchor: str | None, start: int) -> None:
+    def __init__(
+        self, value: list[object] | dict[str, object], anchor: str | None, start: int, bracket: Bracket | None
+    ) -> None:
         self.value = value
         self.anchor = anchor
         self.start = start
+        self.bracket = bracket
         self.key: str | None = None
         self.merging = False
         self.merged: list[dict[str, object]] = []
@@ -77,17 +85,48 @@ class _Open:
 class _Builder:
     """Builds the documents, event by event."""
 
-    def __init__(self, most: int) -> None:
-        self.documents: list[object] = []
+    def __init__(self, most: int, problems: Problems, source: str) -> None:
+        self.documents: list[tuple[int, object]] = []
+        self.problems = problems
+        self.source = source
         self.number = 0
         self.values = 0
         self.most = most
+        self.from_ = Place()
+        self.began = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a document with nothing in it."""
         self.open: list[_Open] = []
         self.anchors: dict[str, tuple[object, int]] = {}
+        self.is_spoilt = False
 
-    def document(self, _: yaml.DocumentStartEvent) -> None:
+    def read(self, text: str, start: Place) -> Place | None:
+        """Read from *start* up to the end or a mistake; return where to go on, None at the end."""
+        self.from_ = start
+        try:
+            for event in yaml.parse(text[start.at :], Loader=_LOADER):
+                if handle := _HANDLERS.get(type(event)):
+                    handle(self, event)
+        except yaml.MarkedYAMLError as error:
+            return self.skip(text, mistake(error, text, start, self.open[-1].bracket if self.open else None))
+        except Mistake as found:
+            return self.skip(text, found)
+        return None
+
+    def skip(self, text: str, found: Mistake) -> Place | None:
+        """Record what ends a document; return the start of the next one."""
+        after = next_document(text, found.place, self.began + 1)
+        self.tell(found.told(text, after.at if after else len(text)))
+        is_directive = text.startswith("%", found.place.at)
+        self.number = max(self.number, 0 if is_directive else 1)
+        return after
+
+    def document(self, event: yaml.DocumentStartEvent) -> None:
         self.number += 1
-        self.anchors.clear()
+        self.began = self.from_.of(event.start_mark).at
+        self.forget()
 
     def scalar(self, event: yaml.ScalarEvent) -> None:
         self.check_tag(event)
@@ -102,9 +141,10 @@ class _Builder:
 
     def alias(self, event: yaml.AliasEvent) -> None:
         self.check_value(event)
-        if event.anchor not in self.anchors:
-            self.refuse(f"alias {excerpt(f'*{event.anchor}')} has no anchor before it", event)
-        value, size = self.anchors[event.anchor]
+        anchor = str(event.anchor)
+        if anchor not in self.anchors:
+            self.refuse(f"alias {excerpt(f'*{anchor}')} has no anchor before it", event)
+        value, size = self.anchors.get(anchor, ({}, 1))
         self.count(size, event)
         self.put(value, event)
 
@@ -112,9 +152,12 @@ class _Builder:
         self.check_tag(event)
         self.check_value(event)
         if len(self.open) == MAX_DEPTH:
-            self.refuse(f"nested more than {MAX_DEPTH} levels deep", event)
+            place = self.from_.of(event.start_mark)
+            raise Mistake(f"nested more than {MAX_DEPTH} levels deep", place.line, place)
         value: list[object] | dict[str, object] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self.open.append(_Open(value, event.anchor, self.values))
+        line = self.from_.of(event.start_mark).line
+        bracket = Bracket("{" if isinstance(value, dict) else "[", line) if event.flow_style else None
+        self.open.append(_Open(value, event.anchor, self.values, bracket))
         self.count(1, event)
 
     def end(self, event: yaml.CollectionEndEvent) -> None:
@@ -129,33 +172,37 @@ class _Builder:
 
     def put(self, value: object, event: yaml.Event) -> None:
         if not self.open:
-            self.documents.append(value)
+            self.documents += [] if self.is_spoilt else [(self.number, value)]
             return
         top = self.open[-1]
         if isinstance(top.value, list):
             top.value.append(value)
         elif top.merging:
             self.merge(top, value, event)
-        elif top.key is not None:
+        elif top.key is None:
+            top.key = ""  # it was not text, which is recorded
+            return
+        else:
             top.value[top.key] = value
         top.key = None
 
     def merge(self, top: _Open, value: object, event: yaml.Event) -> None:
         for mapping in value if isinstance(value, list) else [value]:
-            if not isinstance(mapping, dict):
+            if isinstance(mapping, dict):
+                top.merged.append(mapping)
+            else:
                 self.refuse("<< merges mappings only", event)
-            top.merged.append(mapping)
         top.merging = False
 
     def key(self, event: yaml.ScalarEvent, top: _Open) -> None:
         top.key = event.value
         top.merging = event.value == "<<" and event.implicit[0]
         if event.value in top.value:
-            self.refuse(f"duplicate key {excerpt(event.value)}", event)
+            self.tell_at(f"duplicate key {excerpt(event.value)}", event)
 
     def check_value(self, event: yaml.NodeEvent) -> None:
         if self.open and self.open[-1].wants_key:
-            self.refuse("a key must be plain text (is this a template that has to be rendered first?)", event)
+            self.refuse(f"a key must be plain text {TEMPLATE}", event)
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.tag not in _TAGS:
@@ -165,14 +212,20 @@ class _Builder:
     def count(self, values: int, event: yaml.Event) -> None:
         self.values += values
         if self.values > self.most:
-            self.refuse(f"more than {self.most:,} values, with aliases written out", event)
+            self.tell_at(f"more than {self.most:,} values, with aliases written out", event)
+            raise _TooManyValues
 
-    def refuse(self, problem: str, event: yaml.Event) -> NoReturn:
-        raise self.fault(problem, event.start_mark.line if event.start_mark else None)
+    def refuse(self, problem: str, event: yaml.Event) -> None:
+        """Record a problem of a document, which is read on for its other problems only."""
+        self.is_spoilt = True
+        self.tell_at(problem, event)
 
-    def fault(self, problem: str, line: int | None) -> ParseError:
-        place = "" if line is None else f"line {line + 1}: "
-        return ParseError(place + problem, where=f"document {max(self.number, 1)}")
+    def tell_at(self, problem: str, event: yaml.Event) -> None:
+        self.tell(f"line {self.from_.of(event.start_mark).line + 1}: {problem}")
+
+    def tell(self, problem: str) -> None:
+        place = f"document {max(self.number, 1)}"
+        self.problems.add(problem, f"{self.source}: {place}" if self.source else place)
 
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {

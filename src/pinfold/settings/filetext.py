@@ -23,8 +23,9 @@ def read_settings_file(name: str) -> str:
 
 def problems_before_end(error: ParseError) -> list[Problem]:
     """Return the problems at which the reading of a file of settings stopped; the last says that it stopped there."""
-    *others, last = getattr(error, "problems", (error,))
-    return [*(Problem(str(problem)) for problem in others), Problem(str(last), "nothing else in this file was checked")]
+    *others, last = map(str, getattr(error, "problems", (error,)))
+    is_said = last.endswith("was not read")
+    return [*map(Problem, others), Problem(last, "" if is_said else "nothing else in this file was checked")]
 
 
 def read_text(name: str) -> str:

@@ -69,17 +69,20 @@ def parse_own_file(text: str, *, source: str) -> OwnFile:
     >>> print(*parse_own_file("polcy: static", source="config.yaml").problems)
     config.yaml: polcy: unknown; did you mean policy?
     """
-    found = parse_documents(text, source=source, most=MAX_SETTINGS)
+    problems = Problems()
+    found = parse_documents(text, source=source, most=MAX_SETTINGS, problems=problems)
     documents = [document for document in found if document.value is not None]
     if len(documents) > 1:
         raise ParseError(f"{len(documents)} documents; one is expected", where=source)
-    problems = Problems()
+    if not documents:
+        problems.check()
     root = Field(documents[0].value if documents else {}, problems, source)
     if not isinstance(root.value, dict):
         root.expected("a mapping of settings such as policy: static")
+        problems.check()
     elif "kind" in root.value:
         root.child("kind").refuse("this is a Kubernetes file; name it in this file: config: /path/to/kubelet.yaml")
-    problems.check()
+        problems.check()
     texts = {}
     for key in root.names:
         before = len(problems.found)

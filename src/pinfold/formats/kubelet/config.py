@@ -124,8 +124,6 @@ def check_kubelet_config(text: str, *, source: str = "") -> KubeletFile:
     """Return what the file says and its problems; raise if it is not a KubeletConfiguration."""
     problems = Problems()
     root = _find_root(text, source, problems)
-    _check_is(root, "kind", KIND)
-    problems.check()
     config, kube, system, gates = _read_config(root)
     is_decided = not problems.found
     _check_is(root, "apiVersion", VERSION)
@@ -135,9 +133,11 @@ def check_kubelet_config(text: str, *, source: str = "") -> KubeletFile:
 
 def _find_root(text: str, source: str, problems: Problems) -> Field:
     """Return the one KubeletConfiguration in *text*; other kinds are ignored, as in a file for kubeadm."""
-    found = parse_documents(text, source=source, most=MAX_SETTINGS)
+    found = parse_documents(text, source=source, most=MAX_SETTINGS, problems=problems)
     documents = [document for document in found if document.value is not None]
     ours = [document for document in documents if _kind(document) == KIND]
+    if not ours:
+        problems.check()  # it may be in what cannot be read
     if len(documents) > 1 and len(ours) != 1:
         raise ParseError(f"{len(ours)} documents of kind {KIND}; one is expected", where=source)
     number, value = (ours or documents or [Document(1, None)])[0]
@@ -145,6 +145,9 @@ def _find_root(text: str, source: str, problems: Problems) -> Field:
     root = Field(value, problems, ": ".join(filter(None, (source, place))))
     if not isinstance(value, dict):
         root.expected(f"a {KIND}")
+    elif not ours:
+        root.child("kind").expected(KIND)
+    if not ours:
         problems.check()
     return root
 

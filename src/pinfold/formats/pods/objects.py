@@ -101,8 +101,9 @@ class PodObjects:
 
     def read(self, text: str, source: str, most: int = MAX_VALUES) -> Iterator[PodObject]:
         """Yield the objects in order, those of lists one by one; *source* names the file in errors."""
-        documents = [found for found in parse_documents(text, source=source, most=most) if found.value is not None]
-        if not documents:
+        found = parse_documents(text, source=source, most=most, problems=self.problems)
+        documents = [document for document in found if document.value is not None]
+        if not documents and not self.problems.found:
             self.problems.add("is empty; Kubernetes YAML or JSON with pods is expected", source or "text")
         for number, value in documents:
             yield from _opened(Field(value, self.problems, ": ".join(filter(None, (source, f"document {number}")))))

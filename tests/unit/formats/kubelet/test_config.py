@@ -281,7 +281,7 @@ def test_all_problems_are_reported_together_with_the_file() -> None:
         (HEAD.replace("KubeletC", "C"), 'f: kind: "Configuration" where KubeletConfiguration is expected'),
         (f"{HEAD}---\n{HEAD}", "f: 2 documents of kind KubeletConfiguration; one is expected"),
         ("kind: A\n---\nkind: B\n", "f: 0 documents of kind KubeletConfiguration; one is expected"),
-        (f"{HEAD}{HEAD}", 'f: document 1: line 3: duplicate key "kind"'),
+        (f"{HEAD}kind: KubeletConfiguration\n", 'f: document 1: line 3: duplicate key "kind"'),
     ],
 )
 def test_what_is_no_kubelet_configuration_is_refused(head: str, problem: str) -> None:
