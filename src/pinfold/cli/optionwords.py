@@ -128,6 +128,50 @@ VALUES: Final = {
     "version --output": "text json",
     "version -o": "text json",
 }
+PATHS: Final = {
+    "topology": "--from --sysroot",
+    "plan": "--config --devices --from --journal --socket --state --sysroot --trace",
+    "serve": "--cgroup-root --config --cri-socket --kubelet-dir --log-dir --nri-socket --pod-resources-socket --service-account --settings --socket --state-dir --sysroot",
+    "run": "--socket",
+    "adopt": "--socket",
+    "apply": "--filename --socket -f",
+    "resize": "--socket",
+    "repack": "--socket",
+    "reconfigure": "--config --socket",
+    "delete": "--socket",
+    "get": "--socket",
+    "logs": "--socket",
+    "wait": "--socket",
+    "top": "--socket",
+    "events": "--socket",
+    "history": "--socket --state-dir",
+    "explain": "--socket --state-dir",
+    "shield": "--socket --state-dir",
+    "hand-back": "--kubelet-dir --socket",
+    "leave": "--socket --state-dir",
+    "state": "--state-dir",
+    "config": "--cgroup-root --config --cri-socket --kubelet-dir --log-dir --nri-socket --pod-resources-socket --service-account --settings --socket --state-dir --sysroot",
+    "demo": "--out --socket",
+    "doctor": "--sysroot",
+}
+TEXTS: Final = {
+    "plan": "--cpu-manager-policy-options --feature-gates --kube-reserved --options --orders --policy-options --replicas --reserved-cpus --resize --seed --since --system-reserved --topology-manager-policy-options --until --without",
+    "serve": "--allow-host --cache-classes --cpu-cfs-quota-period --cpu-manager-policy-options --cpu-manager-reconcile-period --feature-gates --group-name --hints-from --journal-days --journal-size --kube-reserved --listen --log-size --log-total --metrics-prefix --notice-grace --nri-index --pods-from --policy-options --repack-dwell --repack-moves --reserved-cpus --socket-group --system-reserved --topology-manager-policy-options",
+    "run": "--cpus --name --near",
+    "adopt": "--cpus --name --near",
+    "resize": "--cpus",
+    "delete": "--namespace -n",
+    "get": "--namespace -n",
+    "logs": "--namespace --tail -c -n",
+    "wait": "--namespace --timeout -n",
+    "top": "--interval",
+    "history": "--at --container --cpu --last --since --until --what -n",
+    "explain": "--namespace -n",
+    "shield": "--cpus",
+    "config": "--allow-host --cache-classes --cpu-cfs-quota-period --cpu-manager-policy-options --cpu-manager-reconcile-period --feature-gates --group-name --hints-from --journal-days --journal-size --kube-reserved --listen --log-size --log-total --metrics-prefix --notice-grace --nri-index --pods-from --policy-options --repack-dwell --repack-moves --reserved-cpus --socket-group --system-reserved --topology-manager-policy-options",
+    "fleet": "--dask --jobs --retries --seed",
+    "demo": "--on --rounds --seconds",
+}
 OTHERS: Final = {
     "get": "containers pods cpus pools node",
     "shield": "status on off",
@@ -137,3 +181,4 @@ OTHERS: Final = {
     "completion": "bash zsh fish",
 }
 PODS: Final = ["resize", "delete", "logs", "wait", "explain"]
+FILES: Final = ["plan", "apply", "state", "config", "fleet"]

@@ -54,14 +54,6 @@ def test_values_and_words_from_a_fixed_set_are_completed(
     assert completed(script("bash", capsys), "pinfold", *words) == found
 
 
-@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
-def test_fish_completes_values_too(capsys: pytest.CaptureFixture[str]) -> None:
-    text = script("fish", capsys)
-    for line, found in (("pinfold plan --preset epyc-97", "epyc-9754"), ("pinfold get pool", "pools")):
-        ask = [shutil.which("fish") or "fish", "--no-config", "-c", f"{text}\ncomplete -C '{line}'"]
-        assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split() == [found]
-
-
 def test_names_of_pods_are_asked_of_the_daemon(capsys: pytest.CaptureFixture[str]) -> None:
     asked = "pinfold() { printf 'POD  QOS\\nweb  Guaranteed\\nkafka  Burstable\\n'; }\n"
     for verb in ("delete", "explain", "logs", "wait"):
