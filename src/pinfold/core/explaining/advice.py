@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pinfold.core.topologymanager.hint import Hints
     from pinfold.errors import AdmissionError
 
+_FEWEST_TRIES: Final = 6
 _MOST_TRIES: Final = 512
 _NAMED: Final = 2
 _MILLI: Final = 1000
@@ -94,8 +95,8 @@ def advise(
 ) -> Advice:
     """Return what would help a refused pod; *names* maps pod UIDs in the State to names for the text.
 
-    *has_time* is called before every trial; when it returns False, the advice is cut. A brief outcome no longer has
-    the State before the refusal, and gets no advice.
+    *has_time* is called before every trial but the first few; when it returns False, the advice is cut. A brief
+    outcome no longer has the State before the refusal, and gets no advice.
     """
     container = _culprit(outcome)
     if outcome.refusal is None or outcome.is_brief or container is None:
@@ -109,10 +110,11 @@ def advise(
     count = policy.request(outcome.pod, container)
     free = policy.pools.assignable(state) | state.reusable.get(outcome.pod.uid, EMPTY)
     need, room = _situation(ruler, outcome, container, free)
-    trial = _Trial(outcome, container, count, has_time)
+    budget = _Budget(has_time)
+    trial = _Trial(outcome, container, count, budget)
     sizes, then = trial.sizes(len(outcome.before.shared), ruler)
     move, end = (_named(ref, names or {}) for ref in trial.others())
-    return Advice(need, room, sizes, then, move, end, not has_time())
+    return Advice(need, room, sizes, then, move, end, budget.is_cut)
 
 
 def _named(ref: ContainerRef | None, names: Mapping[PodUID, str]) -> str | None:
@@ -214,6 +216,22 @@ def _most_free(ruler: Ruler, level: Level, free: CPUSet) -> str:
     """Return the groups of a level with the most free CPUs, in words."""
     groups = sorted(ruler.free(level, free).items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{level} {number} has {count} free" for number, count in groups[:_NAMED])
+
+
+class _Budget:
+    """Whether there is time for another trial. The first few are made in any case: they are enough on a small host."""
+
+    def __init__(self, has_time: Callable[[], bool]) -> None:
+        self._has_time = has_time
+        self._free = _FEWEST_TRIES
+        self.is_cut = False
+
+    def __call__(self) -> bool:
+        self._free -= 1
+        if self._free >= 0 or self._has_time():
+            return True
+        self.is_cut = True
+        return False
 
 
 class _Trial(NamedTuple):

@@ -123,6 +123,21 @@ def test_a_refusal_with_no_free_cpu_says_none() -> None:
     )
 
 
+def test_without_time_some_changes_are_tried_all_the_same() -> None:
+    config = Config("static", reserved=Reservation.of(CPUSet.of(0)))
+    plan = make_plan([pod_of(pinned(5))], preset("cores:2"), config)
+    assert advise(plan.ruler, plan.outcomes[0], has_time=lambda: False).sizes == (1,)
+
+
+def test_advice_is_cut_only_if_a_change_was_not_tried() -> None:
+    config = Config("static", reserved=Reservation.of(CPUSet.of(0)))
+    plan = make_plan([pod_of(pinned(1), uid="a"), pod_of(pinned(9), uid="b")], preset("cores:2"), config)
+    assert str(advise(plan.ruler, plan.outcomes[1], has_time=lambda: False)).endswith(" No single change is enough.")
+    pods = [pod_of(pinned(1), uid=f"p{number:02}") for number in range(14)]
+    full = make_plan([*pods, pod_of(pinned(2), uid="q")], NODES, Config("static", reserved=RESERVED))
+    assert advise(full.ruler, full.outcomes[-1], has_time=lambda: False).is_cut
+
+
 def test_where_nothing_helps_it_says_so() -> None:
     pods = [pod_of(pinned(7), uid="a"), pod_of(pinned(7), uid="b"), pod_of(pinned(14), uid="c")]
     assert str(advice_for_last(*pods)).endswith(" No single change is enough.")
