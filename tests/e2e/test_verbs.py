@@ -137,6 +137,7 @@ def test_all_problems_of_a_file_are_listed_and_nothing_of_it_starts(host: Daemon
     refused = host.verb("apply", "-", text=f"{pod('good')}\n---\na: b: c\nd: e\n---\n{probed}\n---\nf: *g\n")
     assert refused.returncode == 2
     syntax, alias, field = refused.stderr.splitlines()
+    assert syntax.startswith("pinfold: error: stdin: document 2: line 9: ")
     assert syntax.endswith("in this context; the rest of this document (to line 10) was not read"), refused.stderr
     assert alias.endswith('alias "*g" has no anchor before it')
     assert "livenessProbe: plain processes cannot have this field" in field

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     names = [*args.files, *args.filename]
     if not names:
         raise ParseError("no file; name one, as in: pinfold apply pods.yaml")
-    files = [{"source": name, "text": read_text(name), "directory": str(Path.cwd())} for name in names]
+    files = [{"source": _shown(name), "text": read_text(name), "directory": str(Path.cwd())} for name in names]
     answer = Client.of(args).post("/v1/pods", {"files": files})
     rows = answer["pods"]
     if args.output == "json":
@@ -40,6 +40,10 @@ def run(args: argparse.Namespace) -> int:
     for warning in (*answer.get("warnings", []), *(missed for row in rows for missed in row.get("missed", []))):
         print(f"pinfold: warning: {warning}", file=sys.stderr)
     return RefusedByDaemon.exit_code if any("refused" in row for row in rows) else 0
+
+
+def _shown(name: str) -> str:
+    return "stdin" if name == "-" else name
 
 
 def _line(row: dict[str, Any]) -> str:  # Any: JSON of the daemon
