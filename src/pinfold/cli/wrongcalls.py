@@ -17,6 +17,7 @@ _VALUE: Final = re.compile(r"argument (\S+): invalid (.+) value: '(.*)'", re.DOT
 _NO_VALUE: Final = re.compile(r"argument (\S+): expected (?:one argument|at least one argument)")
 _OTHER: Final = re.compile(r"argument (\S+): (.*)", re.DOTALL)
 _KINDS: Final = {"int": "a whole number", "float": "a number"}
+_THINGS: Final = {"VERB": "verb", "shell": "shell"}
 _MANY: Final = 12
 
 
@@ -49,9 +50,13 @@ def innermost(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argp
 
 def _plain(message: str, prog: str) -> str:
     if found := _CHOICE.fullmatch(message):
-        name, word, known = _name(found[1]), found[2], re.findall(r"'([^']+)'", found[3])
+        word, known = excerpt(found[2]), re.findall(r"'([^']+)'", found[3])
+        is_option = found[1].startswith("-")
+        said = (
+            f"{_name(found[1])}: {word} is unknown" if is_option else f"unknown {_THINGS.get(found[1], 'word')} {word}"
+        )
         allowed = f"; allowed: {', '.join(known)}" if len(known) <= _MANY else f"; {prog} --help lists all"
-        return f"{name}: {excerpt(word)} is unknown{did_you_mean(word, known) or allowed}"
+        return f"{said}{did_you_mean(found[2], known) or allowed}"
     if found := _VALUE.fullmatch(message):
         return f"{_name(found[1])}: {excerpt(found[3])} is not {_KINDS.get(found[2], f'a {found[2]}')}"
     if found := _NO_VALUE.fullmatch(message):
