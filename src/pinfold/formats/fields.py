@@ -7,14 +7,16 @@ at the end, with all problems.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+_Text = TypeVar("_Text")
+_Value = TypeVar("_Value")
 _MOST: Final = 100
 _ALIKE: Final = 0.8
 _MOST_GUESSES: Final = 1000
@@ -53,6 +55,22 @@ class Problems:
         """Raise the problems, if there are any."""
         if self.found:
             raise DocumentError(self.found)
+
+
+def parse_each(parse: Callable[[_Text], _Value], texts: Iterable[_Text]) -> list[_Value]:
+    """Return what *parse* makes of each text; raise the problems of all of them together."""
+    found: list[_Value] = []
+    problems: list[ParseError] = []
+    for text in texts:
+        try:
+            found.append(parse(text))
+        except DocumentError as error:
+            problems += error.problems
+        except ParseError as error:
+            problems.append(error)
+    if problems:
+        raise DocumentError(problems)
+    return found
 
 
 class Field:

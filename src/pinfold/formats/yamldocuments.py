@@ -144,7 +144,8 @@ class _Builder:
         anchor = str(event.anchor)
         if anchor not in self.anchors:
             self.refuse(f"alias {excerpt(f'*{anchor}')} has no anchor before it", event)
-        value, size = self.anchors.get(anchor, ({}, 1))
+            self.anchors[anchor] = {}, 1  # said once
+        value, size = self.anchors[anchor]
         self.count(size, event)
         self.put(value, event)
 

@@ -12,6 +12,7 @@ from pinfold.core.explaining.sharing import missed_pinning
 from pinfold.core.pods.pod import Amounts, PodUID
 from pinfold.core.snapshot import pools
 from pinfold.errors import AdmissionError, PinfoldError, StateError
+from pinfold.formats.fields import parse_each
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.pods.document import pod_document
 from pinfold.formats.pods.manifest import parse_pods
@@ -372,7 +373,7 @@ def _together(pods: Sequence[Pod], workbook: Workbook) -> Iterator[list[Pod]]:
 
 def _documents(request: Request) -> list[PodDocuments]:
     """Return the pods of all files of a request; called in a thread, as a large file takes a second."""
-    return [_document(file) for file in read_files(read_body(request))]
+    return parse_each(_document, read_files(read_body(request)))
 
 
 def _document(file: dict[str, object]) -> PodDocuments:

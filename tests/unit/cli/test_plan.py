@@ -85,6 +85,20 @@ def test_several_files_are_planned_in_order(plan: Run, tmp_path: Path) -> None:
     assert next(iter(placements(out).items())) == ("first", "1,33")
 
 
+def test_the_problems_of_all_files_are_listed(plan: Run, tmp_path: Path) -> None:
+    names = [tmp_path / name for name in ("syntax.yaml", "missing.yaml", "empty.yaml")]
+    names[0].write_text("a: b: c\n---\nd: *e\n")
+    names[2].write_text("")
+    code, out, err = plan(*map(str, names))
+    assert (code, out) == (2, "")
+    assert [line.rpartition("/")[2].partition(": ")[0] for line in err.splitlines()] == [
+        "syntax.yaml",
+        "syntax.yaml",
+        "missing.yaml",
+        "empty.yaml",
+    ]
+
+
 def test_pods_are_read_from_stdin() -> None:
     command = [sys.executable, "-m", "pinfold", "plan", "-", *EPYC]
     done = subprocess.run(command, input=POD.format(name="a", cpus=2), capture_output=True, text=True, check=True)

@@ -38,7 +38,7 @@ def said(text: str) -> list[str]:
             id="two broken documents of three",
         ),
         pytest.param(
-            "a: 1\na: 2\nb: *c\nd: !Ref e\n",
+            "a: 1\na: 2\nb: [*c, *c]\nd: !Ref e\n",
             [
                 'document 1: line 2: duplicate key "a"',
                 'document 1: line 3: alias "*c" has no anchor before it',
@@ -169,7 +169,7 @@ HOSTILE = {
     "brackets": "---\n[\n",
     "deep": f"---\n{'[' * 101}\n",
     "duplicate keys": "a: 1\n",
-    "aliases": "- *a\n",
+    "aliases": "- *a\n? *b\n",
     "tags": "- !a b\n",
     "keys": "? [a]\n",
     "marks": "--- ---\n",

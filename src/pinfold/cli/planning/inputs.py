@@ -13,6 +13,7 @@ from pinfold.cli.planning.resources import with_resources
 from pinfold.core.policies.options import POD_LEVEL
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, ParseError, Problem, StateError, excerpt
+from pinfold.formats.fields import parse_each
 from pinfold.formats.kubelet.checkpoint import parse_checkpoint
 from pinfold.formats.kubelet.checkpointerrors import CheckpointError
 from pinfold.formats.kubelet.flags import parse_key_values
@@ -193,8 +194,12 @@ def _fitted(state: State, variant: Variant, live: Live | None) -> tuple[State, C
 
 
 def _files(names: Sequence[str]) -> list[tuple[str, PodDocuments]]:
-    shown = ["stdin" if name == "-" else name for name in names]
-    return [(source, parse_pods(read_text(name), source=source)) for name, source in zip(names, shown, strict=True)]
+    return parse_each(_file, names)
+
+
+def _file(name: str) -> tuple[str, PodDocuments]:
+    shown = "stdin" if name == "-" else name
+    return shown, parse_pods(read_text(name), source=shown)
 
 
 def _unknown_hints(files: Iterable[PodDocuments], config: Config, machine: Topology) -> Iterator[str]:
