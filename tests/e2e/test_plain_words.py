@@ -192,7 +192,12 @@ def test_get_takes_names_as_kubectl_does() -> None:
     with Daemon() as daemon:
         daemon.start()
         daemon.apply(pod("web"), pod("batch"))
-        for arguments in (["get", "pod", "web"], ["get", "pod/web"], ["get", "po", "web", "-n", "default"]):
+        for arguments in (
+            ["get", "pod", "web"],
+            ["get", "pod/web"],
+            ["get", "po", "web", "-n", "default"],
+            ["get", "pod", "-n", "default", "web"],
+        ):
             done = daemon.say(*arguments)
             assert (done.returncode, done.stderr) == (0, "")
             assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["web"], arguments

@@ -142,10 +142,11 @@ def _run(argv: Sequence[str], failed: int | None) -> int:
     try:
         args, unknown = parser.parse_known_args(argv)
         if unknown:
-            from pinfold.cli.wrongcalls import innermost, say_unknown  # noqa: PLC0415 - only after a mistake
+            from pinfold.cli.wrongcalls import innermost, say_unknown  # noqa: PLC0415 - most calls leave no words
 
             called = innermost(verbs.get(args.verb, parser), args)
-            called.error(say_unknown(unknown, called))
+            if not _took(called, args, unknown):
+                called.error(say_unknown(unknown, called))
     except SystemExit as stop:  # argparse has printed the message
         return (failed or WRONG) if stop.code else OK
     if args.verb is None:
@@ -153,6 +154,15 @@ def _run(argv: Sequence[str], failed: int | None) -> int:
         return OK
     del parser, verbs  # a daemon runs for months
     return _module(args.verb).run(args)
+
+
+def _took(parser: argparse.ArgumentParser, args: argparse.Namespace, words: Sequence[str]) -> bool:
+    """Add words that argparse left to a list that ended at an option, as in `plan a.yaml --live b.yaml`."""
+    lists = [one.dest for one in parser._actions if not one.option_strings and one.nargs in {"*", "+"}]  # noqa: SLF001
+    if not lists or any(word.startswith("-") for word in words):
+        return False
+    setattr(args, lists[-1], [*getattr(args, lists[-1]), *words])
+    return True
 
 
 class _Help(argparse.HelpFormatter):

@@ -85,6 +85,11 @@ def test_several_files_are_planned_in_order(plan: Run, tmp_path: Path) -> None:
     assert next(iter(placements(out).items())) == ("first", "1,33")
 
 
+def test_files_may_come_after_options_too(plan: Run) -> None:
+    assert plan(DATABASE, *EPYC, TRADING) == plan(*EPYC, DATABASE, TRADING)
+    assert "unknown option --polcy" in plan(DATABASE, "--polcy", "static")[2]
+
+
 def test_the_problems_of_all_files_are_listed(plan: Run, tmp_path: Path) -> None:
     names = [tmp_path / name for name in ("syntax.yaml", "missing.yaml", "empty.yaml")]
     names[0].write_text("a: b: c\n---\nd: *e\n")
