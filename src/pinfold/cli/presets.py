@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from pinfold.cli.asking.client import add_output
+from pinfold.cli.output.terminal import unbroken
 from pinfold.core.machine.presets import preset, preset_names
 from pinfold.core.machine.shapes import SHAPES
 from pinfold.core.machine.summary import summary
@@ -14,6 +16,7 @@ from pinfold.render.columns import Column, format_table
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Mapping
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,5 +38,12 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(found, indent=2))
     else:
-        print(format_table([Column("NAME"), Column("MACHINE")], ([row["name"], row["machine"]] for row in found)))
+        print(show(found, unbroken(sys.stdout).width))
     return 0
+
+
+def show(rows: Iterable[Mapping[str, str]], width: int) -> str:
+    """Return the machines as a table; a long description continues in the next line."""
+    return format_table(
+        [Column("NAME"), Column("MACHINE", least=18)], ([row["name"], row["machine"]] for row in rows), width
+    )
