@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.file is not None:
         setattr(args, OWN_FILE, args.file)
+        args.file = None  # it is not a machine's, as the --from of other verbs is
     merged = with_own_file(args, os.environ, os.geteuid())
     chosen = read_settings(merged, _machine(merged), environment=os.environ, uid=os.geteuid())
     return _show(chosen, merged) if args.action == "show" else _check(chosen, merged)

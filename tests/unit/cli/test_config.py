@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pinfold.cli.main import main
 from pinfold.settings.sample import format_sample
 from pinfold.settings.table import SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_check_reports_all_problems_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +43,16 @@ def test_check_says_how_many_problems_it_does_not_show(tmp_path: Path, capsys: p
     assert main(["config", "check", "--settings", str(file)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert (len(lines), lines[-1]) == (21, "pinfold: error: 5 more problems are not shown")
+
+
+@pytest.mark.parametrize("action", ["check", "show"])
+def test_a_good_file_may_be_named_without_its_flag(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("policy: none\n")
+    assert main(["config", action, str(file)]) == 0
+    assert str(file) in capsys.readouterr().out
 
 
 def test_check_of_a_good_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
