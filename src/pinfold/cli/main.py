@@ -136,6 +136,8 @@ def _plugin() -> list[str]:
 
 
 def _run(argv: Sequence[str], failed: int | None) -> int:
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:2], "--help"]
     # A parser takes a millisecond: the verb's own will do if it is named first.
     known = {argv[0]: VERBS[argv[0]]} if argv and argv[0] in VERBS else VERBS
     parser, verbs = _parsers(argv, known)

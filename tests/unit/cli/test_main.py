@@ -24,6 +24,15 @@ def test_a_failure_of_run_itself_is_125(arguments: list[str], tmp_path: Path) ->
     assert main(["run", "--socket", str(tmp_path / "none"), *arguments]) == 125
 
 
+def test_help_is_understood_as_a_verb_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: pinfold [-h]")
+    assert main(["help", "logs"]) == 0
+    assert capsys.readouterr().out.startswith("usage: pinfold logs")
+    assert main(["help", "lgs"]) == 2
+    assert 'unknown verb "lgs"; did you mean logs?' in capsys.readouterr().err
+
+
 def test_a_failure_of_another_verb_has_its_own_code(tmp_path: Path) -> None:
     assert main(["get", "--socket", str(tmp_path / "none")]) == 3
     assert main(["get", "--socket"]) == 2
