@@ -85,7 +85,7 @@ def foreign(client: Client) -> list[int]:
     mains = {row["pid"] for row in client.get("/v1/containers") if not row["exclusive"]}
     found = set(mains)
     for _ in range(3):  # the example is two levels deep
-        found |= {pid for pid, (_, parent) in tree.items() if parent in found}
+        found |= {pid for pid, seen in tree.items() if seen.parent in found}
     return sorted(found - {None})
 
 

@@ -13,8 +13,8 @@ from pinfold.core.machine.cpuset import EMPTY, CPUSet
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Alive = Mapping[int, tuple["Process", int]]
-    """Living processes and their parents, by number."""
+    Alive = Mapping[int, "Seen"]
+    """Living processes by number."""
 
 _OWN: Final = "/proc"
 _CHUNK: Final = 1 << 16
@@ -25,6 +25,8 @@ _STOPPED: Final = b"T"
 _RUNNING: Final = b"R"
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
 _STATE, _PARENT, _FLAGS, _START = 0, 1, 6, 19
+_ENVIRONMENT: Final = slice(47, 49)
+_NOT_SAID: Final = (b"0", b"0")
 _ONE_THREAD: Final = 3
 """The links of a directory with one below it."""
 _EXITING: Final = 0x4
@@ -40,14 +42,23 @@ class Process(NamedTuple):
     """Clock ticks from boot to its start."""
 
 
+class Seen(NamedTuple):
+    """A living process, as it was seen once."""
+
+    process: Process
+    parent: int
+    environment: tuple[bytes, ...] = ()
+    """Where its memory has the environment it started with: elsewhere after each exec. Empty if it is not told."""
+
+
 class Procfs:
     """The processes below one /proc."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
 
-    def processes(self, known: Alive | None = None) -> dict[int, tuple[Process, int]]:
-        """Return every living process and its parent, by number.
+    def processes(self, known: Alive | None = None) -> dict[int, Seen]:
+        """Return every living process, by number.
 
         Processes whose numbers are *known* are not looked at again, so a number may have ended, have another parent or
         be another process's by now. Ask for the one process where that matters.
@@ -56,12 +67,15 @@ class Procfs:
         seen = ((pid, known[pid] if pid in known else self.process(pid)) for pid in self.numbers())
         return {pid: found for pid, found in seen if found is not None}
 
-    def process(self, pid: int) -> tuple[Process, int] | None:
-        """Return the process and its parent's number; None if it is not there or only waits to be reaped."""
+    def process(self, pid: int) -> Seen | None:
+        """Return the process with its parent; None if it is not there or only waits to be reaped."""
         fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
         if len(fields) <= _START or fields[_STATE] in _DEAD:
             return None
-        return Process(pid, int(fields[_START])), int(fields[_PARENT])
+        environment = tuple(fields[_ENVIRONMENT])
+        return Seen(
+            Process(pid, int(fields[_START])), int(fields[_PARENT]), () if environment == _NOT_SAID else environment
+        )
 
     def owner(self, pid: int) -> int | None:
         """Return the user that a process runs as."""
@@ -86,7 +100,7 @@ class Procfs:
         found, uptime = self.process(pid), self._read("uptime").split()
         if found is None or not uptime:
             return 0.0
-        return max(float(uptime[0]) - found[0].start / os.sysconf("SC_CLK_TCK"), 0.0)
+        return max(float(uptime[0]) - found.process.start / os.sysconf("SC_CLK_TCK"), 0.0)
 
     def command(self, pid: int) -> list[str]:
         """Return the command line of a process; empty if it has none."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.procfs import PROC, Process, Procfs
+from pinfold.node.procfs import PROC, Process, Procfs, Seen
 from tests.needs import needs_root
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_this_process_is_not_ending_and_one_that_is_not_there_neither(tmp_path: 
 def test_a_process_cannot_name_itself_so_that_it_looks_dead_or_has_another_parent(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text(STAT.replace("(a) b)", "(x) Z 4242 () R 99 9)").format(flags=0))
-    assert Procfs(tmp_path).process(7) == (Process(7, 4711), 1)
+    assert Procfs(tmp_path).process(7) == Seen(Process(7, 4711), parent=1)
 
 
 @needs_root

@@ -13,6 +13,7 @@ from pinfold.node.grouperrors import KindUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
@@ -103,6 +104,9 @@ class ProcessGroups(Protocol):
 
     def shared_cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets the shared pool use."""
+
+    def one_look(self) -> AbstractContextManager[None]:
+        """Return a block in which groups are only read: where no cgroup lists processes, they are all listed once."""
 
     def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Give a container CPUs of its own and no quota, in a new group or in the one that it has.

@@ -55,4 +55,4 @@ class Halted:
 
     def _is_stopped(self, process: Process) -> bool:
         found = self._procfs.process(process.pid) if process.pid > 0 else None
-        return found is not None and found[0] == process and self._procfs.is_stopped(process.pid)
+        return found is not None and found.process == process and self._procfs.is_stopped(process.pid)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.node.procfs import Alive, Process, Procfs
+    from pinfold.node.procfs import Alive, Process, Procfs, Seen
 
 _TASKS: Final = "tasks"
 _INIT: Final = 1
@@ -94,16 +94,16 @@ class Strays:
                 out[ref] = (*out.get(ref, ()), pid)
         return MovedProcesses(out, into)
 
-    def _now_alive(self, containers: Mapping[ContainerRef, Housed]) -> dict[int, tuple[Process, int]]:
+    def _now_alive(self, containers: Mapping[ContainerRef, Housed]) -> dict[int, Seen]:
         """Return the living processes. Those of the last look are not read again, except where a main one is new."""
         alive = self._procfs.processes(self._alive)
         for housed in containers.values():
             main = housed.main
-            if main is not None and main.pid in alive and alive[main.pid][0] != main:
+            if main is not None and main.pid in alive and alive[main.pid].process != main:
                 self._read_again(main.pid, alive)
         return alive
 
-    def _read_again(self, pid: int, alive: dict[int, tuple[Process, int]]) -> None:
+    def _read_again(self, pid: int, alive: dict[int, Seen]) -> None:
         found = self._procfs.process(pid)
         if found is None:
             del alive[pid]
@@ -121,7 +121,7 @@ class Strays:
             pid, climbed = start, []
             while pid in alive and pid not in owners and pid != os.getpid():
                 climbed.append(pid)
-                pid = alive[pid][1]
+                pid = alive[pid].parent
             owner = owners.get(pid)
             if owner is not None and not containers[owner].lent:
                 owners.update(dict.fromkeys(climbed, owner))
@@ -137,22 +137,22 @@ class Strays:
         It has no mark before it has become its command; and while it becomes it, the kernel shows no command either.
         """
         found = self._procfs.process(pid)
-        return found is not None and found[1] == os.getpid() and drain.__file__ not in self._procfs.command(pid)
+        return found is not None and found.parent == os.getpid() and drain.__file__ not in self._procfs.command(pid)
 
     def _is_stranger(self, pid: int, main: Process | None, alive: Alive, owners: Mapping[int, ContainerRef]) -> bool:
         """Return whether a process in a container's group was certainly not started by the container."""
         if pid not in alive:  # it has just been forked, by one that is in the group
             return False
-        process, parent = alive[pid]
+        process, parent = alive[pid].process, alive[pid].parent
         if parent in owners or read_marks(self._tree, self._procfs.environment(pid)) is not None:
             return False
         return parent != _INIT or (main is not None and process.start < main.start)
 
-    def _is_inside(self, known: tuple[Process, int] | None, pid: int, threads: Sequence[int], group: _Inside) -> bool:
+    def _is_inside(self, known: Seen | None, pid: int, threads: Sequence[int], group: _Inside) -> bool:
         """Return whether a process is in a group with all its threads; one that has ended is nowhere else."""
         if pid not in group.pids:
             found = self._procfs.process(pid)
-            return found is None or (known is not None and found[0] != known[0])
+            return found is None or (known is not None and found.process != known.process)
         outside = set() if group.threads is None else set(threads) - group.threads
         return not outside or not outside & set(self._procfs.threads(pid))
 

@@ -11,7 +11,7 @@ group with all containers of its pool.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles as files
@@ -28,6 +28,7 @@ from pinfold.node.processgroups.subtree import Subtree
 from pinfold.node.procfs import PROC
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -106,6 +107,10 @@ class ProcessGroupsV1:
     def shared_cpus(self) -> CPUSet:
         """Return the CPUs that the kernel lets the shared pool use."""
         return self._cpusets.cpus(self._cpusets.tree.shared)
+
+    def one_look(self) -> AbstractContextManager[None]:
+        """Return a block that does nothing: the kernel lists the processes of each group."""
+        return nullcontext()
 
     def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Give a container CPUs of its own, in a new group or in the one that it has."""

@@ -37,4 +37,4 @@ def _is_unfinished(pid: int, name: str) -> bool:
     if program != forker.__file__ or groups != name:
         return False
     found = PROC.process(pid)
-    return found is not None and str(found[1]) != daemon
+    return found is not None and str(found.parent) != daemon

@@ -89,23 +89,27 @@ class ProcessApplier:
 
     def observe(self, *, closely: bool = False) -> Observed:
         """Return the CPUs that the groups have now; a group that is missing has none."""
-        shared = self._pool()
-        containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
-        if not closely:
-            return Observed(shared, containers)
-        elsewhere, faults = self._close_look.look(containers, self._shared)
+        with self.groups.one_look():
+            shared = self._pool()
+            containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
+            if not closely:
+                return Observed(shared, containers)
+            elsewhere, faults = self._close_look.look(containers, self._shared)
         self._astray = {*elsewhere, *(ref for ref in faults if ref is not None)}
         return Observed(shared, containers | elsewhere, faults)
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other; bring back processes that were moved out."""
-        if not self._pool():
+        found, leaving = self.observe(), self._exclusive - want.exclusive.keys()
+        if not found.shared:
             self.groups.prepare(want.shared)
-        for ref in self._exclusive - want.exclusive.keys():
+        for ref in leaving:
             self._share(ref, want.sharing.get(ref, Limit()))
             self._exclusive.discard(ref)
-        now = Wanted(self._pool(), {ref: cpus for ref in self._exclusive if (cpus := self._cpus(ref))})
-        way = steps(now, want)
+        if leaving or not found.shared:
+            found = self.observe()
+        own = {ref: cpus for ref in self._exclusive if (cpus := found.containers[ref])}
+        way = steps(Wanted(found.shared or EMPTY, own), want)
         with self._halting.stopped([ref for ref in self.known if _swaps(way, ref)]):
             for step in way:
                 self._take(step)

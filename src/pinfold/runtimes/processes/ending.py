@@ -37,7 +37,10 @@ class Ending:
         """Kill the processes of a container; raise StillRunning as long as one of them has not ended."""
         try:
             group = self._groups.group(ref)
-            pidfds = self._opened(group.members())
+            members = group.members()
+            if not members:  # none is left that could start another
+                return
+            pidfds = self._opened(members)
             # A process that has left the group meanwhile has ended, and its number may be another's.
             self._kill(pidfds, group.members())
             left = group.members()

@@ -32,7 +32,7 @@ def started(pid: int) -> int:
     found = PROC.process(pid)
     if found is None:
         raise ApplyError(f"process {pid} is not there")
-    return found[0].start
+    return found.process.start
 
 
 def check_threads(main: Main, wanted: CPUSet) -> None:
@@ -52,8 +52,8 @@ def check_same(main: Main) -> None:
 
 def first(pids: Sequence[int]) -> Main | None:
     """Return the process that the others come from: the oldest whose parent is none of them."""
-    found = {pid: process for pid in pids if (process := PROC.process(pid)) is not None}
-    roots = [process for process, parent in found.values() if parent not in found]
+    found = {pid: seen for pid in pids if (seen := PROC.process(pid)) is not None}
+    roots = [seen.process for seen in found.values() if seen.parent not in found]
     oldest = min(roots, key=lambda process: (process.start, process.pid), default=None)
     return Main(oldest.pid, oldest.start) if oldest is not None else None
 
@@ -87,7 +87,7 @@ def held(processes: Iterable[Process]) -> Iterator[dict[int, int]]:
                 raise ApplyError(f"process {process.pid}: {error.strerror}") from error
             files.callback(os.close, pidfd)
             found = PROC.process(process.pid)
-            if found is not None and found[0] == process:
+            if found is not None and found.process == process:
                 pidfds[process.pid] = pidfd
         yield pidfds
 

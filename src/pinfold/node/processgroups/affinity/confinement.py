@@ -5,6 +5,7 @@ The processes of a container are listed until none had to be moved: from then on
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -35,6 +36,17 @@ class Confinement:
         self._procfs = procfs
         self._own: dict[ContainerRef, CPUSet | None] = {}
         """The CPUs of exclusive containers; None for those that share."""
+        self._listed: dict[ContainerRef, list[int]] | None = None
+        """The processes of all containers, for as long as they are to be listed once only."""
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """List the processes of all containers once; nothing may be changed meanwhile."""
+        self._listed = self.members()
+        try:
+            yield
+        finally:
+            self._listed = None
 
     def refs(self) -> Collection[ContainerRef]:
         """Return all containers, also those known only by the marks of their processes."""
@@ -66,6 +78,8 @@ class Confinement:
 
     def members(self) -> dict[ContainerRef, list[int]]:
         """Return the processes of every container that has any. A container known only by their marks is added."""
+        if self._listed is not None:
+            return self._listed
         members = self.membership.scan()
         for ref in members.keys() - self._own.keys():
             exclusive = self.membership.marked_exclusive.get(ref, False)
@@ -110,7 +124,7 @@ class Confinement:
         found = self._procfs.process(pid)
         if found is not None:
             restore_affinity(self._procfs, pid, origin)
-            self.membership.drop(found[0])
+            self.membership.drop(found.process)
 
     def forget(self, ref: ContainerRef) -> None:
         """Remove a container that has no processes; a missing one is fine."""

@@ -22,6 +22,8 @@ from pinfold.node.processgroups.origin import give_back_all, origin_of
 from pinfold.node.procfs import Procfs
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Limit
@@ -60,11 +62,11 @@ class AffinityGroups:
     limits = NoLimits()
     has_limits = False
 
-    def __init__(self, name: str, root: Path = Path("/")) -> None:
+    def __init__(self, name: str, root: Path = Path("/"), procfs: Procfs | None = None) -> None:
         self.name = checked_name(name)
         self.instead_of: tuple[str, ...] = ()
         """Why no stronger kind was taken; empty if the user has named this one."""
-        self._procfs = Procfs(root / "proc")
+        self._procfs = procfs or Procfs(root / "proc")
         self._reach = Reach(root)
         self._confinement = Confinement(name, self._procfs)
 
@@ -110,6 +112,10 @@ class AffinityGroups:
         members = confinement.members().items()
         sharing = [pid for ref, pids in members if not confinement.is_exclusive(ref) for pid in pids]
         return confinement.pool | confinement.used(sharing)
+
+    def one_look(self) -> AbstractContextManager[None]:
+        """Return a block in which the processes of the host are listed once."""
+        return self._confinement.one_look()
 
     def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Remember the container with CPUs of its own, and move the processes that it has."""

@@ -13,10 +13,8 @@ from pinfold.node.processgroups.errors import NoProcessError
 from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.node.procfs import Process, Procfs
+    from pinfold.node.procfs import Alive, Process, Procfs, Seen
 
 
 class Membership:
@@ -26,6 +24,8 @@ class Membership:
         self._tree = tree
         self._procfs = procfs
         self._known: dict[Process, ContainerRef | None] = {}
+        self._unmarked: dict[Process, tuple[bytes, ...]] = {}
+        """Processes without marks, and where their environments were then: most processes of a host are not ours."""
         self.marked_exclusive: dict[ContainerRef, bool] = {}
         """Whether a container is exclusive, as the environments of its processes say."""
 
@@ -35,17 +35,17 @@ class Membership:
         alive = self._procfs.processes()
         if pid not in alive:
             raise NoProcessError(pid)
-        for child, parent in alive.values():
-            if parent == pid:
-                self._known.setdefault(child, None)
-        process = alive[pid][0]
+        for seen in alive.values():
+            if seen.parent == pid:
+                self._known.setdefault(seen.process, None)
+        process = alive[pid].process
         self._known[process] = ref
         return process
 
     def is_known(self, ref: ContainerRef, pid: int) -> bool:
         """Return whether the last scan, or a caller since then, has put a process into the container."""
         found = self._procfs.process(pid)
-        return found is not None and self._known.get(found[0]) == ref
+        return found is not None and self._known.get(found.process) == ref
 
     def drop(self, process: Process) -> None:
         """Forget to which container a process belongs."""
@@ -55,7 +55,7 @@ class Membership:
         """Put a process that was started in the container there, unless it has ended."""
         found = self._procfs.process(pid)
         if found is not None:
-            self._known[found[0]] = ref
+            self._known[found.process] = ref
 
     def scan(self) -> dict[ContainerRef, list[int]]:
         """Return the processes of every container that has any, ascending."""
@@ -63,10 +63,12 @@ class Membership:
         owners = self._owners(alive)
         # Processes without a container are looked at again next time: a child has its own environment only after exec.
         self._known = {
-            process: owners[pid]
-            for pid, (process, _) in alive.items()
-            if owners[pid] is not None or process in self._known
+            seen.process: owners[pid]
+            for pid, seen in alive.items()
+            if owners[pid] is not None or seen.process in self._known
         }
+        living = {seen.process for seen in alive.values()}
+        self._unmarked = {process: place for process, place in self._unmarked.items() if process in living}
         members: dict[ContainerRef, list[int]] = {}
         for pid in sorted(alive):
             owner = owners[pid]
@@ -74,7 +76,7 @@ class Membership:
                 members.setdefault(owner, []).append(pid)
         return members
 
-    def _owners(self, alive: Mapping[int, tuple[Process, int]]) -> dict[int, ContainerRef | None]:
+    def _owners(self, alive: Alive) -> dict[int, ContainerRef | None]:
         """Return the container of each process, climbing from child to parent until one belongs to a container."""
         owners: dict[int, ContainerRef | None] = {os.getpid(): None}
         for start in alive:
@@ -83,22 +85,26 @@ class Membership:
             while pid in alive and pid not in owners:
                 climbed.append(pid)
                 owners[pid] = None
-                process, parent = alive[pid]
-                if process in self._known:
-                    owner = self._known[process]
+                seen = alive[pid]
+                if seen.process in self._known:
+                    owner = self._known[seen.process]
                     break
-                owner = self._marked(pid)
+                owner = self._marked(seen)
                 if owner is not None:
                     break
-                pid = parent
+                pid = seen.parent
             else:
                 owner = owners.get(pid)
             owners.update(dict.fromkeys(climbed, owner))
         return owners
 
-    def _marked(self, pid: int) -> ContainerRef | None:
-        marked = read_marks(self._tree, self._procfs.own_environment(pid))
+    def _marked(self, seen: Seen) -> ContainerRef | None:
+        """Return the container that a process's environment names; one without marks is read again after an exec."""
+        if seen.environment and self._unmarked.get(seen.process) == seen.environment:
+            return None
+        marked = read_marks(self._tree, self._procfs.own_environment(seen.process.pid))
         if marked is None:
+            self._unmarked[seen.process] = seen.environment
             return None
         ref, exclusive = marked
         self.marked_exclusive[ref] = exclusive
