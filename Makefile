@@ -101,6 +101,7 @@ fuzz: $(STAMP) ## every parser, guided by coverage: make fuzz SECONDS=60 (for ea
 	@for name in $$($(BIN)/python -m tests.fuzz.parsers --list); do \
 		echo "fuzz $$name" && $(BIN)/python -m tests.fuzz.parsers --atheris $$name -- \
 			-max_total_time=$(SECONDS) -max_len=4096 -verbosity=0 || exit 1; done
+	@echo "fuzz NRI" && $(BIN)/python -m tests.fuzz.nri --atheris -- -max_total_time=$(SECONDS) -max_len=4096 -verbosity=0
 	@$(BIN)/python -m benchmarks parsers
 
 $(VENV)/.docs: $(STAMP)

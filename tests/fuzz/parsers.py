@@ -14,14 +14,21 @@ import random
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import h11
+
+from pinfold.core.events.entries import Subject
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.quantity import Quantity
 from pinfold.core.state import State
 from pinfold.errors import PinfoldError
+from pinfold.formats.cacheclasses import parse_cache_class
 from pinfold.formats.documents import parse_documents
+from pinfold.formats.fleet.manifest import parse_fleet
+from pinfold.formats.fleet.pods import parse_workloads as parse_fleet_pods
 from pinfold.formats.journal.record import format_record, parse_records
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
 from pinfold.formats.kubelet.config import parse_kubelet_config
@@ -31,6 +38,7 @@ from pinfold.formats.machine.cadvisor import parse_cadvisor
 from pinfold.formats.machine.hwloc import parse_hwloc
 from pinfold.formats.machine.lscpu import parse_lscpu
 from pinfold.formats.machine.machinefile import parse_machine
+from pinfold.formats.machine.resources import parse_resources
 from pinfold.formats.machine.topologyjson import format_topology_json, parse_topology_json
 from pinfold.formats.pods.annotations import PREFIX, parse_annotations
 from pinfold.formats.pods.manifest import parse_pods
@@ -46,6 +54,7 @@ from pinfold.serve.control import MOST_VALUES
 from pinfold.serve.http.messages import parse_target
 from pinfold.settings.addresses import parse_address, parse_hosts
 from pinfold.settings.ownfile import parse_own_file
+from tests.fuzz import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,12 +79,16 @@ HWLOC: Final = (
     'os_index="0" cpuset="0x3"><object type="PU" os_index="0" cpuset="0x1"/></object></topology>'
 )
 MACHINE: Final = from_shape("cores:4,threads:2")
+RESOURCES: Final = "numaNodes:\n  0: {nvidia.com/gpu: 4, memory: 64Gi}\n  1: {hugepages-1Gi: 16Gi}\n"
+FLEET: Final = "nodes: [{name: small, count: 3, machine: laptop-4}]\nworkloads: [{pods: pods.yaml, replicas: 2}]\n"
 TRACE: Final = "time,event,pod,container,cpu,memory\n0,add,web,app,2,1Gi\n60,remove,web,,,\n"
 
 RECORD: Final = format_record({"number": 1, "time": 1, "what": "serving"}).decode()
 KEPT: Final = [KeptWorkload(WorkloadKind.POD, pod) for pod in parse_pods(POD).pods]
 MOST: Final = 1_000_000
 """Bytes of the longest input."""
+CORPUS: Final = Path("build/fuzz")
+"""Where atheris keeps the texts that have led it further, for the next time."""
 
 
 class Parser(NamedTuple):
@@ -86,6 +99,8 @@ class Parser(NamedTuple):
     expected: tuple[type[Exception], ...] = (PinfoldError,)
     aside: str = ""
     """Where the daemon's event loop does not wait for it, if good texts of 1 MB take longer than 100 ms."""
+    whole: bool = False
+    """Whether a part of a good text is never good: lengths are written in it."""
 
 
 PARSERS: Final = {
@@ -129,6 +144,16 @@ PARSERS: Final = {
     ),
     "schemata": Parser(parse_schemata, ("L3:0=fff;1=fff\nMB:0=100;1=100\n",)),
     "target": Parser(parse_target, ("/v1/pods?name=a%20b&x=1",), (PinfoldError,)),
+    "resources": Parser(lambda text: parse_resources(text, [0, 1]), (RESOURCES,), aside="a command"),
+    "fleet": Parser(lambda text: parse_fleet(text, lambda _name: POD), (FLEET,), aside="the command fleet"),
+    "fleet-pods": Parser(parse_fleet_pods, (POD,), aside="the command fleet"),
+    "classes": Parser(lambda text: _each(text, parse_cache_class, Subject.parse), ("L3:ff0/MB:50", "web/app")),
+    "cri": Parser(wire.read_cri, wire.cri_answers(), whole=True),
+    "pod-resources": Parser(wire.read_pod_resources, (wire.pod_resources(),), whole=True),
+    "pods-api": Parser(wire.read_pods_api, (wire.told_pod(),), whole=True),
+    "http": Parser(wire.read_request, (wire.REQUEST,), (PinfoldError, h11.RemoteProtocolError)),
+    "systemd": Parser(wire.read_systemd, (wire.SHOWN,)),
+    "process": Parser(wire.read_process, (wire.environment(), wire.MEMBERSHIP)),
     "addresses": Parser(lambda text: _each(text, parse_address, parse_hosts), ("127.0.0.1:80", "[::1]:9", "a,b:1")),
 }
 
@@ -242,7 +267,7 @@ def long_inputs(parser: Parser, size: int = MOST) -> Iterator[str]:
         yield part * (size // len(part))
         yield parser.seeds[0] + part * ((size - len(parser.seeds[0])) // len(part))
     for seed in parser.seeds:
-        yield (seed * (size // len(seed) + 1))[:size]
+        yield seed * (size // len(seed)) if parser.whole else (seed * (size // len(seed) + 1))[:size]
         yield (f"{seed}," * (size // len(seed) + 1))[:size]
         for char in "a01":
             yield seed.replace(char, "7" * (size // (seed.count(char) + 1)))[:size]
@@ -291,7 +316,11 @@ def guided(name: str, options: list[str]) -> None:
 
     atheris.instrument_all()
     parser = PARSERS[name]
-    atheris.Setup([sys.argv[0], *options], lambda data: hit(parser, data.decode("utf-8", "surrogateescape")) and None)
+    corpus = CORPUS / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(parser.seeds):
+        (corpus / f"seed{number}").write_bytes(wire.as_bytes(seed))
+    atheris.Setup([sys.argv[0], str(corpus), *options], lambda data: hit(parser, wire.as_text(data)) and None)
     atheris.Fuzz()
 
 

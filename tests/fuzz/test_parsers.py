@@ -18,6 +18,7 @@ from pinfold.formats.machine.cadvisor import parse_cadvisor
 from pinfold.formats.machine.lscpu import parse_lscpu
 from pinfold.formats.machine.topologyjson import format_topology_json, parse_topology_json
 from pinfold.node.podgroups.paths import parse_absolute, parse_cgroup_parent, parse_cgroups_path
+from pinfold.node.podgroups.systemd import parse_span
 from pinfold.node.processgroups.names import decode
 from pinfold.node.resctrl.schemata import parse_schemata
 from pinfold.serve.http.messages import parse_target
@@ -48,6 +49,8 @@ TOO_MUCH = {
     "path": (parse_absolute, "/" * MOST, "up to 4095 bytes"),
     "cgroupsPath": (parse_cgroups_path, ":" * MOST, "up to 4095 bytes"),
     "slice": (parse_cgroup_parent, "-" * MOST, "up to 4095 bytes"),
+    "groups of a process": (PARSERS["process"].parse, "\n" * MOST, "1,000,000 characters; 65,520 are allowed"),
+    "span of time": (parse_span, "9" * MOST + "s", "expected a span of time"),
     "target": (parse_target, "/" * MOST, "1,000,000 characters; 16,384 are allowed"),
     "schemata": (parse_schemata, "L3:0=f;" * 100_000, "700,000 characters; 65,536 are allowed"),
     "hosts": (parse_hosts, "a," * 500_000, "1,000,000 characters; 65,536 are allowed"),
@@ -108,7 +111,7 @@ def test_work_grows_with_the_text_and_not_with_its_square(name: str) -> None:
 
 
 def test_only_texts_that_may_be_large_are_parsed_outside_of_the_event_loop() -> None:
-    aside = {"documents", "pods", "trace", "checkpoint", "journal", "workloads"}
+    aside = {"documents", "pods", "trace", "checkpoint", "journal", "workloads", "resources", "fleet", "fleet-pods"}
     assert {name for name, parser in PARSERS.items() if parser.aside} == aside
 
 

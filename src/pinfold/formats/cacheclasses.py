@@ -29,7 +29,7 @@ def parse_cache_class(text: str) -> CacheClass:
     Traceback (most recent call last):
     pinfold.errors.ParseError: "L3=ff0" is not of the form L3:MASK/MB:PERCENT, such as L3:ff0/MB:50
     """
-    parts = [part.partition(":")[::2] for part in text.split("/")]
+    parts = [part.partition(":")[::2] for part in text.split("/", 2)]
     match parts:
         case [("L3", ways)] if _WAYS.fullmatch(ways):
             return CacheClass(int(ways, 16))

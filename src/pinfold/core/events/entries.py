@@ -83,7 +83,7 @@ class Subject(NamedTuple):
         >>> Subject.parse("web/app")
         Subject(namespace=None, pod='web', container='app')
         """
-        parts = text.split("/")
+        parts = text.split("/", len(_NAMED))
         if len(parts) > len(_NAMED) or not all(parts):
             raise ParseError(f"{excerpt(text)} is not a container; expected {', '.join(_NAMED)}")
         namespace = parts.pop(0) if len(parts) == len(_NAMED) else None

@@ -35,6 +35,8 @@ _SYSTEM_SLICE: Final = "system.slice"
 _OCI_FIELDS: Final = 3
 _MAX_COMPONENT: Final = 255
 _MAX_PATH: Final = 4095
+_MAX_MEMBERSHIP: Final = 16 * _MAX_PATH
+"""The kernel tells of at most 14 hierarchies."""
 # The characters of a unit's name; a group with others is not systemd's, and not a safe argument for systemctl.
 _UNIT: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.(?:slice|scope)")
 
@@ -122,6 +124,8 @@ def parse_membership(text: str, *, unified: bool) -> Parts | None:
 
     None if there is no such line, or the group is the top one.
     """
+    if len(text) > _MAX_MEMBERSHIP:
+        raise GroupPathError(text, f"{len(text):,} characters; {_MAX_MEMBERSHIP:,} are allowed")
     for line in text.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

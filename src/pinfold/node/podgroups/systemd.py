@@ -32,7 +32,7 @@ SYSTEMCTL: Final = "systemctl"
 _SECONDS: Final = 10.0
 _UNITS_AT_ONCE: Final = 100
 ENVIRONMENT: Final = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
-_SPAN: Final = re.compile(r"([0-9]+)(?:\.([0-9]{1,6})[0-9]*)?(us|ms|s|min|h|d|w|month|y)")
+_SPAN: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6})[0-9]{0,12})?(us|ms|s|min|h|d|w|month|y)")
 _MICROSECONDS: Final = {
     "us": 1,
     "ms": 1000,
@@ -110,7 +110,7 @@ def parse_shown(text: str) -> dict[str, dict[str, str]]:
     {'a.slice': {'AllowedCPUs': '0-3 8'}, 'b.slice': {'AllowedCPUs': ''}}
     """
     found = {}
-    for block in text.split("\n\n"):
+    for block in filter(None, text.split("\n\n")):
         properties = dict(line.partition("=")[::2] for line in block.splitlines())
         name = properties.pop("Id", "")
         if name:
