@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pinfold.core.admission import NOTHING_ASKED, Asked
 from pinfold.core.moving.mending import Mended, give_back, mend
+from pinfold.core.policies.base import Kept
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pinfold.core.admission import Admitter
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.moving.resizing import NotResized
     from pinfold.core.pods.pod import ContainerRef, Pod, PodUID
+    from pinfold.core.policies.base import Policy
     from pinfold.core.state import State
     from pinfold.core.topologymanager.others import OtherHints
     from pinfold.errors import AdmissionError
@@ -82,6 +84,31 @@ def carry_over(
         return Recovered(admitter.policy.start(state), {}, {})
     except StateError:
         return recover(admitter, state, pods, others)
+
+
+def keep_surest(policy: Policy, found: State, sure: Collection[ContainerRef]) -> Kept:
+    """Return what can be kept of *found*; a container that is *sure* is given up for none that is not."""
+    kept = policy.keep(found)
+    if kept.lost.keys().isdisjoint(sure):
+        return kept
+    chosen = {ref for ref, _ in found.flat() if ref in sure or ref.pod in found.pods}
+    kept = policy.keep(_only(found, chosen))
+    for ref, _ in found.flat():
+        if ref not in chosen:
+            trial = policy.keep(_only(found, {*chosen, ref}))
+            if trial.lost.keys() == kept.lost.keys():
+                chosen.add(ref)
+                kept = trial
+    return Kept(kept.state, {ref: cpus for ref, cpus in found.flat() if kept.state.cpus(*ref) is None})
+
+
+def _only(found: State, chosen: Collection[ContainerRef]) -> State:
+    """Return *found* without the Assignments of other containers."""
+    assignments: dict[PodUID, dict[str, CPUSet]] = {}
+    for ref, cpus in found.flat():
+        if ref in chosen:
+            assignments.setdefault(ref.pod, {})[ref.name] = cpus
+    return found._replace(assignments=assignments)
 
 
 def recover(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.options import POD_LEVEL, RESIZE
+from pinfold.core.recover import keep_surest
 from pinfold.core.state import NOTHING, State
 from pinfold.errors import StateError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint, parse_checkpoint
@@ -69,21 +70,24 @@ class StateStore:
         """Return the State to start with; *running* are exclusive containers found running, with their CPUs.
 
         A file that is damaged or does not fit is kept aside. Running containers keep their CPUs wherever possible, also
-        if they are not in the file: it may be old or missing.
+        if they are not in the file: it may be old or missing. Those that are in it come first: what is only seen to
+        run apart from the pool may have been put there by another program.
         """
         found = State(EMPTY, running)
+        sure: set[ContainerRef] = set()
         try:
             text = read_state_file(self.path)
             saved = self._parse(text) if text is not None else State.new()
             found = saved._replace(assignments=_running_first(running, saved.assignments))
+            sure = {ref for ref, _ in saved.flat() if ref.name in running.get(ref.pod, ())}
             state = self._policy.start(saved)
             if found.assignments == state.assignments or not self._policy.allocatable:
                 return Loaded(state)
         except StateError as error:
             aside = keep_aside(self.path)
-            kept = self._policy.keep(found)
+            kept = keep_surest(self._policy, found, sure)
             return Loaded(kept.state, str(error), aside, kept.lost)
-        kept = self._policy.keep(found)
+        kept = keep_surest(self._policy, found, sure)
         return Loaded(kept.state, lost=kept.lost)
 
     def _parse(self, text: str) -> State:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import pytest
 
+from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
-from pinfold.core.pods.pod import PodUID
+from pinfold.core.machine.presets import from_shape
+from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.state import State
 from pinfold.errors import StateError
 from pinfold.manager.saving.savedfile import SavedFile
 from pinfold.manager.saving.store import FILE, StateStore
@@ -139,3 +142,29 @@ def test_a_running_container_that_the_file_does_not_know_keeps_its_cpus(tmp_path
     assert loaded.state.cpus(PodUID("u"), "app") == CPUSet.of(3)
     assert loaded.state.cpus(ONE.uid, "app") == NEXT.cpus(ONE.uid, "app")
     assert loaded.problem is None
+
+
+def test_a_container_in_the_file_keeps_its_cpus_beside_one_that_another_program_has_put_apart(tmp_path: Path) -> None:
+    policy = (
+        Config("static", {"strict-cpu-reservation": "true"}, reserved=Reservation.of(CPUSet.of(0)))
+        .build(from_shape("cores:6"))
+        .policy
+    )
+    store, pod, other = StateStore(tmp_path, policy), PodUID("u"), PodUID("v")
+    saved = State(CPUSet.parse("1-2"), {pod: {"second": CPUSet.parse("3-4")}, other: {"third": CPUSet.of(5)}})
+    now(store.save(saved))
+    # All CPUs of the pool are those of a container that is not in the file: not all can stay.
+    running = {pod: {"first": CPUSet.parse("1-2"), "second": CPUSet.parse("3-4")}, other: {"third": CPUSet.of(5)}}
+    loaded = store.load(running)
+    assert loaded.state == saved
+    assert loaded.lost == {ContainerRef(pod, "first"): CPUSet.parse("1-2")}
+
+
+def test_containers_that_are_not_in_the_file_stay_as_far_as_those_in_it_leave_room(tmp_path: Path) -> None:
+    store, pod = StateStore(tmp_path, POLICY), PodUID("u")
+    now(store.save(NEXT))
+    ((ref, own),) = NEXT.flat()
+    running = {pod: {"same": own, "free": CPUSet.of(3)}, ref.pod: {ref.name: own}}
+    loaded = store.load(running)
+    assert dict(loaded.state.flat()) == {ref: own, ContainerRef(pod, "free"): CPUSet.of(3)}
+    assert loaded.lost == {ContainerRef(pod, "same"): own}
