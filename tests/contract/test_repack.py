@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.contract.test_lifecycle import check, owner, play
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.core.pods.pod import Pod
+    from pinfold.core.pods.pod import ContainerRef, Pod
     from tests.contract.stands import Stand
 
 CACHES = from_shape("l3:2,cores:8")  # L3 0-7 and 8-15
@@ -35,10 +36,20 @@ def stand_of(kind: str, config: Config = DYNAMIC) -> Stand:
     return HostStand(config, CACHES, real=False) if kind == "simulated" else PodStand(config, CACHES, nri=kind == "nri")
 
 
+class CountingNotices(Notices):
+    """Notices that count how often an `ack` was looked at."""
+
+    looks: ClassVar = 0
+
+    def is_acknowledged(self, ref: ContainerRef) -> bool:
+        CountingNotices.looks += 1
+        return super().is_acknowledged(ref)
+
+
 def repacker_of(stand: Stand, pace: Pace = AT_ONCE) -> Repacker:
     """Return a Repacker for a node, wired as the daemon does it."""
     node, directory = stand.daemon.node, stand.directory
-    notifier = Notifier(node.manager, Notices(directory / "notices"), stand.daemon.bus)
+    notifier = Notifier(node.manager, CountingNotices(directory / "notices"), stand.daemon.bus)
     node.manager.show = notifier.show
     repacker = Repacker(node, notifier, pace)
     node.notice_of, node.releases.freed = notifier.path_of, repacker.wake
@@ -155,6 +166,73 @@ def test_a_container_that_loses_cpus_by_a_resize_gets_notice() -> None:
         assert str(await resizing) == "1-2"
 
     play(stand_of("simulated"), scenario)
+
+
+def test_an_ack_that_is_written_without_end_is_looked_at_at_a_pace_and_those_of_others_count() -> None:
+    async def scenario(stand: Stand) -> None:
+        repacker = repacker_of(stand, Pace(grace=0.5))
+        hostile, other = owner("hostile", 4), owner("other", 4)
+        for one in (hostile, other):
+            await stand.run(one)
+        refs = [one.ref(one.containers[0]) for one in (hostile, other)]
+        writing = asyncio.create_task(write_without_end(notices_of(stand, hostile) / "ack"))
+        looks = CountingNotices.looks
+        await repacker.resize(refs[0], 2)
+        assert CountingNotices.looks - looks <= 0.5 / 0.05 + 1
+        waiting = asyncio.create_task(repacker.resize(refs[1], 2))
+        theirs = notices_of(stand, other)
+        await until(lambda: bool((theirs / "next").read_text()), "the resize of the other is announced")
+        (theirs / "ack").write_text("2\n")
+        looks = CountingNotices.looks
+        await waiting
+        assert CountingNotices.looks - looks <= 1
+        writing.cancel()
+        assert stand.daemon.told("notice-failed") == []
+
+    play(stand_of("simulated"), scenario)
+
+
+def test_an_ack_that_takes_room_on_the_disk_is_emptied_at_each_check_and_told_once() -> None:
+    async def scenario(stand: Stand) -> None:
+        repacker_of(stand)
+        one = owner("one", 2)
+        await stand.run(one)
+        ack = notices_of(stand, one) / "ack"
+        for _ in range(3):
+            ack.write_bytes(b"1\n" * 100_000)
+            stand.daemon.node.manager.reconcile()
+            assert ack.read_bytes() == b""
+        (told,) = stand.daemon.told("notice-failed")
+        assert str(ack) in str(told.fields["why"])
+
+    play(stand_of("simulated"), scenario)
+
+
+def test_notices_that_cannot_be_written_keep_no_other_container_from_its_own_and_are_written_later() -> None:
+    async def scenario(stand: Stand) -> None:
+        repacker = repacker_of(stand)
+        broken, other = owner("broken", 4), owner("other", 4)
+        for one in (broken, other):
+            await stand.run(one)
+        in_the_way = notices_of(stand, broken) / ".cpus.new"
+        in_the_way.mkdir()
+        for one in (broken, other):
+            await repacker.resize(one.ref(one.containers[0]), 2)
+        assert (notices_of(stand, other) / "cpus").read_text() == "5-6\n"
+        stand.daemon.node.manager.reconcile()
+        assert len(stand.daemon.told("notice-failed")) == 1
+        in_the_way.rmdir()
+        stand.daemon.node.manager.reconcile()
+        assert (notices_of(stand, broken) / "cpus").read_text() == "1-2\n"
+
+    play(stand_of("simulated"), scenario)
+
+
+async def write_without_end(ack: Path) -> None:
+    """Write numbers that are no answer, whenever the loop has nothing else to do."""
+    for number in count(1000):
+        ack.write_text(f"{number}\n")  # noqa: ASYNC240 - as quick as a file in memory
+        await asyncio.sleep(0)
 
 
 def test_over_nri_the_directory_is_mounted_into_containers_with_exclusive_cpus() -> None:

@@ -222,7 +222,11 @@ class Manager:
 
         *quick*: something was heard of; it is not the periodic check.
         """
-        return self._repairs.reconcile(self.wanted, spaced=spaced, quick=quick)
+        want = self.wanted
+        found = self._repairs.reconcile(want, spaced=spaced, quick=quick)
+        if not quick:
+            self.show(want)
+        return found
 
     @_in_turn
     async def reshield(self) -> None:

@@ -8,7 +8,8 @@
 | `ack` | written by the workload: the generation of the announced change that it is ready for |
 
 Files are replaced by rename, so that inotify on the directory shows every change. Only `ack` is the workload's: if it
-is missing, huge, a link or garbage, it does not count, and nothing else happens.
+is missing, huge, a link or garbage, it does not count, and nothing else happens. It is read at a pace of ours, however
+often it is written, and one that takes room on the disk is emptied.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ STATE_DIR: Final = "PINFOLD_STATE_DIR"
 """The environment variable with the directory of a container."""
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}\s*")
 _MOST: Final = 32
+_MOST_ON_DISK: Final = 64 << 10
+_BLOCK: Final = 512
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -98,7 +101,11 @@ class Notices:
     def is_acknowledged(self, ref: ContainerRef) -> bool:
         """Return whether the workload is ready for the announced change."""
         shown = self._shown.get(ref)
-        return shown is None or self._read_ack(ref) == shown[0] + 1
+        return shown is None or self._read_number(ref, ACK) == shown[0] + 1
+
+    def empty_if_large(self, ref: ContainerRef) -> int:
+        """Empty an `ack` that takes more of the disk than any answer needs; return how many bytes it took, or 0."""
+        return self._empty_ack(ref, unless=_MOST_ON_DISK)
 
     def _prepare(self, ref: ContainerRef) -> None:
         path = self.path(ref)
@@ -118,24 +125,25 @@ class Notices:
 
     def _found(self, ref: ContainerRef) -> int:
         """Return the generation that an earlier daemon has written; 0 if there is none."""
-        try:
-            text = (self.path(ref) / "generation").read_bytes()[:_MOST]
-        except OSError:
-            return 0
-        return int(text) if _NUMBER.fullmatch(text) else 0
+        return self._read_number(ref, "generation") or 0
 
-    def _empty_ack(self, ref: ContainerRef) -> None:
+    def _empty_ack(self, ref: ContainerRef, unless: int = -1) -> int:
+        """Empty an `ack` that takes more than so many bytes of the disk, and return how many it took; else 0."""
         with suppress(OSError):
             descriptor = os.open(self.path(ref) / ACK, os.O_WRONLY | _SAFELY)
             try:
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                found = os.fstat(descriptor)
+                if stat.S_ISREG(found.st_mode) and found.st_blocks * _BLOCK > unless:
                     os.ftruncate(descriptor, 0)
+                    return found.st_blocks * _BLOCK
             finally:
                 os.close(descriptor)
+        return 0
 
-    def _read_ack(self, ref: ContainerRef) -> int | None:
+    def _read_number(self, ref: ContainerRef, name: str) -> int | None:
+        """Return the number in a file of a container; None if it has none, or is no regular file."""
         try:
-            descriptor = os.open(self.path(ref) / ACK, os.O_RDONLY | _SAFELY)
+            descriptor = os.open(self.path(ref) / name, os.O_RDONLY | _SAFELY)
         except OSError:
             return None
         try:

@@ -109,6 +109,32 @@ def test_a_hostile_ack_does_not_count_and_stops_nothing(tmp_path: Path, make: Ca
     assert not notices.path(REF).exists()
 
 
+def test_an_ack_that_takes_room_on_the_disk_is_emptied(tmp_path: Path) -> None:
+    notices = Notices(tmp_path)
+    notices.show(REF, HERE)
+    ack = notices.path(REF) / "ack"
+    ack.write_bytes(b"2\n")
+    assert notices.empty_if_large(REF) == 0
+    assert ack.read_bytes() == b"2\n"
+    ack.write_bytes(b"2\n" * 100_000)
+    assert notices.empty_if_large(REF) >= 200_000
+    assert (ack.stat().st_size, ack.stat().st_blocks) == (0, 0)
+    ack.unlink()
+    (tmp_path / "victim").write_bytes(b"x" * 200_000)
+    ack.symlink_to(tmp_path / "victim")
+    assert notices.empty_if_large(REF) == 0
+    assert (tmp_path / "victim").stat().st_size == 200_000, "a link is not followed"
+
+
+def test_a_pipe_in_place_of_a_generation_makes_no_one_wait(tmp_path: Path) -> None:
+    Notices(tmp_path).show(REF, HERE)
+    generation = Notices(tmp_path).path(REF) / "generation"
+    generation.unlink()
+    os.mkfifo(generation)
+    Notices(tmp_path).show(REF, THERE)
+    assert generation.read_text() == "1\n"
+
+
 def test_directories_of_containers_that_are_gone_are_removed_also_those_of_an_earlier_daemon(tmp_path: Path) -> None:
     gone = ContainerRef(PodUID("u2"), "app")
     Notices(tmp_path).show(gone, HERE)

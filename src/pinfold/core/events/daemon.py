@@ -261,7 +261,7 @@ class Failed:
 
 @value()
 class NoticeFailed:
-    """The files that tell containers of their CPUs could not be written; the CPUs are set all the same."""
+    """A file that tells a container of its CPUs was not written, or its `ack` was too large; the CPUs are set."""
 
     what: ClassVar = "notice-failed"
     why: str

@@ -17,7 +17,7 @@ from pinfold.core.events.decisions import Announced
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.moving.repacking import pinned_by
 from pinfold.errors import PinfoldError
-from pinfold.node.notices import ContainerPlace
+from pinfold.node.notices import ACK, ContainerPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,16 +42,37 @@ class Notifier:
         self._manager = manager
         self._notices = notices
         self._bus = bus
+        self._trouble = ""
+        """What could not be written the last time."""
+        self._large: set[ContainerRef] = set()
+        """The containers whose `ack` took room on the disk, which was told."""
 
     def show(self, want: Wanted) -> None:
-        """Tell every container with exclusive CPUs where it is; a file that cannot be written stops nothing."""
+        """Tell every container with exclusive CPUs where it is; a file that cannot be written stops nothing.
+
+        Called after each change and at each reconcile, so that what could not be written is written later.
+        """
         owners = want.exclusive if self._manager.rules.admitter.policy.repacking is not None else {}
-        try:
-            for ref, cpus in owners.items():
-                self._notices.show(ref, self._place(ref, cpus, want))
+        failed = [why for ref, cpus in owners.items() if (why := self._show(ref, self._place(ref, cpus, want)))]
+        with suppress(OSError):  # a directory that stays tells nobody anything
             self._notices.retain(owners)
+        self._large &= owners.keys()
+        trouble = "; ".join(failed[:1]) + f"; and {len(failed) - 1} more" * (len(failed) > 1)
+        if trouble not in {"", self._trouble}:
+            self._bus.tell(NoticeFailed(trouble))
+        self._trouble = trouble
+
+    def _show(self, ref: ContainerRef, place: ContainerPlace) -> str:
+        """Tell a container where it is, and return what went wrong."""
+        try:
+            self._notices.show(ref, place)
         except OSError as error:
-            self._bus.tell(NoticeFailed(str(error)))
+            return str(error)
+        if (took := self._notices.empty_if_large(ref)) and ref not in self._large:
+            self._large.add(ref)
+            path = self._notices.path(ref) / ACK
+            self._bus.tell(NoticeFailed(f"{path}: it took {took:,} bytes of the disk; it is emptied at each check"))
+        return ""
 
     async def announce(self, ref: ContainerRef, cpus: CPUSet, grace: float) -> None:
         """Tell a container where it will be; return when it is ready, or after *grace* seconds."""
