@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import socket
@@ -10,6 +11,7 @@ import tempfile
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +20,14 @@ from hypothesis import strategies as st
 from pinfold.serve.http.gate import HTTPGate, Users
 from pinfold.serve.http.limits import LOCAL, REMOTE, Buckets, HTTPLimits, Rate, Turns, client_of, fits
 from pinfold.serve.http.messages import Request, Response
+from pinfold.serve.http.server import HTTPServer
 from tests.needs import needs_root
 from tests.unit.serve import http_site
 from tests.unit.serve.http_site import GET, Clock, Site, Talk, leaping, serve, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
 
 WRITABLE = HTTPGate(read_only=False)
 LARGE = b"b" * 100_000
@@ -649,3 +656,52 @@ def test_no_bytes_break_the_server_nor_stay_in_it(talks: list[bytes]) -> None:
         assert (await site.ask(GET)).status == 200
 
     serve(None, scenario)
+
+
+class Noting(asyncio.SelectorEventLoop):
+    """An event loop that notes for how long servers wait until they listen again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delays: list[float] = []
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if callback.__name__ == "_start_serving":
+            self.delays.append(delay)
+        return super().call_later(delay, callback, *args, context=context)
+
+
+class FullListener(socket.socket):
+    """A socket whose first client finds no file."""
+
+    refused = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not self.refused:
+            self.refused += 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_a_client_for_whom_there_was_no_file_is_let_in_after_a_moment(tmp_path: Path) -> None:
+    async def answer(_request: Request) -> Response:
+        return Response(200, {})
+
+    async def scenario() -> None:
+        loop.set_exception_handler(lambda _loop, _context: None)
+        listener = FullListener(socket.AF_UNIX)
+        listener.bind(str(tmp_path / "s.sock"))
+        server = HTTPServer(answer, http_site.ME)
+        await server.start(listener)
+        talk = Talk(*await asyncio.open_unix_connection(tmp_path / "s.sock"))
+        assert (await talk.ask(GET)).status == 200
+        assert listener.refused == 1
+        assert max(loop.delays) <= 0.05
+        talk.writer.close()
+        await server.close()
+
+    loop = Noting()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.constants
 import math
 import socket
 from collections import Counter
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _EXTRA: Final = 64
 """How many clients at once get the answer that there are too many."""
 _AGAIN: Final = (("retry-after", "5"),)
+_ACCEPT_AGAIN: Final = 0.05
+"""Seconds until the next attempt to let a client in for whom there was no file."""
 
 
 def _tell_loop(what: str, error: Exception) -> None:
@@ -65,6 +68,8 @@ class HTTPServer:
         """Begin to serve on a listening socket."""
         # `_connected` is no coroutine: asyncio would make a task of it that cannot be waited for and, before
         # Python 3.12, leaves a traceback when it is cancelled.
+        # asyncio would wait for a second, in which no one hears whether the daemon is healthy.
+        vars(asyncio.constants)["ACCEPT_RETRY_DELAY"] = _ACCEPT_AGAIN
         local = listener.family == socket.AF_UNIX
         if not local:
             _prepare(listener, self._limits)
