@@ -132,12 +132,13 @@ def wanted(state: State, shared: CPUSet) -> Wanted:
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
     """Yield the differences, the shared pool first; one for each container."""
     pool: list[tuple[ContainerRef | None, CPUSet]] = [] if observed.shared is None else [(None, observed.shared)]
+    faults, exclusive, shared = observed.faults, want.exclusive, want.shared
     for container, found in [*pool, *observed.containers.items()]:
-        wanted_cpus = want.shared if container is None else want.cpus_of(container)
-        fault = observed.faults.get(container)
+        wanted_cpus = shared if container is None else exclusive.get(container, shared)
+        fault = faults.get(container) if faults else None
         if fault is not None:
             yield Drift(container, wanted_cpus, found, *fault)
-        elif found != wanted_cpus:
+        elif found is not wanted_cpus and found != wanted_cpus:
             yield Drift(container, wanted_cpus, found)
 
 

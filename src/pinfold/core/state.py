@@ -68,8 +68,11 @@ class State(NamedTuple):
     def exclusive(self) -> CPUSet:
         """All CPUs that belong to a container or pod."""
         mask = 0
-        for pod in (*self.assignments, *self.pods):
-            mask |= self.cpus_of_pod(pod).mask | self.pods.get(pod, EMPTY).mask
+        for cpus in self.pods.values():
+            mask |= cpus.mask
+        for containers in self.assignments.values():
+            for cpus in containers.values():
+                mask |= cpus.mask
         return CPUSet(mask)
 
     def taken(self, cpus: CPUSet) -> State:

@@ -26,7 +26,7 @@ from pinfold.manager.localmemory import LocalMemory
 from pinfold.manager.repairing.repairs import Repairs
 from pinfold.manager.saving.saves import Saves
 from pinfold.manager.shielding import Shielding, room_of
-from pinfold.manager.wanting import wanted_of
+from pinfold.manager.wanting import Wanting
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Manager:
         self.show: Callable[[Wanted], None] = lambda _want: None
         """Called with what is wanted when it was applied."""
         self._applied: Wanted | None = None
+        self._wanting = Wanting(roster)
         self.turn = asyncio.Lock()
         """Held by the changes that are under way."""
         self._commits = Commits(self.turn, lambda: self.state, self._change)
@@ -105,7 +106,7 @@ class Manager:
     @property
     def wanted(self) -> Wanted:
         """The CPUs that everything should run on."""
-        return wanted_of(self.state, self.rules, self._roster)
+        return self._wanting.of(self.state, self.rules)
 
     async def start(self) -> None:
         """Make the running containers agree with the State, however the earlier daemon ended.
@@ -254,14 +255,14 @@ class Manager:
 
     async def _change(self, state: State) -> None:
         """Save, apply and read back the next State; go back to the last one on failure."""
-        if state == self.state and wanted_of(state, self.rules, self._roster) == self._applied:
+        if state == self.state and self._wanting.of(state, self.rules) == self._applied:
             return
         if state != self.state or self._applied is None:
             await self.saves.save(state, self.rules.store)
         await self.shielding.clear(room_of(state, self.rules))
         try:
             # Not before: the Roster may have changed while the disk took the State and the host left.
-            want = wanted_of(state, self.rules, self._roster)
+            want = self._wanting.of(state, self.rules)
             applied = self._apply(want)
         except PinfoldError as error:
             self.telling.tell(Undone(str(error)))

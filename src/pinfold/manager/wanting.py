@@ -18,6 +18,28 @@ if TYPE_CHECKING:
     from pinfold.runtimes.roster import Roster
 
 
+class Wanting:
+    """Remembers the last Wanted: a check where nothing is new asks for the same again, of all containers."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._basis: tuple[State, Rules, int] | None = None
+        self._last: Wanted | None = None
+
+    def of(self, state: State, rules: Rules) -> Wanted:
+        """Return what should be; *state* and *rules* are told apart by identity."""
+        version = self._roster.version
+        if self._last is not None and self._basis is not None:
+            last_state, last_rules, last_version = self._basis
+            if last_state is state and last_rules is rules and last_version == version:
+                return self._last
+        want = wanted_of(state, rules, self._roster)
+        # The memory that the kubelet has assigned is no report of the Roster: it may have changed.
+        near = any(wants_local_memory(self._roster, ref.pod) for ref in want.exclusive)
+        self._basis, self._last = (state, rules, version), None if near else want
+        return want
+
+
 def wanted_of(state: State, rules: Rules, roster: Roster) -> Wanted:
     """Return what should be, with the limits and the local memory of the containers on the Roster."""
     # Policy none has no pool: every container has all CPUs.

@@ -62,8 +62,9 @@ class Roster:
         """*local_memory*: pods whose annotations say nothing about it get local memory."""
         self.pods: dict[str, RuntimePod] = {}
         self.containers: dict[str, RuntimeContainer] = {}
-        self.limits: Callable[[Container], Limit] | None = None
-        """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
+        self.version = 0
+        """Another one after each report, and when containers get other limits."""
+        self._limits: Callable[[Container], Limit] | None = None
         self.held: dict[str, OtherHints] = {}
         """The other resources (devices, memory) of the pods that are here, by UID, where a source reports them."""
         self.is_complete = False
@@ -75,6 +76,16 @@ class Roster:
         self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
         self._known: dict[str, Known] = {}
 
+    @property
+    def limits(self) -> Callable[[Container], Limit] | None:
+        """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Callable[[Container], Limit] | None) -> None:
+        self._limits = limits
+        self.version += 1
+
     # -- reports from sources
 
     def know_pod(self, pod: RuntimePod) -> None:
@@ -84,7 +95,7 @@ class Roster:
             self._drop(pod.id)
         self.pods[pod.id] = pod
         self._ids.setdefault(told_uid(pod), set()).add(pod.id)
-        self._known.pop(pod.id, None)
+        self._renew(pod.id)
 
     def know(self, container: RuntimeContainer) -> None:
         """Record a container, or what is new about it."""
@@ -93,21 +104,26 @@ class Roster:
             self.forget(container.id)
         self.containers[container.id] = container
         self._of_pod.setdefault(container.pod, {})[container.id] = container
-        self._known.pop(container.pod, None)
+        self._renew(container.pod)
 
     def forget(self, container_id: str) -> None:
         """Forget a container that is gone."""
         container = self.containers.pop(container_id, None)
         if container is not None:
             self._of_pod.get(container.pod, {}).pop(container_id, None)
-            self._known.pop(container.pod, None)
+            self._renew(container.pod)
 
     def forget_pod(self, pod_id: str) -> None:
         """Forget a pod that is gone, and its containers."""
         self._drop(pod_id)
-        self._known.pop(pod_id, None)
+        self._renew(pod_id)
         for container_id in self._of_pod.pop(pod_id, ()):
             self.containers.pop(container_id, None)
+
+    def _renew(self, pod_id: str) -> None:
+        """Forget what followed from earlier reports about a pod."""
+        self._known.pop(pod_id, None)
+        self.version += 1
 
     def _drop(self, pod_id: str) -> None:
         pod = self.pods.pop(pod_id, None)
@@ -121,6 +137,7 @@ class Roster:
     def replace_all(self, pods: Iterable[RuntimePod], containers: Iterable[RuntimeContainer]) -> None:
         """Forget everything but these: they are all that runs."""
         self.pods, self._ids, self.containers, self._of_pod, self._known = {}, {}, {}, {}, {}
+        self.version += 1
         for pod in pods:
             self.know_pod(pod)
         for container in filter(is_workload, containers):
@@ -195,10 +212,11 @@ class Roster:
 
     def sharing(self) -> dict[ContainerRef, Limit]:
         """Return all containers with their limits where pinfold makes their groups; none where a runtime does."""
-        if self.limits is None:
+        limits = self.limits
+        if limits is None:
             return {}
         pods = self.known_pods().values()
-        return {pod.ref(container): self.limits(container) for pod in pods for container in pod.all_containers}
+        return {pod.ref(container): limits(container) for pod in pods for container in pod.all_containers}
 
     def _work_out(self, pod_id: str) -> Known:
         """Return what follows; a pod whose annotations are wrong counts as one without: its containers share."""

@@ -12,19 +12,20 @@ from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.reconcile import Limit
 from pinfold.core.state import State
 from pinfold.core.topologymanager.others import WHOLE, Held, Holding
 from pinfold.formats.pods.runtime import Phase, RuntimeContainer, RuntimePod
 from pinfold.manager.manager import Manager, Rules
 from pinfold.manager.telling.bus import Bus
 from pinfold.manager.telling.telling import Telling
-from pinfold.manager.wanting import wanted_of
+from pinfold.manager.wanting import Wanting, wanted_of
 from pinfold.runtimes.roster import Roster
 from pinfold.runtimes.simulated.launcher import SimulatedApplier
 from tests.unit.manager.test_scripted_node import NoDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MACHINE = from_shape("sockets:4,cores:2")
 """NUMA nodes 0 to 3 with two CPUs each."""
@@ -106,3 +107,41 @@ def test_an_owner_far_from_all_memory_is_told_once(memory: str, expected: list[t
     asyncio.run(admit())
     told = [entry.fields for entry in bus.after(0) if entry.what == "memory-not-local"]
     assert [(str(one["pod"]), one["container"], str(one["cpus"])) for one in told] == expected
+
+
+STATE = State(MACHINE.online - CPUSet.parse("2-3"), {REF.pod: {REF.name: CPUSet.parse("2-3")}})
+RULES = Rules(ADMITTER, MACHINE, NoDisk())
+
+
+def test_what_is_wanted_is_worked_out_once_while_nothing_is_new() -> None:
+    wanting = Wanting(roster_of(annotations={}))
+    assert wanting.of(STATE, RULES) is wanting.of(STATE, RULES)
+
+
+def test_a_report_a_state_other_rules_and_other_limits_are_new() -> None:
+    roster = roster_of(annotations={})
+    wanting = Wanting(roster)
+    other = State(MACHINE.online)
+    changes: list[Callable[[], object]] = [
+        lambda: roster.know(RuntimeContainer("c2", "s1", "web", Phase.RUNNING, shares=2)),
+        lambda: roster.forget("c2"),
+        lambda: setattr(roster, "limits", lambda _container: Limit(request=100)),
+        lambda: roster.know_pod(RuntimePod("s2", "u2", "web", "default", "/kubepods/podu2")),
+        lambda: roster.forget_pod("s2"),
+        lambda: roster.replace_all((), ()),
+    ]
+    for change in changes:
+        before = wanting.of(STATE, RULES)
+        change()
+        assert wanting.of(STATE, RULES) is not before
+        assert wanting.of(STATE, RULES) == wanted_of(STATE, RULES, roster)
+    assert wanting.of(other, RULES) == wanted_of(other, RULES, roster)
+    assert wanting.of(STATE, RULES).exclusive
+
+
+def test_memory_that_the_kubelet_assigns_later_is_wanted_too() -> None:
+    roster = roster_of()
+    wanting = Wanting(roster)
+    assert wanting.of(STATE, RULES).mems == {REF: CPUSet.of(1)}
+    roster.held[REF.pod] = Held({"app": (blocks(3),)})
+    assert wanting.of(STATE, RULES).mems == {REF: CPUSet.of(1, 3)}
