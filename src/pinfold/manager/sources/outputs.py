@@ -27,7 +27,7 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
     while True:
         ended = await asyncio.to_thread(outputs.look, workbook.outputs())
         await asyncio.to_thread(keep_reserve, state_dir)
-        current = workbook.outputs()
+        current = workbook.outputs() if ended else ()
         for name in ended:
             if name not in current:  # a pod of this name may have started meanwhile
                 outputs.remove(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import stat
 import struct
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from pinfold.node.outputs import drain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
     from pathlib import Path
 
 PART: Final = 64 << 10
@@ -153,7 +152,11 @@ class Outputs:
 
     def names(self) -> list[str]:
         """Return the names of all files."""
-        return [name for name, _ in self._files() if not name.endswith(_HIDDEN)]
+        with suppress(OSError), os.scandir(self._directory) as entries:
+            return [
+                one.name for one in entries if not one.name.endswith(_HIDDEN) and one.is_file(follow_symlinks=False)
+            ]
+        return []
 
     def read(self, name: str, at: int = 0) -> bytes:
         """Return the bytes of a file from *at* on, 64 KiB at most; a negative *at* counts from the end."""
@@ -194,19 +197,17 @@ class Outputs:
         *current* are the outputs of containers that run. It may wait for a disk.
         """
         self._started = [pid for pid in self._started if os.waitpid(pid, os.WNOHANG) == (0, 0)]
-        found = {name: status for name, status in self._files() if not name.endswith(_HIDDEN)}
-        if found:
+        names = self.names()
+        if names:
             self.tell_drain()
-        ended = sorted(found.keys() - set(current), key=lambda name: found[name].st_mtime_ns, reverse=True)
+        ended = sorted(set(names).difference(current), key=self._written_at, reverse=True)
         return tuple(ended[_ENDED:])
 
-    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        with suppress(OSError), os.scandir(self._directory) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        yield entry.name, status
+    def _written_at(self, name: str) -> int:
+        """Return when a file was written last; 0 if it is not there."""
+        with suppress(OSError):
+            return (self._directory / name).lstat().st_mtime_ns
+        return 0
 
     def _pipes(self, name: str) -> list[Path]:
         with suppress(OSError):
