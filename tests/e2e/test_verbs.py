@@ -138,7 +138,7 @@ def test_all_problems_of_a_file_are_listed_and_nothing_of_it_starts(host: Daemon
     assert refused.returncode == 2
     syntax, alias, field = refused.stderr.splitlines()
     assert syntax.startswith("pinfold: error: stdin: document 2: line 9: ")
-    assert syntax.endswith("in this context; the rest of this document (to line 10) was not read"), refused.stderr
+    assert syntax.endswith("needs quotes); the rest of this document (to line 10) was not read"), refused.stderr
     assert alias.endswith('alias "*g" has no anchor before it')
     assert "livenessProbe: plain processes cannot have this field" in field
     assert host.containers() == []

@@ -121,6 +121,8 @@ class _Builder:
         self.tell(found.told(text, after.at if after else len(text)))
         is_directive = text.startswith("%", found.place.at)
         self.number = max(self.number, 0 if is_directive else 1)
+        if self.documents and self.documents[-1][0] == self.number:
+            del self.documents[-1]  # a text that was whole before the mistake
         return after
 
     def document(self, event: yaml.DocumentStartEvent) -> None:

@@ -16,6 +16,9 @@ _BREAKS: Final = "\n\r\x85\u2028\u2029"
 _MARK: Final = re.compile(rf"(?<![^{_BREAKS}])---(?![^ \t{_BREAKS}])")
 _UNREADABLE: Final = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 TEMPLATE: Final = "(is this a template that has to be rendered first?)"
+_IN_BLOCKS: Final = {"while parsing a block mapping", "while parsing a block collection"}
+# Both parsers that there may be: libyaml, and the one without it.
+_NOT_HERE: Final = {"mapping values are not allowed in this context", "mapping values are not allowed here"}
 _QUOTED: Final = "while scanning a quoted scalar"
 
 
@@ -85,9 +88,20 @@ def mistake(error: yaml.MarkedYAMLError, text: str, start: Place, bracket: Brack
         return Mistake("a tab cannot indent YAML; use spaces", place.line, place)
     said = " ".join(filter(None, (error.problem, error.context))) or "malformed YAML"
     began = f" that begins in line {opened + 1}" if opened != place.line else ""
-    template = f" {TEMPLATE}" if "{{" in _line_at(text, place.at) else ""
     line = place.line if place.at < end else place.moved(text, end).line
-    return Mistake(f"{said}{began}{template}", line, place)
+    return Mistake(f"{said}{began}{_hint(error, text, place.at)}", line, place)
+
+
+def _hint(error: yaml.MarkedYAMLError, text: str, at: int) -> str:
+    """Return what is probably wrong, in brackets; nothing if that is not known."""
+    begin = text.rfind("\n", 0, max(text.rfind("\n", 0, at), 0)) + 1  # also the line before
+    if "{{" in text[begin:at] or text.startswith("{{", at):
+        return f" {TEMPLATE}"
+    if error.context in _IN_BLOCKS:
+        return " (check the indentation)"
+    if error.problem in _NOT_HERE:
+        return ' (check the indentation; text with ": " needs quotes)'
+    return ""
 
 
 def next_document(text: str, stopped: Place, after: int) -> Place | None:
@@ -101,11 +115,6 @@ def unreadable_line(text: str) -> int | None:
     """Return the line, from 1, of the first character that YAML does not allow."""
     found = _UNREADABLE.search(text)
     return _count_lines(text, 0, found.start()) + 1 if found else None
-
-
-def _line_at(text: str, index: int) -> str:
-    end = text.find("\n", index)
-    return text[text.rfind("\n", 0, index) + 1 : end if end >= 0 else len(text)]
 
 
 def _count_lines(text: str, start: int, end: int) -> int:

@@ -16,7 +16,9 @@ REFUSED = 2.0
 REST = "; the rest of this document (to line %d) was not read"
 TEMPLATE = " (is this a template that has to be rendered first?)"
 WITHIN = "while parsing"
-NOT_HERE = "mapping values are not allowed in this context"
+BLOCK = "a block mapping that begins in line 1"
+KEY = "while scanning a simple key"
+NOT_HERE = 'mapping values are not allowed in this context (check the indentation; text with ": " needs quotes)'
 POD = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a}]}\n"
 
 
@@ -87,6 +89,23 @@ def said(text: str) -> list[str]:
             id="a template",
         ),
         pytest.param(
+            "a:\n  b: 1\n{{- if .c }}\n  d: {}\n",
+            [f"document 1: line 4: could not find expected ':' {KEY} that begins in line 3{TEMPLATE}"],
+            id="a template, reported a line later",
+        ),
+        pytest.param(
+            "a:\n  b: 1\n c: 2\n",
+            [
+                f"document 1: line 3: did not find expected key {WITHIN} {BLOCK} (check the indentation)",
+            ],
+            id="indentation",
+        ),
+        pytest.param(
+            "kind:Pod\nmetadata: {}\n---\nb\nc: d\n",
+            [f"document 1: line 2: {NOT_HERE}", f"document 2: line 5: {NOT_HERE}"],
+            id="a text that is whole before the mistake",
+        ),
+        pytest.param(
             "%YAML 3.0\n---\na: 1\na: 2\n",
             [
                 "document 1: line 1: found incompatible YAML document",
@@ -137,9 +156,9 @@ def test_a_mark_inside_a_block_of_text_is_text_only_if_it_is_indented() -> None:
 
 def test_what_can_be_read_is_returned_to_a_caller_that_collects_problems() -> None:
     problems = Problems()
-    documents = parse_documents("a: b: c\n---\nx: y\n---\nz: *w\n", source="f.yaml", problems=problems)
+    documents = parse_documents("a: b: c\n---\nx: y\n---\nz: *w\n---\nb\nc: d", source="f.yaml", problems=problems)
     assert documents == [(2, {"x": "y"})]
-    assert [problem.where for problem in problems.found] == ["f.yaml: document 1", "f.yaml: document 3"]
+    assert [problem.where for problem in problems.found] == [f"f.yaml: document {number}" for number in (1, 3, 4)]
 
 
 def test_the_fields_of_the_other_documents_are_checked_too() -> None:

@@ -96,7 +96,7 @@ def test_a_key_that_is_there_twice_hides_no_other_problem(tmp_path: Path) -> Non
 
 def test_lines_that_were_not_read_are_said_once(tmp_path: Path) -> None:
     (found,) = problems("a: b: c\nlog-size: 5\n", tmp_path)
-    assert found.endswith("in this context; the rest of this document (to line 2) was not read")
+    assert found.endswith("needs quotes); the rest of this document (to line 2) was not read")
 
 
 def test_a_syntax_error_says_that_the_rest_of_its_file_was_not_checked(tmp_path: Path) -> None:

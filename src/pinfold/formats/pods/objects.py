@@ -42,6 +42,7 @@ _KINDS: Final = {
     "Job": PodKind(("batch",), number="parallelism"),
     "CronJob": PodKind(("batch",), ("spec", "jobTemplate", "spec"), number="parallelism"),
 }
+_MEANT: Final = {kind.lower(): kind for kind in _KINDS}
 
 
 class PodObject(NamedTuple):
@@ -128,7 +129,9 @@ class PodObjects:
 
     def ignore(self, found: PodObject, why: str) -> None:
         """Record why an object is skipped."""
-        self.ignored.append(f"{found.field.where}: skipped {found.title}: {why}")
+        meant = "" if found.kind in _KINDS else _MEANT.get(found.kind.lower().removesuffix("s"), "")
+        asked = f"; did you mean kind: {meant}?" if meant else ""
+        self.ignored.append(f"{found.field.where}: skipped {found.title}: {why}{asked}")
 
     def read_names(self, found: PodObject) -> tuple[str, str]:
         """Return the name and namespace of an object, which must be unique."""

@@ -177,6 +177,18 @@ def test_other_objects_and_ended_pods_are_ignored_and_named() -> None:
     )
 
 
+@pytest.mark.parametrize(("kind", "meant"), [("pod", "Pod"), ("Pods", "Pod"), ("Statefulset", "StatefulSet")])
+def test_a_kind_that_is_spelt_wrong_is_skipped_with_the_right_one(kind: str, meant: str) -> None:
+    (ignored,) = parse_pods(f"kind: {kind}\nmetadata: {{name: web}}\n").ignored
+    assert ignored.endswith(f"skipped {kind} web: it contains no pods; did you mean kind: {meant}?")
+
+
+def test_containers_that_are_no_list_are_one_problem() -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_pods("kind: Pod\nmetadata: {name: web}\nspec: {containers: {name: a}}\n")
+    assert [problem.problem for problem in caught.value.problems] == ["a mapping where a list is expected"]
+
+
 def test_lists_are_opened_in_order() -> None:
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "app"}]}}
     inner = {"kind": "List", "items": [{"kind": "Pod", **pod, "metadata": {"name": "b"}}]}
