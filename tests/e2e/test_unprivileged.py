@@ -195,7 +195,7 @@ def test_a_kind_that_this_user_may_not_use_is_refused_with_the_reason(daemon: Da
 def test_a_directory_of_another_user_is_refused(daemon: Daemon) -> None:
     result = daemon.try_to_start("--state-dir", "/root/pinfold")
     assert result.returncode == 2
-    assert "/root/pinfold: Permission denied" in result.stderr
+    assert "the state directory /root/pinfold cannot be made: Permission denied" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -30,6 +30,16 @@ class NotOurs(PinfoldError):  # noqa: N818 - the fact
     exit_code = 2
 
 
+class NotMade(PinfoldError):  # noqa: N818 - the fact
+    """The state directory is not there and cannot be made."""
+
+    exit_code = 2
+
+    def __init__(self, directory: Path, error: OSError) -> None:
+        said = f"the state directory {directory} cannot be made: {error.strerror}"
+        super().__init__(f"{said}; name another one with --state-dir")
+
+
 class StateDirectory:
     """Makes the directory, checks that it is ours alone, and holds its lock while the block lasts."""
 
@@ -38,7 +48,10 @@ class StateDirectory:
         self._lock: int | None = None
 
     def __enter__(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise NotMade(self._directory, error) from error
         check_ours("state", self._directory)
         self._lock = _open_lock(self._directory / "lock")
         if self._lock is None:

@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.daemon.directory import AlreadyRunning, NotOurs, StateDirectory, check_ours
+from pinfold.daemon.directory import AlreadyRunning, NotMade, NotOurs, StateDirectory, check_ours
 from tests.unit.node.test_statefile import tmpfs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+
+
+def test_a_directory_that_cannot_be_made_says_which_flag_names_another(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotMade) as caught, StateDirectory(tmp_path / "file/state"):
+        pass
+    assert str(caught.value) == (
+        f"the state directory {tmp_path}/file/state cannot be made: Not a directory; name another one with --state-dir"
+    )
 
 
 def test_a_second_daemon_is_refused_and_the_first_is_named(tmp_path: Path) -> None:
