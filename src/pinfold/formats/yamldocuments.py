@@ -13,7 +13,7 @@ import yaml
 
 from pinfold.errors import excerpt
 from pinfold.formats.number import Number
-from pinfold.formats.yamlmistakes import TEMPLATE, Bracket, Mistake, Place, mistake, next_document, unreadable_line
+from pinfold.formats.yamlmistakes import TEMPLATE, Bracket, Mistake, TextPlace, mistake, next_document, unreadable_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def parse_yaml(text: str, most: int, problems: Problems, source: str = "") -> li
     After a mistake that ends a document, reading goes on at the next one. With more than *most* values it stops.
     """
     builder = _Builder(most, problems, source)
-    start: Place | None = Place()
+    start: TextPlace | None = TextPlace()
     try:
         while start is not None:
             start = builder.read(text, start)
@@ -92,7 +92,7 @@ class _Builder:
         self.number = 0
         self.values = 0
         self.most = most
-        self.from_ = Place()
+        self.from_ = TextPlace()
         self.began = 0
         self.forget()
 
@@ -102,7 +102,7 @@ class _Builder:
         self.anchors: dict[str, tuple[object, int]] = {}
         self.is_spoilt = False
 
-    def read(self, text: str, start: Place) -> Place | None:
+    def read(self, text: str, start: TextPlace) -> TextPlace | None:
         """Read from *start* up to the end or a mistake; return where to go on, None at the end."""
         self.from_ = start
         try:
@@ -115,7 +115,7 @@ class _Builder:
             return self.skip(text, found)
         return None
 
-    def skip(self, text: str, found: Mistake) -> Place | None:
+    def skip(self, text: str, found: Mistake) -> TextPlace | None:
         """Record what ends a document; return the start of the next one."""
         after = next_document(text, found.place, self.began + 1)
         self.tell(found.told(text, after.at if after else len(text)))

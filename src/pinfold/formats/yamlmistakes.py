@@ -31,20 +31,20 @@ class _Mark(Protocol):
     def line(self) -> int: ...
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """A place in a text: characters and lines before it."""
 
     at: int = 0
     line: int = 0
 
-    def of(self, mark: _Mark | None) -> Place:
+    def of(self, mark: _Mark | None) -> TextPlace:
         """Return the place of a mark in the text that begins here; this place if there is no mark."""
-        return self if mark is None else Place(self.at + mark.index, self.line + mark.line)
+        return self if mark is None else TextPlace(self.at + mark.index, self.line + mark.line)
 
-    def moved(self, text: str, index: int) -> Place:
+    def moved(self, text: str, index: int) -> TextPlace:
         """Return the place with this *index*, before or after this place."""
         back = _count_lines(text, index, self.at) if index < self.at else 0
-        return Place(index, self.line + _count_lines(text, self.at, index) - back)
+        return TextPlace(index, self.line + _count_lines(text, self.at, index) - back)
 
 
 class Bracket(NamedTuple):
@@ -57,7 +57,7 @@ class Bracket(NamedTuple):
 class Mistake(Exception):  # noqa: N818 - the fact
     """The document cannot be read from here on."""
 
-    def __init__(self, problem: str, shown: int, place: Place) -> None:
+    def __init__(self, problem: str, shown: int, place: TextPlace) -> None:
         """*shown* is the line that the user should look at, from 0; *place* is where reading stopped."""
         super().__init__(problem)
         self.problem = problem
@@ -71,7 +71,7 @@ class Mistake(Exception):  # noqa: N818 - the fact
         return f"line {self.shown + 1}: {self.problem}{rest}"
 
 
-def mistake(error: yaml.MarkedYAMLError, text: str, start: Place, bracket: Bracket | None) -> Mistake:
+def mistake(error: yaml.MarkedYAMLError, text: str, start: TextPlace, bracket: Bracket | None) -> Mistake:
     """Return the parser's *error* in the text that begins at *start*, in words that name the line to look at.
 
     *bracket* is the innermost one that is open.
@@ -104,7 +104,7 @@ def _hint(error: yaml.MarkedYAMLError, text: str, at: int) -> str:
     return ""
 
 
-def next_document(text: str, stopped: Place, after: int) -> Place | None:
+def next_document(text: str, stopped: TextPlace, after: int) -> TextPlace | None:
     """Return where the next document begins, after the index *after*; None if there is none."""
     begin = max(text.rfind(sign, 0, stopped.at) for sign in _BREAKS) + 1
     found = _MARK.search(text, max(begin, after))
