@@ -93,8 +93,7 @@ class Stand(NamedTuple):
         return time.perf_counter() - began, self.daemon.cpu()
 
     def settle(self) -> None:
-        """Wait for the first check, which reads everything, and until nothing is left to do."""
-        time.sleep(_PERIOD)
+        """Wait until nothing is left to do."""
         for _ in range(_TRIES):
             if sum(self.rest(_CALM)) < _WORK:
                 return
@@ -171,7 +170,9 @@ CASES: Final = (
 
 def measure(kind: str, stand: Stand, count: int, wanted: argparse.Namespace) -> Figure:
     """Measure one daemon."""
+    stand.settle()  # the last containers may still be starting
     starts = [stand.restart() for _ in range(wanted.tries)]
+    time.sleep(_PERIOD)  # the first check reads everything
     stand.settle()
     pieces = stand.rest(wanted.rest)
     checks = [piece for piece in pieces if piece > _WORK] or [max(pieces)]
