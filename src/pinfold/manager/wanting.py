@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import CPUSet
@@ -23,20 +24,21 @@ class Wanting:
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
-        self._basis: tuple[State, Rules, int] | None = None
+        self._basis: tuple[object, ...] = ()
+        """The State, the Rules and the limits that it followed from …"""
+        self._version = 0
+        """… and the version of the Roster."""
         self._last: Wanted | None = None
 
     def of(self, state: State, rules: Rules) -> Wanted:
-        """Return what should be; *state* and *rules* are told apart by identity."""
-        version = self._roster.version
-        if self._last is not None and self._basis is not None:
-            last_state, last_rules, last_version = self._basis
-            if last_state is state and last_rules is rules and last_version == version:
-                return self._last
+        """Return what should be."""
+        basis, version = (state, rules, self._roster.limits), self._roster.version
+        if self._last is not None and version == self._version and all(map(is_, basis, self._basis)):
+            return self._last
         want = wanted_of(state, rules, self._roster)
         # The memory that the kubelet has assigned is no report of the Roster: it may have changed.
         near = any(wants_local_memory(self._roster, ref.pod) for ref in want.exclusive)
-        self._basis, self._last = (state, rules, version), None if near else want
+        self._basis, self._version, self._last = basis, version, None if near else want
         return want
 
 

@@ -63,8 +63,9 @@ class Roster:
         self.pods: dict[str, RuntimePod] = {}
         self.containers: dict[str, RuntimeContainer] = {}
         self.version = 0
-        """Another one after each report, and when containers get other limits."""
-        self._limits: Callable[[Container], Limit] | None = None
+        """Another one after each report."""
+        self.limits: Callable[[Container], Limit] | None = None
+        """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
         self.held: dict[str, OtherHints] = {}
         """The other resources (devices, memory) of the pods that are here, by UID, where a source reports them."""
         self.is_complete = False
@@ -76,16 +77,6 @@ class Roster:
         self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
         self._known: dict[str, Known] = {}
 
-    @property
-    def limits(self) -> Callable[[Container], Limit] | None:
-        """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: Callable[[Container], Limit] | None) -> None:
-        self._limits = limits
-        self.version += 1
-
     # -- reports from sources
 
     def know_pod(self, pod: RuntimePod) -> None:
@@ -95,7 +86,8 @@ class Roster:
             self._drop(pod.id)
         self.pods[pod.id] = pod
         self._ids.setdefault(told_uid(pod), set()).add(pod.id)
-        self._renew(pod.id)
+        self._known.pop(pod.id, None)
+        self.version += 1
 
     def know(self, container: RuntimeContainer) -> None:
         """Record a container, or what is new about it."""
@@ -104,26 +96,24 @@ class Roster:
             self.forget(container.id)
         self.containers[container.id] = container
         self._of_pod.setdefault(container.pod, {})[container.id] = container
-        self._renew(container.pod)
+        self._known.pop(container.pod, None)
+        self.version += 1
 
     def forget(self, container_id: str) -> None:
         """Forget a container that is gone."""
         container = self.containers.pop(container_id, None)
         if container is not None:
             self._of_pod.get(container.pod, {}).pop(container_id, None)
-            self._renew(container.pod)
+            self._known.pop(container.pod, None)
+            self.version += 1
 
     def forget_pod(self, pod_id: str) -> None:
         """Forget a pod that is gone, and its containers."""
         self._drop(pod_id)
-        self._renew(pod_id)
-        for container_id in self._of_pod.pop(pod_id, ()):
-            self.containers.pop(container_id, None)
-
-    def _renew(self, pod_id: str) -> None:
-        """Forget what followed from earlier reports about a pod."""
         self._known.pop(pod_id, None)
         self.version += 1
+        for container_id in self._of_pod.pop(pod_id, ()):
+            self.containers.pop(container_id, None)
 
     def _drop(self, pod_id: str) -> None:
         pod = self.pods.pop(pod_id, None)
