@@ -25,7 +25,8 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
     The reserve in *state_dir* is made again as soon as there is room for it.
     """
     while True:
-        ended = await asyncio.to_thread(outputs.look, workbook.outputs())
+        news = await asyncio.to_thread(outputs.has_news)
+        ended = await asyncio.to_thread(outputs.look, workbook.outputs()) if news else ()
         await asyncio.to_thread(keep_reserve, state_dir)
         current = workbook.outputs() if ended else ()
         for name in ended:

@@ -60,6 +60,8 @@ class Outputs:
         """Whether there is a control pipe."""
         self._started: list[int] = []
         """The drains that this daemon has started."""
+        self._looked: int | None = None
+        """When the directory had changed last at the last look; None: look again in any case."""
         self._held: dict[Path, int] = {}
         """The pipes that the drain may not read yet: a container that ends before would take its output with it."""
 
@@ -111,6 +113,7 @@ class Outputs:
                 await self._has_drain.wait()
                 if self._control is not None:
                     await _has_no_reader(self._control)
+            self._looked = None
 
     def _let_go(self, pipes: Collection[Path] | None = None) -> None:
         """Close *pipes*, or those that the drain reads, or that were removed."""
@@ -191,12 +194,17 @@ class Outputs:
             with suppress(OSError):
                 path.unlink()
 
+    def has_news(self) -> bool:
+        """Return whether a file, a pipe or the drain has come or gone since the last look. It may wait for a disk."""
+        return self._looked is None or self._written_at("") != self._looked
+
     def look(self, current: Collection[str]) -> tuple[str, ...]:
         """See that the drain runs; return the outputs to remove: the oldest of containers that have ended.
 
         *current* are the outputs of containers that run. It may wait for a disk.
         """
         self._started = [pid for pid in self._started if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+        self._looked = self._written_at("")
         names = self.names()
         if names:
             self.tell_drain()

@@ -211,6 +211,19 @@ def test_outputs_of_the_last_hundred_containers_that_ended_are_kept(tmp_path: Pa
     assert not (tmp_path / "2.log").exists()
 
 
+def test_there_is_no_news_until_a_file_comes_or_goes(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    outputs.open("a.log").close()
+    assert outputs.has_news()
+    outputs.look(["a.log"])
+    assert not outputs.has_news()
+    (tmp_path / "a.log").write_bytes(b"more")
+    assert not outputs.has_news()
+    outputs.remove("a.log")
+    os.utime(tmp_path)  # the clock of a file system may tick slowly
+    assert outputs.has_news()
+
+
 def test_an_output_is_for_our_user_alone(tmp_path: Path) -> None:
     with outputs_in(tmp_path / "logs") as outputs, outputs.open("a.log") as out:
         assert os.fstat(out.fileno()).st_mode & 0o777 == 0o600
