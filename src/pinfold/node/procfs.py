@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     Alive = Mapping[int, "Seen"]
     """Living processes by number."""
@@ -203,6 +204,16 @@ class Procfs:
 def _cpus(numbers: frozenset[int]) -> CPUSet:
     """Return the CPUs of these numbers; most threads of a host have the same."""
     return CPUSet.from_cpus(numbers)
+
+
+def may_leave(cpus: CPUSet, pids: Iterable[int]) -> bool:
+    """Return whether the first thread of one of these processes of this machine may use other CPUs than *cpus*."""
+    own = set(cpus)
+    for pid in pids:  # without a CPUSet for each: there may be a thousand, at each check
+        with suppress(OSError):
+            if not os.sched_getaffinity(pid) <= own:
+                return True
+    return False
 
 
 PROC: Final = Procfs(Path(_OWN))

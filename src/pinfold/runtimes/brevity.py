@@ -1,17 +1,20 @@
-"""Brevity: whether a look at many containers may be brief, because all was well and nothing was written since."""
+"""Brevity: how much of many containers a look must read, if all was well and nothing was written since."""
 
 from __future__ import annotations
 
+from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
 
+_T = TypeVar("_T", bound="Hashable")
+
 _FEW: Final = 100
 """So many containers are looked at in full each time."""
-_EACH: Final = 0.06
-"""For each one more it may be so many seconds since then: a minute for 1,100."""
+_EACH: Final = 0.12
+"""For each one more a round may take so many seconds: two minutes for 1,100."""
 
 
 class Hearing(Protocol):
@@ -28,32 +31,46 @@ class Hearing(Protocol):
         """Return whether nothing was written to a group since the last call for it; False if that is not known."""
 
 
-class Brevity:
-    """Remembers the last look at everything. Call `may_be` before each look, and `looked` after one at everything."""
+class Brevity(Generic[_T]):
+    """Shares the containers out among looks. Call `part` before each look, and `looked` after one at everything."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.hearing: Hearing | None = None
         """None: every look is at everything."""
         self._clock = clock
         self._events = 0
-        self._clean: float | None = None
-        """When everything was looked at and nothing was wrong, if it was the last time."""
-        self._seen: frozenset[Hashable] = frozenset()
+        self._order: tuple[_T, ...] = ()
+        """The containers that were all in order when they were looked at; none if one was not."""
+        self._seen: frozenset[_T] = frozenset()
+        self._next = 0
+        """The place of the first that the next look is at; behind the last: a round is over."""
+        self._last = 0.0
 
-    def may_be(self, containers: Collection[Hashable]) -> bool:
-        """Return whether the same containers were all in order not long ago, and nothing was written since."""
+    def part(self, containers: Collection[_T]) -> Collection[_T]:
+        """Return the containers to look at: all, or the next few of many that were in order, while nothing is heard.
+
+        When all had their turn, a part without any begins the next round.
+        """
+        now, within = self._clock(), (len(containers) - _FEW) * _EACH
+        since, self._last = now - self._last, now
+        if not self._is_calm(containers) or since >= within:
+            return containers
+        begin, self._next = self._next, self._next + ceil(len(containers) * since / within)
+        if begin >= len(self._order):
+            self._next = 0
+        return self._order[begin : self._next]
+
+    def _is_calm(self, containers: Collection[_T]) -> bool:
         if self.hearing is None or self.hearing.is_partial:
             return False
         before, self._events = self._events, self.hearing.listen()
-        if self._clean is None or self._events != before or self._seen != frozenset(containers):
-            return False
-        return self._clock() - self._clean < (len(self._seen) - _FEW) * _EACH
+        return bool(self._order) and self._events == before and self._seen == set(containers)
 
-    def looked(self, containers: Collection[Hashable], *, clean: bool) -> None:
+    def looked(self, containers: Collection[_T], *, clean: bool) -> None:
         """Record a look at everything; *clean*: all was in order."""
-        self._clean = self._clock() if clean else None
-        self._seen = frozenset(containers) if clean else frozenset()
+        self._order, self._next = tuple(containers) if clean else (), 0
+        self._seen = frozenset(self._order)
 
     def forget(self) -> None:
         """Look at everything the next time."""
-        self._clean = None
+        self._order = ()

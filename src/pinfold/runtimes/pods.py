@@ -21,7 +21,7 @@ from pinfold.runtimes.base import ApplyError, Members
 from pinfold.runtimes.brevity import Brevity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -62,8 +62,8 @@ class PodApplier:
         """Whether the last close look has found a container on other CPUs than its own."""
         self._throttled: set[ContainerRef] = set()
         """The exclusive containers that it has found with a quota, their own or their pod's."""
-        self.brevity = Brevity()
-        """Where nothing was written, not all of many containers are read again."""
+        self.brevity: Brevity[str] = Brevity()
+        """Where nothing was written, each look reads a part of many containers."""
 
     @property
     def kind(self) -> str:
@@ -86,10 +86,10 @@ class PodApplier:
         found: dict[ContainerRef, CPUSet] = {}
         if self.read_only:
             return Observed(None, found)
-        brief = closely and self.brevity.may_be(self._roster.containers)
-        for ref, container in self._roster.live() if closely and not brief else self._places.live(self._owners):
-            looked_at = ref in self._owners or not self._places.awaits_its_start(container)
-            if looked_at and (cpus := self._places.cpus(container)):
+        everything = self._roster.containers
+        part = self.brevity.part(everything) if closely else ()
+        for ref, container in self._places.live(self._owners) if not closely else self._due(part):
+            if cpus := self._places.cpus(container):
                 found[ref] = cpus
         if not closely:
             return Observed(None, found)
@@ -97,9 +97,18 @@ class PodApplier:
         self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
         owners = self._places.live(ref for ref in found if ref in self._owners)
         self._throttled = {ref for ref, container in owners if self._places.is_throttled(container)}
-        if not brief:
-            self.brevity.looked(self._roster.containers, clean=not self._astray and not self._throttled)
+        clean = not self._astray and not self._throttled
+        if not clean or len(part) == len(everything):
+            self.brevity.looked(everything, clean=clean)
         return Observed(None, found, dict.fromkeys(self._throttled, Fault(Cause.LIMIT, _THROTTLED)))
+
+    def _due(self, part: Collection[str]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
+        """Yield the owners, and those of *part*, by the runtime's own ids, that have their CPUs by now."""
+        chosen = set(part)
+        for ref, container in self._roster.live():
+            is_due = container.id in chosen and not self._places.awaits_its_start(container)
+            if is_due or ref in self._owners:
+                yield ref, container
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other."""

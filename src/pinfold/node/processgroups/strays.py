@@ -15,7 +15,7 @@ from pinfold.node.outputs import drain
 from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pinfold.core.pods.pod import ContainerRef
@@ -75,7 +75,7 @@ class Strays:
         members = {pid for found in inside.values() for pid in found.pids}
         starting = {pid for pid in members - owners.keys() if self._is_starting(pid)}
         for ref, housed in containers.items():
-            unknown = inside[housed.groups[0]].pids - owners.keys() - starting
+            unknown = {pid for pid in inside[housed.groups[0]].pids if pid not in owners and pid not in starting}
             for pid in unknown & alive.keys():
                 self._read_again(pid, alive)
             strangers = {pid for pid in unknown if self._is_stranger(pid, housed.main, alive, owners)}
@@ -85,14 +85,38 @@ class Strays:
         common = (members & alive.keys()) - owners.keys() - starting
         if others := common - {pid for pids in into.values() for pid in pids}:
             into[None] = tuple(sorted(others))
-        self._known = {alive[pid][0]: ref for pid, ref in owners.items() if pid in alive}
-        self._alive = alive
+        self._remember(alive, owners)
         out: dict[ContainerRef, tuple[int, ...]] = {}
         for pid, ref in sorted(owners.items()):
             whole = [inside[group] for group in containers[ref].groups]
             if not all(self._is_inside(alive.get(pid), pid, threads.get(pid, ()), group) for group in whole):
                 out[ref] = (*out.get(ref, ()), pid)
         return MovedProcesses(out, into)
+
+    def learn(self, containers: Mapping[ContainerRef, Housed]) -> None:
+        """Take in which processes there are, and whose they are; read no group."""
+        alive = self._now_alive(containers)
+        self._remember(alive, self._owners(alive, containers))
+
+    def are_inside(self, containers: Mapping[ContainerRef, Housed], part: Collection[ContainerRef]) -> bool:
+        """Return whether the known processes of *part* of the containers are in their groups; `look` says which not.
+
+        For many containers of which nothing was heard: who moves a process in writes to a group, and is heard.
+        """
+        chosen = set(part)
+        members = [(process.pid, ref) for process, ref in self._known.items() if ref in chosen]
+        threads = {pid: self._procfs.threads(pid) for pid, _ in members}
+        groups = {group for ref in part for group in containers[ref].groups}
+        inside = {group: set(_threads(group)) for group in groups}
+        if not all(inside.values()):  # cgroup v2 lists no threads; and a process may be in a group below
+            inside = {group: found or set(_read(group, {}).pids) for group, found in inside.items()}
+            threads = {pid: [pid] if its else [] for pid, its in threads.items()}
+        places = ((threads[pid], inside[group]) for pid, ref in members for group in containers[ref].groups)
+        return all(thread in group for its, group in places for thread in its)
+
+    def _remember(self, alive: Alive, owners: Mapping[int, ContainerRef]) -> None:
+        self._known = {alive[pid][0]: ref for pid, ref in owners.items() if pid in alive}
+        self._alive = alive
 
     def _now_alive(self, containers: Mapping[ContainerRef, Housed]) -> dict[int, Seen]:
         """Return the living processes. Those of the last look are not read again, except where a main one is new."""

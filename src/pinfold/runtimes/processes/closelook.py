@@ -10,7 +10,7 @@ from pinfold.core.reconcile import Cause, Fault
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError, listed
 from pinfold.node.processgroups.strays import Housed, MovedProcesses, Strays
-from pinfold.node.procfs import PROC, Process
+from pinfold.node.procfs import PROC, Process, may_leave
 from pinfold.runtimes.brevity import Brevity
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class CloseLook:
         groups: ProcessGroups,
         mains: Mapping[ContainerRef, Main],
         lent: Collection[ContainerRef],
-        brevity: Brevity | None = None,
+        brevity: Brevity[ContainerRef] | None = None,
     ) -> None:
         """*mains* are the main processes of containers, *lent* the containers whose processes are only lent."""
         self._groups = groups
@@ -43,21 +43,23 @@ class CloseLook:
         """Whether it has found a quota or weight that is not ours."""
         self._right: dict[ContainerRef, Limit] = {}
         """The containers whose quota and weight were right at the last look."""
-        self.brevity = brevity or Brevity()
-        """Where nothing was written, quotas and weights are not read again; nor are the members of many groups.
+        self._houses: Mapping[ContainerRef, Housed] = {}
+        """Of all containers, at the last look at everything."""
+        self.brevity: Brevity[ContainerRef] = brevity or Brevity()
+        """Where nothing was written, quotas and weights are not read again; of many groups each look reads some.
 
-        Then found later: a child that was moved elsewhere, and a main process that may use the same CPUs there.
+        Then found later: a thread or child that was moved elsewhere, and a main process on the same CPUs elsewhere.
         """
 
     def look(
         self, containers: Mapping[ContainerRef, CPUSet], limits: Mapping[ContainerRef, Limit]
     ) -> tuple[dict[ContainerRef, CPUSet], dict[ContainerRef | None, Fault]]:
         """Return the CPUs of containers that are not only on those of their group, and what else is wrong."""
-        brief = self.brevity.may_be(containers) and not self._groups.limits.wrong_pools()
-        if brief and not self._elsewhere(containers, containers):
+        part = self.brevity.part(containers)
+        if len(part) < len(containers) and self._is_in_order(part, containers):
             return {}, {}
         houses = {ref: housed for ref in containers if (housed := self._housed(ref)) is not None}
-        self._moved = self._strays.look(houses)
+        self._houses, self._moved = houses, self._strays.look(houses)
         found = houses.keys() or self._groups.found().keys()  # by affinity there are no groups
         wanted = {ref: limit for ref, limit in limits.items() if ref in found}
         faults = self._faults(wanted, self._doubtful(houses, wanted))
@@ -65,6 +67,20 @@ class CloseLook:
         elsewhere = self._elsewhere(containers, found)
         self.brevity.looked(containers, clean=not faults and not elsewhere)
         return elsewhere, faults
+
+    def _is_in_order(self, part: Collection[ContainerRef], containers: Mapping[ContainerRef, CPUSet]) -> bool:
+        """Return whether main processes are on their CPUs, and all of *part* in their groups. Nothing was written.
+
+        An empty *part* begins a round: new processes are taken in.
+        """
+        pids: dict[CPUSet, list[int]] = {}
+        for ref, main in self._mains.items():
+            pids.setdefault(containers.get(ref, EMPTY), []).append(main.pid)
+        if any(may_leave(cpus, theirs) for cpus, theirs in pids.items()):
+            return False
+        if not part:
+            self._strays.learn(self._houses)
+        return not self._groups.limits.wrong_pools() and self._strays.are_inside(self._houses, part)
 
     def repair(self, refs: Collection[ContainerRef]) -> None:
         """Bring the processes of these containers back, move strangers out, and lift the quotas of pools."""
