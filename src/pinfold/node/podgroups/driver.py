@@ -65,8 +65,13 @@ class Driver(Protocol):
         """Return the CPUs (or NUMA nodes) that processes in the group can use."""
         ...
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
-        """Set the group's own, unless they are so already; *known* is what was just read. Reads them back."""
+    def set_own(
+        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
+    ) -> GroupSetting:
+        """Set the group's own, unless they are so already; *known* is what was just read.
+
+        Read them back, unless another group is read back that proves them.
+        """
         ...
 
     def quota(self, group: Path) -> Quota:

@@ -47,12 +47,14 @@ class Directories:
         return None if parts is None else self.root.joinpath(*parts)
 
 
-def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *properties: str) -> GroupSetting:
+def set_cpus(
+    group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *properties: str, read_back: bool = True
+) -> GroupSetting:
     """Make the file list these CPUs (or NUMA nodes), unless it does; *known* is what was just read from it."""
     path = f"{group}/{file}"
     before = cgroupfiles.read_cpus(path) if known is None else known
     if before != cpus:
-        cgroupfiles.write_cpus(path, cpus)
+        cgroupfiles.write_cpus(path, cpus, read_back=read_back)
     return GroupSetting(group, file, str(before), str(cpus), properties)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pinfold.core.machine.cpuset import EMPTY
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups.settings import CPUS
 
@@ -94,9 +95,13 @@ class Nested:
                 with self._changes.unless_gone(group):
                     self._changes.set_own(group, file, wider, before)
                     has[group] = wider
-        for group in reversed(moves):
+        # The kernel keeps every group within the one above it: what the top one has, read back, is true of all below.
+        every = next(iter(moves.values())).target if moves else EMPTY
+        last = len(moves) - 1
+        for place, (group, move) in enumerate(reversed(moves.items())):
+            read_back = place == last or move.target != every
             with self._changes.unless_gone(group):
-                self._changes.set_own(group, file, moves[group].target, has[group])
+                self._changes.set_own(group, file, move.target, has[group], read_back=read_back)
 
     def _moves(self, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None) -> dict[Path, _Move]:
         """Return what each group has and is to have, those above first; those above unsettled pods do not shrink."""

@@ -99,9 +99,11 @@ class GroupChanges:
         self.driver = driver
         self._settings: dict[tuple[Path, str], GroupSetting] = {}
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> None:
+    def set_own(
+        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
+    ) -> None:
         """Set the group's own CPUs (or NUMA nodes); *known* is what was just read."""
-        self._add(self.driver.set_own(group, file, cpus, known))
+        self._add(self.driver.set_own(group, file, cpus, known, read_back=read_back))
 
     def set_quota(self, group: Path, quota: Quota) -> None:
         """Set the group's own limit of CPU time."""
@@ -123,4 +125,5 @@ class GroupChanges:
 
     def _add(self, new: GroupSetting) -> None:
         first = self._settings.setdefault((new.group, new.file), new)
-        self._settings[new.group, new.file] = new._replace(before=first.before)
+        if first is not new:
+            self._settings[new.group, new.file] = new._replace(before=first.before)

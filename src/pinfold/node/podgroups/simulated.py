@@ -94,7 +94,15 @@ class Simulated:
         above = self.effective(group.parent, file)
         return own & above or above
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
+    def set_own(
+        self,
+        group: Path,
+        file: str,
+        cpus: CPUSet,
+        known: CPUSet | None = None,
+        *,
+        read_back: bool = True,  # noqa: ARG002 - nothing can come between
+    ) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes), as pinfold, a kubelet or a runtime does."""
         with self._lock, explained(group / file, str(cpus), writing=True):
             own = self._find(group).own

@@ -57,9 +57,11 @@ class V2:
         text = _read_if_there(group, shown)
         return self.effective(group.parent, file) if text is None else CPUSet.parse(text)
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
+    def set_own(
+        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
+    ) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
-        return files.set_cpus(group, file, cpus, known, cpuset_property(file, cpus))
+        return files.set_cpus(group, file, cpus, known, cpuset_property(file, cpus), read_back=read_back)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -39,8 +39,10 @@ class Watched(Simulated):
     owned: Mapping[Path, CPUSet] = {}
     containers: tuple[Path, ...] = ()
 
-    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
-        setting = super().set_own(group, file, cpus, known)
+    def set_own(
+        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
+    ) -> GroupSetting:
+        setting = super().set_own(group, file, cpus, known, read_back=read_back)
         self.check()
         return setting
 
