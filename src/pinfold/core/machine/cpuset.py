@@ -6,6 +6,7 @@ Knows nothing of machines: any number from 0 to 65535 can be in a set.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
 from pinfold.errors import ParseError
@@ -181,8 +182,9 @@ def cpus_of(mask: int) -> list[int]:
     return cpus
 
 
+@lru_cache(256)
 def format_list(mask: int) -> str:
-    """Return *mask* in the Linux list format."""
+    """Return *mask* in the Linux list format; most groups of a node have the same."""
     parts = []
     first = 0
     while mask:
