@@ -122,8 +122,9 @@ def _arguments() -> list[str]:
     """Return those of the process; a container runtime that starts us as its NRI plugin has them in a file."""
     given = sys.argv[1:] or (_plugin() if "NRI_PLUGIN_SOCKET" in os.environ else [])
     if given[:1] == ["serve"]:
-        # The daemon never speaks TLS; asyncio does without it too, and that is a tenth of the daemon's memory.
-        sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # documented: then it cannot be imported
+        from pinfold.cli.leftout import leave_out  # noqa: PLC0415 - only for the daemon
+
+        leave_out()
         # Hardly anything that a start makes is garbage: the daemon collects it once it is ready.
         gc.disable()
     return given

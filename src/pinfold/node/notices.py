@@ -19,7 +19,6 @@ import re
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,6 +55,8 @@ class Notices:
 
     def path(self, ref: ContainerRef) -> Path:
         """Return the directory of a container."""
+        from urllib.parse import quote  # noqa: PLC0415 - an idle daemon has no container
+
         return self._directory / f"{quote(ref.pod, safe='')}_{quote(ref.name, safe='')}"
 
     def has(self, ref: ContainerRef) -> bool:

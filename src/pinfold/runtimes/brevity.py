@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -55,7 +54,7 @@ class Brevity(Generic[_T]):
         since, self._last = now - self._last, now
         if not self._is_calm(containers) or since >= within:
             return containers
-        begin, self._next = self._next, self._next + ceil(len(containers) * since / within)
+        begin, self._next = self._next, self._next + int(len(containers) * since / within) + 1
         if begin >= len(self._order):
             self._next = 0
         return self._order[begin : self._next]

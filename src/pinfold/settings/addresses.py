@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,6 +16,7 @@ _PREFIX: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*|")
 _HOST: Final = re.compile(r"\[[0-9a-f:.]{2,45}\]|[a-z0-9_]([a-z0-9._-]{0,251}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _MOST_PORT: Final = 65_535
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _LONGEST_LIST: Final = 1 << 16
 
 
@@ -29,10 +29,14 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
+        if self.host in _LOOPBACK:
+            return True
+        from ipaddress import ip_address  # noqa: PLC0415 - most daemons listen where it is plain
+
         try:
-            return ipaddress.ip_address(self.host).is_loopback
+            return ip_address(self.host).is_loopback
         except ValueError:
-            return self.host == "localhost"
+            return False
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import excerpt
@@ -72,6 +71,8 @@ class HTTPGate(NamedTuple):
 
 
 def _is_address(name: str) -> bool:
+    from ipaddress import ip_address  # noqa: PLC0415 - an idle daemon has no client
+
     with suppress(ValueError):
         return bool(ip_address(name.strip("[]")))
     return False

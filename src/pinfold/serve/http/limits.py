@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import asynccontextmanager
-from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -69,6 +68,10 @@ def client_of(address: str) -> str:
     >>> client_of("10.0.0.7"), client_of("::ffff:10.0.0.7"), client_of("2001:db8::1:2:3:4")
     ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
     """
+    if ":" not in address:
+        return address
+    from ipaddress import IPv6Address, IPv6Network  # noqa: PLC0415 - most clients have no such address
+
     try:
         found = IPv6Address(address)
     except ValueError:

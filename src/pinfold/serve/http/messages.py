@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import parse_qsl, unquote
 
 from pinfold.errors import ParseError, PinfoldError, excerpt
 
@@ -136,6 +135,8 @@ def parse_target(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
         raise HTTPError(414, "URITooLong", f"a target of {len(text):,} characters; {_LONGEST_TARGET:,} are allowed")
     if _BROKEN_ESCAPE.search(text):
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} has a % without two hexadecimal digits")
+    from urllib.parse import parse_qsl, unquote  # noqa: PLC0415 - an idle daemon has no client
+
     path, _, query = text.partition("?")
     inner = path.removeprefix("/").removesuffix("/")
     try:
