@@ -74,7 +74,7 @@ class Daemon:
         return {name: float(value) for name, value in (line.split() for line in lines if line.count(" ") == 1)}
 
     def rss(self) -> float:
-        """Return its resident memory in MiB."""
+        """Return its resident memory in MB."""
         return resident(self.process.pid)
 
     def loop_times(self) -> tuple[float, float]:
@@ -98,6 +98,6 @@ def environment() -> dict[str, str]:
 
 
 def resident(pid: int) -> float:
-    """Return the MiB that a process has in memory."""
+    """Return the MB (10^6 bytes) that a process has in memory."""
     text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+    return int(text.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6

@@ -1,4 +1,4 @@
-"""Memory: MiB of the daemon when idle, with 300 and 1,000 containers over NRI, and over many operations.
+"""Memory: MB (10^6 bytes) of the daemon when idle, with 300 and 1,000 containers over NRI, and over many operations.
 
     python -m benchmarks memory [--operations 20000] [--owners 20] [--json]
 
@@ -55,7 +55,7 @@ _FILE: Final = re.compile(r'(?:src|href)="/(static/[^"]+)"')
 
 
 class Figure(NamedTuple):
-    """What a daemon has in memory, in MiB."""
+    """What a daemon has in memory, in MB."""
 
     name: str
     rss: float
@@ -63,14 +63,14 @@ class Figure(NamedTuple):
     """Of these, those that it shares with no other process."""
 
     def __str__(self) -> str:
-        return f"{self.name:<32} {self.rss:5.1f} MiB, {self.own:5.1f} of them its own"
+        return f"{self.name:<32} {self.rss:5.1f} MB, {self.own:5.1f} of them its own"
 
 
 def seen(name: str, pid: int) -> Figure:
     """Return what a process has in memory, some seconds from now."""
     time.sleep(_SETTLED)
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    sizes = {key: int(rest.split()[0]) / 1024 for key, _, rest in (line.partition(":") for line in lines)}
+    sizes = {key: int(rest.split()[0]) * 1024 / 1e6 for key, _, rest in (line.partition(":") for line in lines)}
     return Figure(name, sizes["Rss"], sizes["Private_Dirty"] + sizes["Private_Clean"])
 
 
@@ -117,7 +117,7 @@ def _fetched(address: str) -> str:
 
 
 def churn(operations: int) -> list[tuple[int, float]]:
-    """Return the MiB of a daemon after so many operations over NRI, at some points on the way."""
+    """Return the MB of a daemon after so many operations over NRI, at some points on the way."""
     points = []
     with tempfile.TemporaryDirectory(prefix="pf-") as directory, BareNode(Path(directory)) as node:
         node.share(_OTHERS)
@@ -132,7 +132,7 @@ def churn(operations: int) -> list[tuple[int, float]]:
 
 
 def growth(points: Sequence[tuple[int, float]]) -> float:
-    """Return by how many MiB memory grows in 100,000 operations, by the medians of two halves after the first quarter.
+    """Return by how many MB memory grows in 100,000 operations, by the medians of two halves after the first quarter.
 
     >>> growth([(0, 20.0), (25_000, 30.0), (50_000, 30.0), (75_000, 31.0), (100_000, 31.0)])
     2.0
@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--owners", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args(arguments)
-    # As an installer does: a daemon that compiles its modules itself has up to 2 MiB more.
+    # As an installer does: a daemon that compiles its modules itself has up to 2 MB more.
     compileall.compile_dir(Path(pinfold.__file__).parent, quiet=2)
     figures = []
     for figure in chain((idle(),), over_nri(wanted.owners)):
@@ -163,8 +163,8 @@ def main(arguments: list[str]) -> int:
         slope = growth(points)
         if wanted.operations >= _ENOUGH:
             values[CHURN] = slope
-        told = f"{', '.join(f'{rss:.1f}' for _, rss in points)} MiB; {slope:+.2f} MiB for each 100,000 after the first"
+        told = f"{', '.join(f'{rss:.1f}' for _, rss in points)} MB; {slope:+.2f} MB for each 100,000 after the first"
         print(f"{wanted.operations:,} operations: {told} quarter", file=sys.stderr if wanted.json else sys.stdout)
     if wanted.json:
         print(json.dumps({"figures": [figure._asdict() for figure in figures], "operations": points}))
-    return verdict(Target(f"{name}, MiB", values[name], most) for name, most in TARGETS.items() if name in values)
+    return verdict(Target(f"{name}, MB", values[name], most) for name, most in TARGETS.items() if name in values)

@@ -44,7 +44,7 @@ _TIMES: Final = {"decision": "pinfold_decision_duration_seconds", "save": "pinfo
 
 
 class Figure(NamedTuple):
-    """What one phase looked like; times in milliseconds, memory in MiB."""
+    """What one phase looked like; times in milliseconds, memory in MB."""
 
     phase: str
     rounds: int
@@ -62,7 +62,7 @@ class Figure(NamedTuple):
     """The CPU time of the daemon's event loop for each pod, with all that was served meanwhile."""
     waited_ms: float
     """How long it waited for a CPU."""
-    rss_mib: float
+    rss_mb: float
     """At the end."""
     scrapes: int = 0
     scrapes_per_s: float = 0.0
@@ -79,7 +79,7 @@ class Figure(NamedTuple):
     def __str__(self) -> str:
         text = (
             f"{self.phase}: request to decision p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms over {self.rounds} "
-            f"rounds (deciding {self.decision_ms:.2f} ms, saving {self.save_ms:.2f} ms); RSS {self.rss_mib:.1f} MiB\n"
+            f"rounds (deciding {self.decision_ms:.2f} ms, saving {self.save_ms:.2f} ms); RSS {self.rss_mb:.1f} MB\n"
             f"    answer to nothing p50 {self.ping_p50_ms:.1f} ms, p99 {self.ping_p99_ms:.1f} ms; for each pod the "
             f"daemon used {self.cpu_ms:.1f} ms of CPU, and waited {self.waited_ms:.1f} ms for one"
         )
@@ -234,7 +234,7 @@ def _figure(phase: str, daemon: Daemon, before: Used, rounds: Sequence[Round]) -
         ping_p99_ms=_percentile(pings, 99),
         cpu_ms=(after.cpu_ms - before.cpu_ms) / pods,
         waited_ms=(after.waited_ms - before.waited_ms) / pods,
-        rss_mib=daemon.rss(),
+        rss_mb=daemon.rss(),
     )
 
 
@@ -272,5 +272,5 @@ def main(arguments: list[str]) -> int:
         f"runtime {wanted.runtime}, {wanted.watchers} event streams, {wanted.scrapes} scrapes of /metrics in each load"
     )
     print(*figures, sep="\n")
-    print(f"memory: {figures[0].rss_mib:.1f} MiB before, {figures[-1].rss_mib:.1f} MiB after {wanted.loads} loads")
+    print(f"memory: {figures[0].rss_mb:.1f} MB before, {figures[-1].rss_mb:.1f} MB after {wanted.loads} loads")
     return 0
