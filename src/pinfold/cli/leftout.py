@@ -8,6 +8,7 @@ from importlib import import_module
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+_INSPECT: Final = "inspect"
 _COROUTINE: Final = 0x80
 """The flag of a function that is a coroutine."""
 
@@ -15,10 +16,16 @@ _COROUTINE: Final = 0x80
 def leave_out() -> None:
     """Let asyncio do without TLS, which the daemon never speaks, and import others only when they are needed.
 
-    asyncio has `inspect` for its messages to developers, and pathlib `urllib.parse` for addresses of files.
+    asyncio and dataclasses have `inspect` for texts to developers, and pathlib `urllib.parse` for addresses of files.
     """
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # documented: then it cannot be imported
-    _stand_in("inspect", iscoroutinefunction=_is_coroutine_function, isfunction=_is_function, unwrap=_unwrap)
+    _stand_in(
+        _INSPECT,
+        iscoroutinefunction=_is_coroutine_function,
+        isfunction=_is_function,
+        signature=_signature,
+        unwrap=_unwrap,
+    )
     _stand_in("urllib.parse", quote_from_bytes=lambda *given: import_module("urllib.parse").quote(*given))
 
 
@@ -49,6 +56,13 @@ def _is_coroutine_function(found: object) -> bool:
 
 def _is_function(found: object) -> bool:
     return isinstance(found, FunctionType)
+
+
+def _signature(found: object, **given: object) -> object:
+    """Return nothing to dataclasses: they want it for the docstring of a class that has none."""
+    if sys._getframe(1).f_globals.get("__name__") == "dataclasses":  # noqa: SLF001 - documented; there is no other way
+        return ""
+    return import_module(_INSPECT).Signature.from_callable(found, **given)
 
 
 def _unwrap(found: object) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote, unquote
 
 from pinfold.grpc.errors import CallError, Code
 
@@ -94,7 +93,11 @@ def format_status(status: Status) -> Headers:
     [('grpc-status', '5'), ('grpc-message', "100%25 of '%C3%A9'")]
     """
     headers = [("grpc-status", str(status.code.value))]
-    return [*headers, ("grpc-message", quote(status.text, safe=_PLAIN))] if status.text else headers
+    if not status.text:
+        return headers
+    from urllib.parse import quote  # noqa: PLC0415 - most calls have no such text
+
+    return [*headers, ("grpc-message", quote(status.text, safe=_PLAIN))]
 
 
 def parse_status(headers: Mapping[str, str]) -> Status | None:
@@ -105,7 +108,12 @@ def parse_status(headers: Mapping[str, str]) -> Status | None:
     """
     if "grpc-status" not in headers:
         return None
-    return Status(_CODES.get(headers["grpc-status"], Code.UNKNOWN), unquote(headers.get("grpc-message", "")))
+    text = headers.get("grpc-message", "")
+    if text:
+        from urllib.parse import unquote  # noqa: PLC0415 - most calls have no such text
+
+        text = unquote(text)
+    return Status(_CODES.get(headers["grpc-status"], Code.UNKNOWN), text)
 
 
 def readable(headers: Iterable[tuple[bytes, bytes]] | None) -> dict[str, str]:

@@ -28,6 +28,13 @@ def test_asyncio_and_pathlib_do_without_them() -> None:
     assert printed(code).split("\n") == ["True False False", "False False"]
 
 
+def test_a_dataclass_without_a_docstring_needs_no_signature() -> None:
+    code = (
+        f"from dataclasses import dataclass\n@dataclass\nclass One:\n    a: int\nprint(One.__doc__, One(1), {IS_REAL})"
+    )
+    assert printed(code) == "One One(a=1) False False"
+
+
 def test_they_are_loaded_when_more_is_asked_for() -> None:
     code = (
         "print(pathlib.Path('/a b').as_uri())\n"

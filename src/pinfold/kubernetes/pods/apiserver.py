@@ -9,7 +9,6 @@ newer than the server, which was restored from a backup.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from pinfold.kubernetes.http import HTTPClient, HTTPStatusError
 from pinfold.kubernetes.pods.items import change_of, find_in, items_of, metadata_of, parse_object
@@ -83,6 +82,8 @@ class APIServer:
         return HTTPClient(self._account.api_server())
 
     def _target(self, only: str = "", **options: str) -> str:
+        from urllib.parse import quote  # noqa: PLC0415 - only where there is an API server
+
         selector = quote(f"spec.nodeName={self._account.node()}{only}")
         return "&".join(
             [f"/api/v1/pods?fieldSelector={selector}", *(f"{name}={quote(value)}" for name, value in options.items())]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from pinfold.errors import ConfigError, Problem, excerpt
 from pinfold.kubernetes.account import host_address
@@ -58,6 +57,8 @@ def _named(where: str, account: ServiceAccount, kubelet: Path) -> PodSource:
 
 def _at_url(text: str, account: ServiceAccount, kubelet: Path) -> PodSource:
     try:
+        from urllib.parse import urlsplit  # noqa: PLC0415 - only where there is a kubelet
+
         url = urlsplit(text)
         host, port = url.hostname, url.port or {"http": 80, "https": 443}[url.scheme]
     except (ValueError, KeyError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -235,7 +234,7 @@ class Dispatcher:
 
 
 async def _decided(later: Later[_T]) -> _T:
-    return await later if isawaitable(later) else later
+    return await later if isinstance(later, Awaitable) else later
 
 
 def parse(kind: type[_M], data: bytes) -> _M:
