@@ -12,10 +12,11 @@ from pinfold.node.podgroups import paths
 from pinfold.node.podgroups.paths import NotInAPodError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from functools import _lru_cache_wrapper
     from pathlib import Path
 
 _MOST: Final = 2048
+_SPARE: Final = 64
 
 
 class PodPaths:
@@ -24,10 +25,16 @@ class PodPaths:
     def __init__(self, root: Path) -> None:
         self.root = root
         # Each check asks for those of all pods and containers.
-        self.container: Callable[[str], Path] = lru_cache(_MOST)(self._container_at)
+        self.container: _lru_cache_wrapper[Path] = lru_cache(_MOST)(self._container_at)
         """Returns the group of a container, by the cgroupsPath that its runtime has for it; it need not exist."""
-        self.pod: Callable[[str], Path] = lru_cache(_MOST)(self._pod_at)
+        self.pod: _lru_cache_wrapper[Path] = lru_cache(_MOST)(self._pod_at)
         """Returns the group of a pod, by the cgroup parent that its sandbox was made with; it need not exist."""
+
+    def trim(self, pods: int, containers: int) -> None:
+        """Forget all paths if most are of pods or containers that are gone; there are so many now."""
+        for kept, there in ((self.pod, pods), (self.container, containers)):
+            if kept.cache_info().currsize > 2 * there + _SPARE:
+                kept.cache_clear()
 
     def _container_at(self, cgroups_path: str) -> Path:
         return self._container(paths.parse_cgroups_path(cgroups_path))
