@@ -1,5 +1,5 @@
-// Which colour an owner has: chosen when it comes, and kept. Eight hues that stay apart for colour-blind readers, each in
-// two shades, each plain, with a line or with a dashed one: 48 owners look different from each other.
+// Which colour an owner has: chosen when it comes, and kept. Eight hues in two shades, which most colour-blind readers
+// can distinguish, each plain, with a line or with a dashed one: 48 owners look different from each other.
 
 const HUES = 8;
 const SHADES = 2;
