@@ -6,6 +6,7 @@ viewer prefers. It is 16:9 for every machine.
 
 from __future__ import annotations
 
+import re
 from html import escape
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -33,6 +34,7 @@ _LEGEND_WIDTH: Final = 52
 _LEGEND_LINES: Final = 8
 _SAMPLES: Final = ("isolated", "offline")
 _HATCH: Final = 5
+_NUMBERS: Final = re.compile(r"([0-9]{1,9})")
 RESERVED: Final = "(reserved)"
 """The owner of reserved CPUs, which are hatched instead of coloured."""
 _CLASSES: Final[Mapping[GroupKind, str]] = {
@@ -176,7 +178,9 @@ class _Boxes(NamedTuple):
         """The class of each owner."""
         owners = set(self.owners.values())
         hatched = {RESERVED: "reserved"} if RESERVED in owners else {}
-        return hatched | {owner: f"owner{i % OWNER_COLOURS}" for i, owner in enumerate(sorted(owners - {RESERVED}))}
+        return hatched | {
+            owner: f"owner{i % OWNER_COLOURS}" for i, owner in enumerate(sorted(owners - {RESERVED}, key=_counted))
+        }
 
     def groups(self) -> Iterator[str]:
         """Return the boxes of all groups, outer ones first, with their labels."""
@@ -269,3 +273,13 @@ def _text(text: str, x: float, y: float, attributes: str = "") -> str:
 def _escape(text: str) -> str:
     """Return *text* escaped for XML, without characters that XML forbids."""
     return escape("".join(sign if sign.isprintable() else "?" for sign in text))
+
+
+def _counted(name: str) -> list[tuple[int, str]]:
+    """Return what puts names in the order in which people count.
+
+    >>> sorted(["db-10/c", "db-2/c", "db-1/c"], key=_counted)
+    ['db-1/c', 'db-2/c', 'db-10/c']
+    """
+    parts = _NUMBERS.split(name)
+    return [(int(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
