@@ -305,8 +305,19 @@ class PodStand:
         """Wait until the daemon has dealt with a container; over CRI that is after it has started."""
         node = self.daemon.node
         await until(lambda: container_id in node.roster.containers, "the daemon has heard of the container")
+        await until(lambda: self._is_decided(container_id), "the daemon has decided on the container")
         if container_id in node.unpinned:
             raise PinfoldError(str(self.daemon.told("runs-unpinned")[-1].fields["why"]))
+
+    def _is_decided(self, container_id: str) -> bool:
+        """Return whether a container that wants CPUs has them, or was refused."""
+        node, manager = self.daemon.node, self.daemon.node.manager
+        ref, request = node.roster.ref(container_id), manager.rules.admitter.policy.request
+        if ref is None or node.read_only or container_id in node.unpinned:
+            return True
+        pod = node.roster.of(node.roster.containers[container_id].pod).pod
+        wants = pod is not None and any(request(pod, one) for one in pod.all_containers if one.name == ref.name)
+        return not wants or manager.state.cpus(*ref) is not None
 
     async def end(self, pod: Pod) -> None:
         await self.runtime.remove_pod(self._sandboxes[pod.uid])

@@ -1326,8 +1326,8 @@ def test_cpus_that_are_changed_behind_its_back_are_put_right(daemon: Daemon, gro
     right = path.read_text()
     path.write_text(str(RESERVED if group == "exclusive" else ONLINE))
     wait_for(lambda: path.read_text() == right, "it is put right", within=5)
-    # A wider pool shows in the containers below it too; which of them is looked at first is not said.
-    about = {"pool": "shared"} if group == "shared" else {"container": "app"}
+    # A wider pool shows in the containers below it too, and a look can begin before the change and end after it.
+    about = {"cause": "cpus"} if group == "shared" else {"container": "app"}
     wait_for(lambda: [event for event in daemon.events("drift") if about.items() <= event.items()], "it is said")
     assert daemon.client.get("/v1/node")["drifts_repaired"] >= 1
     daemon.check()
