@@ -30,7 +30,7 @@ def leave_out() -> None:
 
 
 def _stand_in(name: str, **known: object) -> None:
-    """Let a module have only the *known* functions; whatever else is asked for loads it."""
+    """Let a module have only the *known* functions; asking for another one loads it."""
     if name not in sys.modules:
         sys.modules[name] = _StandIn(name)
         vars(sys.modules[name]).update(known)

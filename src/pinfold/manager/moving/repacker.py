@@ -54,7 +54,7 @@ class Notifier:
         """
         owners = want.exclusive if self._manager.rules.admitter.policy.repacking is not None else {}
         failed = [why for ref, cpus in owners.items() if (why := self._show(ref, self._place(ref, cpus, want)))]
-        with suppress(OSError):  # a directory that stays tells nobody anything
+        with suppress(OSError):  # the directory of a container that is gone does no harm
             self._notices.retain(owners)
         self._large &= owners.keys()
         trouble = "; ".join(failed[:1]) + f"; and {len(failed) - 1} more" * (len(failed) > 1)
