@@ -25,7 +25,7 @@ async def settle(name: str, patience: float = _PATIENCE) -> None:
     left, end = [pid for pid in PROC.numbers() if _is_unfinished(pid, name)], monotonic() + patience
     while left and monotonic() < end:
         await asyncio.sleep(_GLANCE)
-        left = [pid for pid in left if _is_unfinished(pid, name)]
+        left = [pid for pid in left if _is_unfinished(pid, name) or _is_becoming(pid)]
     for pid in left:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)  # one that is frozen gets it before it can go on
@@ -38,3 +38,8 @@ def _is_unfinished(pid: int, name: str) -> bool:
         return False
     found = PROC.process(pid)
     return found is not None and str(found.parent) != daemon
+
+
+def _is_becoming(pid: int) -> bool:
+    """Return whether a process is within its exec: for a moment it has neither a command line nor an environment."""
+    return not any(PROC.command(pid)) and PROC.process(pid) is not None

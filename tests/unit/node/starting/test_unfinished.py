@@ -84,6 +84,17 @@ def test_a_process_that_becomes_its_command_is_waited_for_and_goes_on(unfinished
     assert PROC.command(unfinished)[:2] == ["sleep", "1000"]
 
 
+def test_a_process_within_its_exec_is_waited_for(unfinished: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, blank = PROC.command, iter([False, *[True] * 4])  # for a moment it has no command line
+
+    def within(pid: int) -> list[str]:
+        return [""] if pid == unfinished and next(blank, False) else command(pid)
+
+    monkeypatch.setattr(PROC, "command", within)
+    asyncio.run(settle("ours", 0.5))
+    wait_until(lambda: PROC.process(unfinished) is None)
+
+
 def test_a_process_that_does_not_become_its_command_is_ended(unfinished: int) -> None:
     asyncio.run(settle("ours", 0.05))
     wait_until(lambda: PROC.process(unfinished) is None)
