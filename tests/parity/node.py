@@ -13,7 +13,8 @@ from pinfold.core.machine.topology import Topology
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import POD_LEVEL, parse_options
-from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.reserving import arrangement_of, reserve
+from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
 from pinfold.core.trace import Defect, Recorder, Trace
 from pinfold.errors import ConfigError

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pinfold.core.config import Config, Reservation
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.policies.options import REFERENCE
-from pinfold.core.policies.static import DYNAMIC, StaticPolicy, reserve
+from pinfold.core.policies.reserving import reserve
+from pinfold.core.policies.static import DYNAMIC, StaticPolicy
 from pinfold.core.trace import Defect, Recorder
 from pinfold.errors import ConfigError
 from tests.parity.node import Case, Machines, Outcome, differences

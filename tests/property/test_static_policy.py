@@ -16,7 +16,8 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.core.machine.topology import Topology
 from pinfold.core.pods.pod import ContainerRef, PodUID, exclusive_cpus, exclusive_pod_cpus
 from pinfold.core.policies.options import Options
-from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.reserving import arrangement_of, reserve
+from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.state import State
 from pinfold.core.trace import Recorder
 from pinfold.errors import AdmissionError

@@ -12,7 +12,8 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import OPTIONS, POD_LEVEL, REFERENCE, parse_options
 from pinfold.core.policies.pools import Pools
-from pinfold.core.policies.static import DYNAMIC, StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.reserving import arrangement_of, reserve
+from pinfold.core.policies.static import DYNAMIC, StaticPolicy
 from pinfold.core.topologymanager.manager import TopologyManager
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ConfigError, Problem

@@ -12,7 +12,8 @@ from pinfold.core.policies.none import NonePolicy
 from pinfold.core.policies.options import DEFAULT, Options
 from pinfold.core.policies.podlevel import EmptyPodSharedPoolError
 from pinfold.core.policies.pools import EmptySharedPoolError
-from pinfold.core.policies.static import StaticPolicy, arrangement_of, reserve
+from pinfold.core.policies.reserving import arrangement_of, reserve
+from pinfold.core.policies.static import StaticPolicy
 from pinfold.core.policies.wholecores import SMTAlignmentError, UnequalCoresError
 from pinfold.core.state import State
 from pinfold.core.topologymanager.hint import Hint

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.allocators.order import PACKED, Arrangement, Fidelity, Machine, note_core_size
-from pinfold.core.allocators.packed import take_packed, take_packed_in
+from pinfold.core.allocators.order import PACKED, Fidelity, Machine, note_core_size
+from pinfold.core.allocators.packed import take_packed_in
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.core.moving.baselines import without_baseline
 from pinfold.core.moving.repacking import Repacking
@@ -22,16 +22,17 @@ from pinfold.core.policies.options import DEFAULT, OWN
 from pinfold.core.policies.placing import Placing
 from pinfold.core.policies.podlevel import check_budget, divide
 from pinfold.core.policies.pools import EmptySharedPoolError, Pools
+from pinfold.core.policies.reserving import allocator_of, arrangement_of
 from pinfold.core.policies.wholecores import SMTAlignmentError, make_up
 from pinfold.core.state import NOTHING, State
 from pinfold.core.topologymanager.cpu import cpu_hints, hints_for_assigned
 from pinfold.core.topologymanager.hint import UNSATISFIABLE
 from pinfold.core.trace import Defect, Recorder
 from pinfold.core.validation import EmptySharedPool, validate
-from pinfold.errors import AdmissionError, ConfigError, Problem
+from pinfold.errors import AdmissionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
     from pinfold.core.policies.options import Options
@@ -40,39 +41,6 @@ if TYPE_CHECKING:
 
 DYNAMIC: Final = "dynamic"
 """The name of the policy whose containers may change their CPUs."""
-
-
-def reserve(  # noqa: PLR0913, PLR0917 - all that the choice depends on
-    machine: Machine,
-    arrangement: Arrangement,
-    count: int,
-    cpus: CPUSet | None = None,
-    recorder: Recorder | None = None,
-    avoided: CPUSet = EMPTY,
-) -> CPUSet:
-    """Return the reserved CPUs: those listed, or *count* CPUs chosen as a container's would be, none of *avoided*."""
-    if cpus is None:
-        free = machine.online & ~avoided.mask
-        cpus = CPUSet(_take(machine, free, count, arrangement, recorder)) if count <= free.bit_count() else EMPTY
-    if len(cpus) != count:
-        said = f"[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {count})"
-        raise ConfigError(Problem(said, f"the machine has CPUs {machine.topology.online}"))
-    for cpu in cpus:
-        if not machine.online >> cpu & 1:
-            cause = f"unknown CPU ID: {cpu}"
-            raise ConfigError(f"[cpumanager] unable to build the reserved physical CPUs from the reserved set: {cause}")
-    return cpus
-
-
-def arrangement_of(options: Options, machine: Machine) -> Arrangement:
-    """Return how to spread the CPUs of a request, as the options say."""
-    group = machine.cpus_per_core if options.full_pcpus_only else 1
-    return Arrangement(
-        spread=options.distribute_cpus_across_cores,
-        uncore=options.prefer_align_cpus_by_uncorecache,
-        group=group if options.distribute_cpus_across_numa else 0,
-        align_by_socket=options.align_by_socket,
-    )
 
 
 class StaticPolicy:
@@ -95,7 +63,7 @@ class StaticPolicy:
         self.reserved_physical: Final = machine.topology.siblings(reserved)
         self.pod_level: Final = pod_level
         self.arrangement: Final = arrangement_of(options, machine)
-        self._allocator: Final = _allocator(self.arrangement)
+        self._allocator: Final = allocator_of(self.arrangement)
         packed = self.arrangement == PACKED
         self._nodes: Final = {1 << node.id: node for node in machine.numa_nodes.places} if packed else {}
         """The NUMA nodes by affinity, if the CPUs of one node are taken as they are with no other node."""
@@ -431,20 +399,6 @@ def _without_pod_container(
     del assignments[pod]
     pods = {uid: cpus for uid, cpus in state.pods.items() if uid != pod}
     return State(state.shared | freed, assignments, pods, state.baselines, state.reusable)
-
-
-def _take(
-    machine: Machine, available: int, count: int, arrangement: Arrangement, recorder: Recorder | None = None
-) -> int:
-    return _allocator(arrangement)(machine, available, count, arrangement, recorder)
-
-
-def _allocator(arrangement: Arrangement) -> Callable[[Machine, int, int, Arrangement, Recorder | None], int]:
-    if not arrangement.group:
-        return take_packed
-    from pinfold.core.allocators.distributed import take_distributed  # noqa: PLC0415 - few nodes spread CPUs
-
-    return take_distributed
 
 
 def _reusable(state: State, pod: Pod, container: Container, cpus: CPUSet) -> Mapping[PodUID, CPUSet]:
