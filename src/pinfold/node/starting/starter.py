@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 10.0
 """Seconds until a new forker that does not answer is given up: on a busy machine it may need some to start."""
+_MOST_PATIENCE: Final = 16
+"""At most so many times as long: each new forker gets twice the time of the one that was given up before it."""
 _LESS: Final = 2.0
 """The same for one that has answered before: it may be frozen."""
 _GLANCE: Final = 0.1
@@ -68,6 +70,8 @@ class Starter:
         self._forker: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._has_answered = False
+        self._times = 1
+        """How many times as long as usual a new forker may take, after others were too slow."""
         self._abandoned: list[_Abandoned] = []
         self._ending: list[subprocess.Popen[bytes]] = []
         """The forkers that were killed, and not waited for yet: one that is frozen ends when it is thawed."""
@@ -138,16 +142,19 @@ class Starter:
             self._abandoned.append(_Abandoned(report))
             raise
         self._has_answered = True
+        self._times = 1
         return self._started(pid, process), report
 
     async def _send_and_wait(self, channel: socket.socket, text: bytes, report: socket.socket, pid: int) -> None:
         """Return when the process has answered, or the forker has ended; end one that cannot go on."""
         looking = asyncio.create_task(self._end_if_stopped(pid))
         try:
-            async with asyncio.timeout(_LESS if self._has_answered else _PATIENCE):
+            async with asyncio.timeout(_LESS if self._has_answered else _PATIENCE * self._times):
                 await self._send(channel, text)
                 await _readable(report.fileno())
         except TimeoutError:
+            if not self._has_answered:
+                self._times = min(2 * self._times, _MOST_PATIENCE)
             raise TimeoutError(errno.ETIMEDOUT, "the program that starts processes does not answer") from None
         finally:
             looking.cancel()

@@ -170,6 +170,22 @@ def test_a_process_that_was_given_up_on_a_starved_machine_never_runs(
     starter.close()
 
 
+def test_a_forker_that_always_needs_longer_than_usual_to_begin_is_waited_for_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that has hardly any CPU time left: each attempt begins with a new forker."""
+    program, starter, answers = tmp_path / "forker.py", Starter(), []
+    program.write_text(Path(forker.__file__).read_text().replace("import json\n", "import json, time; time.sleep(1)\n"))
+    monkeypatch.setattr(forker, "__file__", str(program))
+    monkeypatch.setattr("pinfold.node.starting.starter._PATIENCE", 0.4)
+    for _ in range(5):
+        with suppress(StartError):
+            answers.append(said(starter, "echo", "on"))
+            break
+    assert answers == ["on\n"]
+    starter.close()
+
+
 def test_a_start_that_is_waited_for_does_not_keep_the_loop_waiting_and_can_be_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
