@@ -126,10 +126,8 @@ class _Counting(Simulated):
 
     writes: Counter[str] | None = None
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> GroupSetting:
-        setting = super().set_own(group, file, cpus, known, read_back=read_back)
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
+        setting = super().set_own(group, file, cpus, known)
         if self.writes is not None and setting.changed:
             self.writes[str(group / file)] += 1
         return setting

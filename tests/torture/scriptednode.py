@@ -55,10 +55,8 @@ class KernelGroups(Simulated):
     def members(self, group: Path) -> list[int]:
         return self.driver.hierarchy.members(group)
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> GroupSetting:
-        return self.driver.set_own(group, file, cpus, known, read_back=read_back)
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
+        return self.driver.set_own(group, file, cpus, known)
 
     def set_quota(self, group: Path, quota: Quota) -> tuple[GroupSetting, ...]:
         return self.driver.set_quota(group, quota)

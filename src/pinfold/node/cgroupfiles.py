@@ -19,7 +19,7 @@ from pinfold.errors import excerpt
 from pinfold.node.grouperrors import GroupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PROCS: Final = "cgroup.procs"
 
@@ -127,7 +127,7 @@ def write(path: Path, value: str) -> None:
     _check(path, value, kept := read(path), same=kept == value)
 
 
-def write_cpus(path: Path | str, cpus: CPUSet, *, read_back: bool = True) -> None:
+def write_cpus(path: Path | str, cpus: CPUSet) -> None:
     """Write a list of CPUs (or NUMA nodes) and check that the kernel kept it, in any notation."""
     value = str(cpus)
     # Opened once for both, and by hand as in `read`: on cgroup v1 every group of the shared pool is written whenever
@@ -138,7 +138,7 @@ def write_cpus(path: Path | str, cpus: CPUSet, *, read_back: bool = True) -> Non
         try:
             os.write(file, value.encode() or b"\n")
             writing = False
-            kept = os.pread(file, _CHUNK, 0).decode("ascii", "replace").strip() if read_back else value
+            kept = _text(file)
         finally:
             os.close(file)
     except (OSError, ValueError) as error:
@@ -146,6 +146,36 @@ def write_cpus(path: Path | str, cpus: CPUSet, *, read_back: bool = True) -> Non
             raise error from None
     if kept != value:
         _check(Path(path), value, kept, same=_parsed(kept) == cpus)
+
+
+def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool]) -> bool:
+    """Make the file list these CPUs, unless it does; return False, and leave it, if it would widen and may not."""
+    value = str(cpus)
+    doing = "read"
+    try:
+        # Opened once for all, as in `write_cpus`: opening takes longer than reading.
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            before = _parsed(_text(file))
+            if before == cpus or not (cpus <= before or may_widen()):
+                return before == cpus
+            doing = value
+            os.write(file, value.encode())
+            doing = "read"
+            kept = _text(file)
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as error:
+        with explained(Path(path), doing, writing=doing is value):
+            raise error from None
+    if kept != value:
+        _check(Path(path), value, kept, same=_parsed(kept) == cpus)
+    return True
+
+
+def _text(file: int) -> str:
+    """Return what a short file holds, stripped."""
+    return os.pread(file, _CHUNK, 0).decode("ascii", "replace").strip()
 
 
 def write_once(path: Path, value: str) -> None:

@@ -50,7 +50,8 @@ class PodPlaces:
         """Return the CPUs that the kernel lets the container use; none if it has no group."""
         told = self._told(container)
         try:
-            if told is not None:
+            # One that is about to be made mostly has no group: to look for it is quicker than an error.
+            if told is not None and (container.phase is not Phase.CREATED or self.groups.tree.exists(told)):
                 return self.groups.cpus(told)
         except CgroupError:  # there is no such group
             pass
@@ -80,11 +81,14 @@ class PodPlaces:
 
     def pod_group(self, pod_id: str) -> Path | None:
         """Return the group of a pod, if there is one."""
-        tree = self.groups.tree
+        group = self._pod_place(pod_id)
+        return group if group is not None and self.groups.tree.exists(group) else None
+
+    def _pod_place(self, pod_id: str) -> Path | None:
+        """Return the group that a pod has or will have; None if that is not known."""
         parent = self.roster.pods[pod_id].cgroup_parent
         if parent:
-            group = tree.paths.pod(parent)
-            return group if tree.exists(group) else None
+            return self.groups.tree.paths.pod(parent)
         groups = (self.group(container) for container in self.roster.containers_of(pod_id))
         return next((group.parent for group in groups if group is not None), None)
 
@@ -111,12 +115,12 @@ class PodPlaces:
         return self._asked_first and container.phase is Phase.CREATED
 
     def settled(self) -> set[Path] | None:
-        """Return the groups of pods in which no container is about to be created; None means all known pods."""
+        """Return the groups, present or not, of pods in which no container is about to be created; None means all."""
         if not (self.groups.nested and self._asked_first):
             return None
         containers_of = self.roster.containers_of
         settled = (pod for pod in self.roster.pods if not any(map(self.awaits_its_start, containers_of(pod))))
-        return {group for group in map(self.pod_group, settled) if group is not None}
+        return {group for group in map(self._pod_place, settled) if group is not None}
 
     def pooled(self, want: Wanted) -> tuple[list[Path], list[Path]]:
         """Return the Guaranteed pods that only share, and the sharing containers of the other Guaranteed pods."""

@@ -59,6 +59,18 @@ def test_cpus_are_kept_however_the_kernel_writes_them(tmp_path: Path) -> None:
     assert files.read_cpus(file) == CPUSet.of(0, 1, 2)
 
 
+def test_a_file_that_may_not_widen_only_shrinks(tmp_path: Path) -> None:
+    file = tmp_path / "cpuset.cpus"
+    for listed in ("0-1", "1-2"):
+        file.write_text(listed)
+        assert files.change_cpus(str(file), CPUSet.of(0, 1), lambda: False) == (listed == "0-1")
+        assert file.read_text() == listed
+    assert files.change_cpus(str(file), CPUSet.of(0, 1), lambda: True)
+    assert file.read_text() == "0-1"
+    with pytest.raises(CgroupError, match=r'cpuset.cpus: 0 → the kernel kept "0-1"'):  # as above
+        files.change_cpus(str(file), CPUSet.of(0), lambda: False)
+
+
 def test_nothing_is_created_by_writing(tmp_path: Path) -> None:
     with pytest.raises(CgroupError, match=r"cpuset.cpus: 1 → ENOENT: there is no such group") as error:
         files.write_cpus(tmp_path / "cpuset.cpus", CPUSet.of(1))
@@ -164,7 +176,11 @@ def test_children_stay_within_their_parents(group: Path, everything: CPUSet) -> 
         fill(below, everything)
     fill(group, everything)
     fill(below, everything)
-    with pytest.raises(CgroupError, match="EBUSY: a group below has CPUs that would be taken away"):
-        files.write_cpus(group / "cpuset.cpus", first)
+    path = f"{group}/cpuset.cpus"
+    for write in (files.write_cpus, lambda path, cpus: files.change_cpus(path, cpus, lambda: False)):
+        with pytest.raises(CgroupError, match="EBUSY: a group below has CPUs that would be taken away"):
+            write(path, first)
+    assert files.change_cpus(f"{below}/cpuset.cpus", first, lambda: False)
+    assert files.read_cpus(below / "cpuset.cpus") == first
     with pytest.raises(CgroupError, match="EBUSY"):
         files.remove_group(group)

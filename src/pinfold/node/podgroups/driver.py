@@ -65,12 +65,15 @@ class Driver(Protocol):
         """Return the CPUs (or NUMA nodes) that processes in the group can use."""
         ...
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> GroupSetting:
-        """Set the group's own, unless they are so already; *known* is what was just read.
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
+        """Set the group's own, unless they are so already, and read them back; *known* is what was just read."""
+        ...
 
-        Read them back, unless another group is read back that proves them.
+    def set_below(self, group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
+        """Set the own CPUs of all groups directly below, with nothing to tell systemd; return those that were left out.
+
+        *before* is what the group itself had: if it was the same, those below mostly have it too. Left out are those
+        with groups below them that must move too. One that is removed meanwhile is skipped.
         """
         ...
 

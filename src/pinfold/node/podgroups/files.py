@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups import paths
-from pinfold.node.podgroups.settings import GroupSetting
+from pinfold.node.podgroups.settings import CPUS, GONE, GroupSetting
 
 if TYPE_CHECKING:
     from pinfold.core.machine.cpuset import CPUSet
@@ -47,15 +47,35 @@ class Directories:
         return None if parts is None else self.root.joinpath(*parts)
 
 
-def set_cpus(
-    group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *properties: str, read_back: bool = True
-) -> GroupSetting:
+def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *properties: str) -> GroupSetting:
     """Make the file list these CPUs (or NUMA nodes), unless it does; *known* is what was just read from it."""
     path = f"{group}/{file}"
     before = cgroupfiles.read_cpus(path) if known is None else known
     if before != cpus:
-        cgroupfiles.write_cpus(path, cpus, read_back=read_back)
+        cgroupfiles.write_cpus(path, cpus)
     return GroupSetting(group, file, str(before), str(cpus), properties)
+
+
+def set_below(group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
+    """Make all groups directly below have these CPUs of their own; see `Driver.set_below`."""
+    # On strings: a pool of hundreds of containers is set while the start of a container waits.
+    names = cgroupfiles.names_below(group)
+    return [group / name for name in names if not _set_one(f"{group}/{name}", cpus, before)]
+
+
+def _set_one(group: str, cpus: CPUSet, before: CPUSet) -> bool:
+    """Return whether the group has these CPUs now, or is gone; no: groups below it must move too."""
+    path = f"{group}/{CPUS}"
+    try:
+        if before == cpus and cgroupfiles.read_cpus(path) == cpus:
+            return True
+        return cgroupfiles.change_cpus(path, cpus, lambda: not cgroupfiles.names_below(group))
+    except CgroupError as error:
+        if error.name == "EBUSY":
+            return False
+        if error.name not in GONE or os.path.isdir(group):  # noqa: PTH112 - of hundreds of groups
+            raise
+    return True
 
 
 def set_text(group: Path, file: str, value: str, *properties: str) -> GroupSetting:

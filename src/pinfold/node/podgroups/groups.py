@@ -53,8 +53,9 @@ def find_driver(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> Driver:
 class PodGroups:
     """The groups of pods and containers. A group is named by its path, which `tree` finds. Remembers nothing.
 
-    Every change returns all settings that are now as wanted; `GroupSetting.changed` tells which were not so before. A
-    group that is removed meanwhile is skipped.
+    Every change returns all settings that are now as wanted; `GroupSetting.changed` tells which were not so before. The
+    CPUs of containers that share are not among them on v1, where systemd knows of no CPUs. A group that is removed
+    meanwhile is skipped.
     """
 
     def __init__(self, driver: Driver, kubepods: str | None = None) -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.core.machine.cpuset import EMPTY
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups.settings import CPUS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -54,26 +53,50 @@ class Nested:
         settled: Collection[Path] | None,
     ) -> None:
         """Set *top* and all groups below it; pods that are not *settled* do not shrink, only their containers."""
-        self._set_all(top, CPUS, cpus, settled)
+        self._undisturbed(lambda: self._share_once(top, cpus, settled))
 
     def give(self, container: Path, file: str, wanted: CPUSet) -> None:
         """Set a container and all groups below it, with room above."""
-        self._set_all(container, file, wanted, None)
+        self._undisturbed(lambda: self._give_once(container, file, wanted))
 
     def make_room(self, pod: Path, file: str, wanted: CPUSet) -> None:
         """Let the pod contain what is wanted; its containers keep what they have."""
         self._widen((*self._tree.paths.above(pod), pod), file, wanted)
 
-    def _set_all(self, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None) -> None:
+    def _undisturbed(self, write: Callable[[], None]) -> None:
+        """Write, and once more as long as a container that is being made is in the way."""
         for tries_left in reversed(range(_ROUNDS)):
             try:
-                self._widen(self._tree.paths.above(top), file, wanted)
-                self._set_round(self._moves(top, file, wanted, settled), file)
+                write()
             except CgroupError as error:
                 if error.name not in _DISTURBED or not tries_left:
                     raise
             else:
                 return
+
+    def _share_once(self, top: Path, cpus: CPUSet, settled: Collection[Path] | None) -> None:
+        """Widen *top* and the pods below it, then set the containers, then let the pods and *top* shrink."""
+        self._widen(self._tree.paths.above(top), CPUS, cpus)
+        pods = [top] if self._tree.paths.levels(top) == 1 else self._tree.groups_below(top)
+        wide = _unsettled(pods, settled)
+        had: dict[Path, CPUSet] = {}
+        for group in dict.fromkeys((top, *pods)):
+            with self._changes.unless_gone(group):
+                before = self._driver.own(group, CPUS)
+                if not cpus <= before:
+                    self._changes.set_own(group, CPUS, before | cpus, before)
+                had[group] = before
+        for pod in filter(had.__contains__, pods):
+            for container in self._driver.set_below(pod, cpus, had[pod]):
+                self._set_round(self._moves(container, CPUS, cpus), CPUS)
+        for group, before in reversed(had.items()):
+            with self._changes.unless_gone(group):
+                has = before | cpus
+                self._changes.set_own(group, CPUS, has if group in wide else cpus, has)
+
+    def _give_once(self, container: Path, file: str, wanted: CPUSet) -> None:
+        self._widen(self._tree.paths.above(container), file, wanted)
+        self._set_round(self._moves(container, file, wanted), file)
 
     def _widen(self, groups: Iterable[Path], file: str, wanted: CPUSet) -> None:
         """Let the groups, from the top down, contain what is wanted.
@@ -95,25 +118,18 @@ class Nested:
                 with self._changes.unless_gone(group):
                     self._changes.set_own(group, file, wider, before)
                     has[group] = wider
-        # The kernel keeps every group within the one above it: what the top one has, read back, is true of all below.
-        every = next(iter(moves.values())).target if moves else EMPTY
-        last = len(moves) - 1
-        for place, (group, move) in enumerate(reversed(moves.items())):
-            read_back = place == last or move.target != every
+        for group, move in reversed(moves.items()):
             with self._changes.unless_gone(group):
-                self._changes.set_own(group, file, move.target, has[group], read_back=read_back)
+                self._changes.set_own(group, file, move.target, has[group])
 
-    def _moves(self, top: Path, file: str, wanted: CPUSet, settled: Collection[Path] | None) -> dict[Path, _Move]:
-        """Return what each group has and is to have, those above first; those above unsettled pods do not shrink."""
+    def _moves(self, container: Path, file: str, wanted: CPUSet) -> dict[Path, _Move]:
+        """Return what the container and each group inside it has and is to have, those above first."""
         moves: dict[Path, _Move] = {}
-        containers = len(top.parts) + self._tree.paths.levels(top)
-        groups = self._tree.below(top)
-        wide = _unsettled((group for group in groups if len(group.parts) == containers - 1), settled)
-        for group in groups:
+        for group in self._tree.below(container):
             with self._changes.unless_gone(group):
                 before = self._driver.own(group, file)
-                if len(group.parts) <= containers:
-                    moves[group] = _Move(before, wanted | before if group in wide else wanted)
+                if group == container:
+                    moves[group] = _Move(before, wanted)
                 elif before and group.parent in moves:
                     moves[group] = _Move(before, _follow(before, moves[group.parent]))
         return moves

@@ -74,9 +74,10 @@ class PodPaths:
 
     def above(self, group: Path) -> list[Path]:
         """Return the groups above, from kubepods down to the one that *group* is in; none outside of kubepods."""
-        inside = [path for path in reversed(group.parents) if path.is_relative_to(self.root)]
-        depth = next((depth for depth, path in enumerate(inside) if paths.is_kubepods(path.name)), len(inside))
-        return inside[depth:]
+        above = group.parts[:-1]
+        inside = range(len(self.root.parts), len(above)) if group.is_relative_to(self.root) else ()
+        top = next((depth for depth in inside if paths.is_kubepods(above[depth])), len(above))
+        return list(reversed(group.parents[: len(above) - top]))
 
     def levels(self, group: Path) -> int:
         """Return how many levels below the group the containers are: 0 if it is one, 2 if it is that of a class."""
@@ -86,9 +87,10 @@ class PodPaths:
 
     def parts(self, group: Path) -> paths.Parts:
         """Return the components of a group's path below the hierarchy; one that is not below it is an error."""
-        if not group.is_relative_to(self.root):
-            raise paths.GroupPathError(str(group), f"is not below {self.root}")
-        return paths.parse_absolute(f"/{group.relative_to(self.root)}")
+        path = str(group)
+        if not path.startswith(f"{self.root}/"):
+            raise paths.GroupPathError(path, f"is not below {self.root}")
+        return paths.parse_absolute(path.removeprefix(str(self.root)))
 
     def _path(self, parts: paths.Parts) -> Path:
         return self.root.joinpath(*parts)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 CPUS: Final = "cpuset.cpus"
 MEMS: Final = "cpuset.mems"
 _PROPERTIES: Final = {CPUS: "AllowedCPUs", MEMS: "AllowedMemoryNodes"}
-_GONE: Final = ("ENOENT", "ENODEV")
+GONE: Final = ("ENOENT", "ENODEV")
+"""The errors of a group that was removed meanwhile."""
 _MILLI: Final = 1000
 _LEAST: Final = 1000
 _PERCENT: Final = 100
@@ -99,11 +100,9 @@ class GroupChanges:
         self.driver = driver
         self._settings: dict[tuple[Path, str], GroupSetting] = {}
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> None:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> None:
         """Set the group's own CPUs (or NUMA nodes); *known* is what was just read."""
-        self._add(self.driver.set_own(group, file, cpus, known, read_back=read_back))
+        self._add(self.driver.set_own(group, file, cpus, known))
 
     def set_quota(self, group: Path, quota: Quota) -> None:
         """Set the group's own limit of CPU time."""
@@ -120,7 +119,7 @@ class GroupChanges:
         try:
             yield
         except CgroupError as error:
-            if error.name not in _GONE or self.driver.hierarchy.exists(group):
+            if error.name not in GONE or self.driver.hierarchy.exists(group):
                 raise
 
     def _add(self, new: GroupSetting) -> None:

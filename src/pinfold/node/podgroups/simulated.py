@@ -22,12 +22,15 @@ import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node.cgroupfiles import PROCS, CgroupError, explained
 from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota, cpuset_property
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MAX: Final = "cpu.max"
 _UNLIMITED: Final = Quota(None)
@@ -100,8 +103,6 @@ class Simulated:
         file: str,
         cpus: CPUSet,
         known: CPUSet | None = None,
-        *,
-        read_back: bool = True,  # noqa: ARG002 - nothing can come between
     ) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes), as pinfold, a kubelet or a runtime does."""
         with self._lock, explained(group / file, str(cpus), writing=True):
@@ -111,6 +112,21 @@ class Simulated:
                 self._check(group, file, cpus)
                 own[file] = cpus
         return GroupSetting(group, file, str(before), str(cpus), () if self.nested else (cpuset_property(file, cpus),))
+
+    def set_below(
+        self,
+        group: Path,
+        cpus: CPUSet,
+        before: CPUSet,  # noqa: ARG002 - to look takes no time here
+    ) -> list[Path]:
+        """Set the own CPUs of the groups directly below; leave out those with groups below them."""
+        with self._lock:
+            below = self.below(group)
+            left = [path for path in below if self.below(path)]
+            for path in below:
+                if path not in left:
+                    self.set_own(path, CPUS, cpus)
+        return left
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""
@@ -182,7 +198,7 @@ class Simulated:
             raise _refusal(errno.ERANGE)
         if self.nested:
             self._check_nested(group, file, cpus)
-        if not cpus and self._is_populated(group):
+        if not cpus and _is_populated(self._groups, group):
             raise _refusal(errno.ENOSPC)
 
     def _check_nested(self, group: Path, file: str, cpus: CPUSet) -> None:
@@ -193,9 +209,10 @@ class Simulated:
         if not cpus <= self._groups[group.parent].own[file]:
             raise _refusal(errno.EACCES)
 
-    def _is_populated(self, group: Path) -> bool:
-        found = self._groups[group]
-        return bool(found.pids) or any(self._is_populated(path) for path in found.below)
+
+def _is_populated(groups: Mapping[Path, _Group], group: Path) -> bool:
+    found = groups[group]
+    return bool(found.pids) or any(_is_populated(groups, path) for path in found.below)
 
 
 def _refusal(number: int) -> OSError:

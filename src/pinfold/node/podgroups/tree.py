@@ -105,6 +105,10 @@ class PodTree:
         """Return the groups of a pod's containers, that of its sandbox included."""
         return self._hierarchy.below(self.paths.checked_pod(pod))
 
+    def groups_below(self, group: Path) -> list[Path]:
+        """Return the groups directly below."""
+        return self._hierarchy.below(group)
+
     def below(self, group: Path) -> list[Path]:
         """Return the group and all groups below it, those above before those below; none if it does not exist."""
         groups = [group] if self.exists(group) else []

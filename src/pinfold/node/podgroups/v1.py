@@ -53,11 +53,13 @@ class V1:
         """Return the CPUs (or NUMA nodes) that processes in the group can use."""
         return cgroupfiles.read_cpus(f"{group}/{_EFFECTIVE[file]}")
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> GroupSetting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
-        return files.set_cpus(group, file, cpus, known, read_back=read_back)
+        return files.set_cpus(group, file, cpus, known)
+
+    def set_below(self, group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
+        """Set the own CPUs of the groups directly below."""
+        return files.set_below(group, cpus, before)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -57,11 +57,18 @@ class V2:
         text = _read_if_there(group, shown)
         return self.effective(group.parent, file) if text is None else CPUSet.parse(text)
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> GroupSetting:
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
-        return files.set_cpus(group, file, cpus, known, cpuset_property(file, cpus), read_back=read_back)
+        return files.set_cpus(group, file, cpus, known, cpuset_property(file, cpus))
+
+    def set_below(
+        self,
+        group: Path,
+        cpus: CPUSet,  # noqa: ARG002 - the protocol
+        before: CPUSet,  # noqa: ARG002 - the protocol
+    ) -> list[Path]:
+        """Leave out all groups: systemd is to be told of each."""
+        return self.hierarchy.below(group)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -29,6 +29,7 @@ CONTAINERS = (
     "podowner/app",
     "podowner/pause",
 )
+INSIDE = "burstable/podb/side/made-by-the-workload"
 OWNERS = ("podmixed/app", "podmixed/helper", "podowner/app")
 SETS = st.sets(st.sampled_from(list(ALL - RESERVED)), max_size=3).map(CPUSet.from_cpus)
 
@@ -39,10 +40,8 @@ class Watched(Simulated):
     owned: Mapping[Path, CPUSet] = {}
     containers: tuple[Path, ...] = ()
 
-    def set_own(
-        self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None, *, read_back: bool = True
-    ) -> GroupSetting:
-        setting = super().set_own(group, file, cpus, known, read_back=read_back)
+    def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
+        setting = super().set_own(group, file, cpus, known)
         self.check()
         return setting
 
@@ -64,6 +63,7 @@ class Node:
             self.driver.put(pid, container)
         for name, cpus in earlier.items():
             self.driver.set_own(self.kubepods / name, CPUS, cpus)
+        self.driver.containers += (self.driver.make(self.kubepods / INSIDE),)
         self.owned: dict[Path, CPUSet] = {}
         self.share()
 
