@@ -6,7 +6,10 @@ The runtime is scripted, its containers are real processes in the kernel's cgrou
 from __future__ import annotations
 
 import os
+import re
 import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +21,6 @@ from tests.torture.scriptednode import ScriptedNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, needs_two_cpus, needs_cgroups]
 
@@ -70,6 +72,27 @@ def test_cpus_of_an_owner_whose_groups_vanish_are_shared_again(daemon: KubeDaemo
     wait_for(lambda: "event=vanished" in daemon.said(), "its end is found")
     wait_for(lambda: not daemon.state().exclusive, "its CPUs are free")
     wait_for(lambda: all(cpus >= next(iter(own)) for cpus in real(node.containers()["shares"].pid)), "they are shared")
+
+
+def test_pods_that_come_and_go_leave_no_watch_in_the_kernel(daemon: KubeDaemon, node: ScriptedNode) -> None:
+    inodes = set[str]()
+    for name in ("one", "two", "three"):
+        assert node.wait(node.run_pod(name, 0))
+        group = group_of(node, name)
+        inodes.update(f"{path.stat().st_ino:x}" for path in (group, group.parent))
+        wait_for(lambda: inodes & watched(daemon), "its groups are watched")
+        node.wait(node.remove_pod(name))
+    wait_for(lambda: not inodes & watched(daemon), "they are watched no more")
+
+
+def watched(daemon: KubeDaemon) -> set[str]:
+    """Return the inodes of the groups that the kernel watches for a daemon, as it writes them."""
+    assert daemon.process is not None
+    found = set[str]()
+    for file in Path(f"/proc/{daemon.process.pid}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # it has just been closed
+            found.update(re.findall(r"^inotify wd:\w+ ino:(\w+)", file.read_text(), re.MULTILINE))
+    return found
 
 
 def is_removed(node: ScriptedNode, group: Path) -> bool:

@@ -11,14 +11,14 @@ import os
 import struct
 from contextlib import suppress
 from enum import IntFlag
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.node.cgroupfiles import groups_below
+from pinfold.node.cgroupfiles import names_below
 from pinfold.node.grouperrors import GroupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
 _MODIFY: Final = 0x2
 _CREATE: Final = 0x100
@@ -64,19 +64,21 @@ class GroupWatch:
         groups that were made or removed.
         """
         self._only = only
-        self._add, self._file = _started()
-        self._deep = set(places.deep)
-        self._paths: dict[int, Path] = {}
-        self._quiet: dict[str, bool] = {}
-        """The groups that are watched, and whether nothing was written there since a caller asked."""
+        self._inotify, self._file = _started()
+        self._deep = tuple(map(str, places.deep))
+        self._groups: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        """Those of the groups that are watched."""
+        self._written: set[str] = set()
+        """The groups in which something was written since a caller asked."""
         self._heard = Heard.NOTHING
         self._events = 0
         self.is_partial = False
         """Whether there is a group that is not watched, as there are too many."""
         self.wake: Callable[[], None] = lambda: None
         """Called when `listen` has taken in events, which then make the file readable no more."""
-        for path in (*places.flat, *places.deep):
-            self._watch(path, deep=self._is_deep(path))
+        for group in (*map(str, places.flat), *self._deep):
+            self._watch(group)
 
     def fileno(self) -> int:
         """Return the file that can be read when there are events."""
@@ -112,14 +114,13 @@ class GroupWatch:
 
         False if it is not watched. Read its files after this call, not before: what comes in between is heard then.
         """
-        was = self._quiet.get(group)
-        if was is not None:
-            self._quiet[group] = True
-        return bool(was)
+        was = group in self._numbers and group not in self._written
+        self._written.discard(group)
+        return was
 
     def has(self, group: Path) -> bool:
         """Return whether a group is watched; one that was removed is not, even if there is another of its name."""
-        return str(group) in self._quiet
+        return str(group) in self._numbers
 
     def close(self) -> None:
         """Stop watching."""
@@ -127,53 +128,77 @@ class GroupWatch:
 
     def _about(self, number: int, mask: int, name: str) -> Heard:
         if mask & _OVERFLOW:
-            self._quiet = dict.fromkeys(self._quiet, False)
+            self._watch_anew()
             return Heard.CPUS | Heard.OTHERS
-        path = self._paths.get(number)
-        if path is None:
+        group = self._groups.get(number)
+        if group is None:
             return Heard.NOTHING
         if mask & _IS_DIRECTORY:
-            if mask & _CREATE and self._is_deep(path):
-                self._watch(path / name, deep=True)
-            return Heard.NOTHING if mask & _CREATE and self._only else Heard.CPUS
+            return self._about_group(f"{group}/{name}", made=bool(mask & _CREATE))
         if mask & _IGNORED:  # the kernel has removed the watch, with the group
-            del self._paths[number]
-            self._quiet.pop(str(path), None)
-        return self._about_file(path, name) if mask & _MODIFY else Heard.NOTHING
+            self._forget(group)
+        return self._about_file(group, name) if mask & _MODIFY else Heard.NOTHING
 
-    def _about_file(self, path: Path, name: str) -> Heard:
+    def _about_group(self, group: str, *, made: bool) -> Heard:
+        deep = self._is_deep(group)
+        if not made:
+            self._forget(group)
+        elif deep:
+            self._watch(group)
+        return Heard.CPUS if not self._only or (deep and not made) else Heard.NOTHING
+
+    def _about_file(self, group: str, name: str) -> Heard:
         if name.endswith(".events"):  # by the kernel itself, when the last process has ended
             return Heard.NOTHING
         if self._only and name not in self._only:
             return Heard.NOTHING
         if name.startswith("cpuset."):
             return Heard.CPUS
-        self._quiet[str(path)] = False
+        self._written.add(group)
         return Heard.OTHERS
 
-    def _is_deep(self, path: Path) -> bool:
-        return path in self._deep or any(above in self._deep for above in path.parents)
+    def _is_deep(self, group: str) -> bool:
+        return any(group == deep or group.startswith(f"{deep}/") for deep in self._deep)
 
-    def _watch(self, path: Path, *, deep: bool) -> None:
-        """Watch a group, and then those below a *deep* one: what is made in between is found by one of the two."""
-        if len(self._paths) >= MOST:
+    def _watch(self, group: str) -> None:
+        """Watch a group, and then those below a deep one: what is made in between is found by one of the two."""
+        if len(self._numbers) >= MOST and group not in self._numbers:
             self.is_partial = True
             return
-        what = _WHAT if not self._only or deep else _WRITES
-        number = self._add(self._file, os.fsencode(path), what)
+        deep = self._is_deep(group)
+        what = _WHAT if not self._only or deep else _WRITES | _DELETE
+        number = self._inotify.inotify_add_watch(self._file, os.fsencode(group), what)
+        if self._numbers.get(group) != number:
+            self._forget(group)
         if number < 0:  # it is gone, or this user may have no more watches
-            self.is_partial |= path.exists()
+            self.is_partial |= Path(group).exists()
             return
-        self._paths[number] = path
-        self._quiet[str(path)] = False
+        self._groups[number], self._numbers[group] = group, number
+        self._written.add(group)
         if deep:
             with suppress(GroupError):
-                for below in groups_below(path):
-                    self._watch(below, deep=True)
+                for name in names_below(group):
+                    self._watch(f"{group}/{name}")
+
+    def _watch_anew(self) -> None:
+        """Watch what there is now, after the kernel had more events than it keeps."""
+        for group in [group for group in self._numbers if not Path(group).exists()]:
+            self._forget(group)
+        self._written.update(self._numbers)
+        for group in self._deep:
+            self._watch(group)
+
+    def _forget(self, group: str) -> None:
+        """Watch a group no more: of a cgroup that was removed the kernel would keep the watch for ever."""
+        number = self._numbers.pop(group, None)
+        if number is not None:
+            del self._groups[number]
+            self._written.discard(group)
+            self._inotify.inotify_rm_watch(self._file, number)
 
 
-def _started() -> tuple[_Add, int]:
-    """Return how a directory is watched, and the file with the events."""
+def _started() -> tuple[_Inotify, int]:
+    """Return the functions of the C library, and the file with the events."""
     try:
         import ctypes  # noqa: PLC0415 - only a daemon with cgroups needs it, and some builds of Python have none
 
@@ -183,11 +208,13 @@ def _started() -> tuple[_Add, int]:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     except (ImportError, AttributeError) as error:
         raise OSError(f"there is no inotify: {error}") from error
-    return libc.inotify_add_watch, int(file)
+    return libc, int(file)
 
 
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class _Add(Protocol):
-        def __call__(self, file: int, path: bytes, mask: int, /) -> int: ...
+    class _Inotify(Protocol):
+        def inotify_add_watch(self, file: int, path: bytes, mask: int, /) -> int: ...
+
+        def inotify_rm_watch(self, file: int, number: int, /) -> int: ...

@@ -1,8 +1,14 @@
-"""GroupWatch on plain directories: inotify tells the same of them as of cgroups."""
+"""GroupWatch on plain directories: inotify tells the same of them as of cgroups, but for their end.
+
+The kernel keeps the watch of a cgroup that was removed, as it does of a plain directory that is still open.
+"""
 
 from __future__ import annotations
 
+import os
 import select
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +18,6 @@ from pinfold.node.groupwatch import GroupWatch, Heard, Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -32,6 +37,20 @@ def watch(top: Path) -> Iterator[GroupWatch]:
 def heard(watch: GroupWatch) -> Heard:
     """Return what it hears; an event is there as soon as the write has returned."""
     return watch.heard() if select.select([watch.fileno()], [], [], 0)[0] else Heard.NOTHING
+
+
+@contextmanager
+def removed_as_a_cgroup(group: Path) -> Iterator[None]:
+    """Remove a directory, and have the kernel keep what it knows of it."""
+    descriptor = os.open(group, os.O_RDONLY | os.O_DIRECTORY)
+    group.rmdir()
+    yield
+    os.close(descriptor)
+
+
+def kept(watch: GroupWatch) -> int:
+    """Return how many watches the kernel keeps."""
+    return Path(f"/proc/self/fdinfo/{watch.fileno()}").read_text().count("inotify wd:")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +93,42 @@ def test_a_group_that_is_removed_is_heard_and_forgotten(watch: GroupWatch, top: 
     assert heard(watch) is Heard.CPUS
     (top / "exclusive/u/app/cpuset.cpus").write_text("0\n")
     assert heard(watch) is Heard.CPUS
+
+
+def test_the_watch_of_a_removed_group_is_given_back(watch: GroupWatch, top: Path) -> None:
+    group, before = top / "exclusive/u/app", kept(watch)
+    with removed_as_a_cgroup(group):
+        assert heard(watch) is Heard.CPUS
+        assert not watch.has(group)
+        assert kept(watch) == before - 1
+        group.mkdir()
+        assert heard(watch) is Heard.CPUS
+        assert watch.has(group)
+    assert heard(watch) is Heard.NOTHING
+    assert watch.has(group)
+
+
+def test_a_deep_group_that_is_removed_and_made_again_is_watched_again(watch: GroupWatch, top: Path) -> None:
+    (top / "exclusive/u/app").rmdir()
+    (top / "exclusive/u").rmdir()
+    with removed_as_a_cgroup(top / "exclusive"):
+        (top / "exclusive/v").mkdir(parents=True)
+        assert heard(watch) is Heard.CPUS
+    (top / "exclusive/v/cpuset.cpus").write_text("0\n")
+    assert heard(watch) is Heard.CPUS
+
+
+def test_after_lost_events_gone_groups_are_forgotten_and_new_ones_watched(watch: GroupWatch, top: Path) -> None:
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    with (top / "cpuset.cpus").open("wb", 0) as one, (top / "cpuset.mems").open("wb", 0) as other:
+        for _ in range(most // 2 + 1):  # in turns: an event like the last one is not kept
+            one.write(b"0")
+            other.write(b"0")
+    (top / "exclusive/late").mkdir()
+    with removed_as_a_cgroup(top / "exclusive/u/app"):
+        assert heard(watch) is Heard.CPUS | Heard.OTHERS
+        assert watch.has(top / "exclusive/late")
+        assert not watch.has(top / "exclusive/u/app")
 
 
 def test_no_more_than_so_many_groups_are_watched(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +211,18 @@ def test_of_some_files_a_new_group_is_watched_and_only_its_end_is_heard(some: Gr
     new.rmdir()
     assert some.heard() is Heard.CPUS
     assert not some.has(new)
+
+
+def test_of_some_files_the_end_of_a_deep_group_is_heard_and_of_others_beside_it_not(top: Path) -> None:
+    watch = GroupWatch(Places([top], [top / "exclusive/u", top / "shared"]), {"cpuset.cpus"})
+    (top / "other").mkdir()
+    (top / "other").rmdir()
+    assert watch.heard() is Heard.NOTHING
+    (top / "shared/u").rmdir()
+    with removed_as_a_cgroup(top / "shared"):
+        assert watch.heard() is Heard.CPUS
+        assert not watch.has(top / "shared")
+    watch.close()
 
 
 def test_events_are_counted(some: GroupWatch, top: Path) -> None:
