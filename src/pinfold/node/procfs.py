@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     """Living processes by number."""
 
 _OWN: Final = "/proc"
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _CHUNK: Final = 1 << 16
 _ALLOWED: Final = b"Cpus_allowed_list:"
 _LEADER: Final = b"Tgid:"
@@ -30,6 +30,8 @@ _ENVIRONMENT: Final = slice(47, 49)
 _NOT_SAID: Final = (b"0", b"0")
 _ONE_THREAD: Final = 3
 """The links of a directory with one below it."""
+_NO_INODE: Final = 1
+"""What the kernel lists if it has no inode."""
 _EXITING: Final = 0x4
 _PENDING: Final = (b"SigPnd:", b"ShdPnd:")
 _KILL: Final = 1 << signal.SIGKILL - 1
@@ -50,6 +52,8 @@ class Seen(NamedTuple):
     parent: int
     environment: tuple[bytes, ...] = ()
     """Where its memory has the environment it started with: elsewhere after each exec. Empty if it is not told."""
+    inode: int = 0
+    """That of its directory, if it was listed: a later process of the same number has another."""
 
 
 class Procfs:
@@ -57,26 +61,31 @@ class Procfs:
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
+        self._read = partial(_read, self._root)
 
     def processes(self, known: Alive | None = None) -> dict[int, Seen]:
         """Return every living process, by number.
 
-        Processes whose numbers are *known* are not looked at again, so a number may have ended, have another parent or
-        be another process's by now. Ask for the one process where that matters.
+        Processes that are *known* are not read again, so one may only wait to be reaped, or have another parent or
+        program by now. Ask for the one process where that matters.
         """
-        known = known or {}
-        seen = ((pid, known[pid] if pid in known else self.process(pid)) for pid in self.numbers())
-        return {pid: found for pid, found in seen if found is not None}
+        known, alive = known or {}, dict[int, Seen]()
+        for pid, inode in _inodes(self._root):
+            found = known.get(pid)
+            if found is None or found.inode != inode or inode == _NO_INODE:
+                found = self.process(pid, inode)
+            if found is not None:
+                alive[pid] = found
+        return alive
 
-    def process(self, pid: int) -> Seen | None:
+    def process(self, pid: int, inode: int = 0) -> Seen | None:
         """Return the process with its parent; None if it is not there or only waits to be reaped."""
         fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
         if len(fields) <= _START or fields[_STATE] in _DEAD:
             return None
         environment = tuple(fields[_ENVIRONMENT])
-        return Seen(
-            Process(pid, int(fields[_START])), int(fields[_PARENT]), () if environment == _NOT_SAID else environment
-        )
+        told = () if environment == _NOT_SAID else environment
+        return Seen(Process(pid, int(fields[_START])), int(fields[_PARENT]), told, inode)
 
     def owner(self, pid: int) -> int | None:
         """Return the user that a process runs as."""
@@ -98,10 +107,13 @@ class Procfs:
 
     def age(self, pid: int) -> float:
         """Return for how many seconds the process has existed; 0 if it does not."""
-        found, uptime = self.process(pid), self._read("uptime").split()
-        if found is None or not uptime:
-            return 0.0
-        return max(float(uptime[0]) - found.process.start / os.sysconf("SC_CLK_TCK"), 0.0)
+        found, now = self.process(pid), self.now()
+        return max((now - found.process.start) / _TICKS, 0.0) if found is not None and now else 0.0
+
+    def now(self) -> float:
+        """Return the clock ticks from boot to now; 0 if they are unknown."""
+        uptime = self._read("uptime").split()
+        return float(uptime[0]) * _TICKS if uptime else 0.0
 
     def command(self, pid: int) -> list[str]:
         """Return the command line of a process; empty if it has none."""
@@ -184,20 +196,30 @@ class Procfs:
             return
         yield from (int(name) for name in names if name.isascii() and name.isdigit())
 
-    def _read(self, path: str) -> bytes:
-        chunks = []
-        try:
-            file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            while chunk := os.read(file, _CHUNK):
-                chunks.append(chunk)
-        except OSError:
-            return b""
-        finally:
-            os.close(file)
-        return b"".join(chunks)
+
+def _inodes(root: str) -> list[tuple[int, int]]:
+    """Return the numbers of all processes, and the inodes of their directories: that needs no call for each."""
+    try:
+        with os.scandir(root) as entries:
+            return [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _read(root: str, path: str) -> bytes:
+    chunks = []
+    try:
+        file = os.open(f"{root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        while chunk := os.read(file, _CHUNK):
+            chunks.append(chunk)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+    return b"".join(chunks)
 
 
 @lru_cache(64)
@@ -206,13 +228,17 @@ def _cpus(numbers: frozenset[int]) -> CPUSet:
     return CPUSet.from_cpus(numbers)
 
 
-def may_leave(cpus: CPUSet, pids: Iterable[int]) -> bool:
-    """Return whether the first thread of one of these processes of this machine may use other CPUs than *cpus*."""
-    own = set(cpus)
-    for pid in pids:  # without a CPUSet for each: there may be a thousand, at each check
-        with suppress(OSError):
+def may_leave(processes: Iterable[tuple[int, CPUSet]]) -> bool:
+    """Return whether the first thread of a process of this machine may use other CPUs than those beside it."""
+    own, last = set[int](), EMPTY
+    for pid, cpus in processes:  # without a CPUSet for each: there may be a thousand, at each check
+        if cpus is not last:  # those of a pool are the same object
+            own, last = set(cpus), cpus
+        try:
             if not os.sched_getaffinity(pid) <= own:
                 return True
+        except OSError:  # it has ended
+            pass
     return False
 
 

@@ -12,8 +12,8 @@ _T = TypeVar("_T", bound="Hashable")
 
 _FEW: Final = 100
 """So many containers are looked at in full each time."""
-_EACH: Final = 0.12
-"""For each one more a round may take so many seconds: two minutes for 1,100."""
+_EACH: Final = 0.2
+"""For each one more a round may take so many seconds: three minutes for 1,000."""
 
 
 class Hearing(Protocol):

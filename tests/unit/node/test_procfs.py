@@ -49,6 +49,29 @@ def test_a_process_cannot_name_itself_so_that_it_looks_dead_or_has_another_paren
     assert Procfs(tmp_path).process(7) == Seen(Process(7, 4711), parent=1)
 
 
+def test_a_known_process_is_not_read_again_but_a_later_one_of_its_number_is(tmp_path: Path) -> None:
+    procfs, directory = Procfs(tmp_path), tmp_path / "7"
+    directory.mkdir()
+    (directory / "stat").write_text(STAT.format(flags=0))
+    known = procfs.processes()
+    assert known[7].process == Process(7, 4711)
+    (directory / "stat").write_text(STAT.format(flags=0).replace("R 1", "R 9"))
+    assert procfs.processes(known) == known
+    directory.rename(tmp_path / "ended")  # so that its inode is not used again
+    directory.mkdir()
+    (directory / "stat").write_text(STAT.format(flags=0).replace("4711", "4712"))
+    assert procfs.processes(known)[7].process == Process(7, 4712)
+
+
+def test_a_process_is_as_old_as_the_time_since_boot_says(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(STAT.format(flags=0))
+    assert Procfs(tmp_path).age(7) == 0
+    (tmp_path / "uptime").write_text("50.11 90.00\n")
+    assert Procfs(tmp_path).age(7) == pytest.approx(50.11 - 4711 / os.sysconf("SC_CLK_TCK"))
+    assert Procfs(tmp_path).age(8) == 0
+
+
 @needs_root
 def test_marks_in_the_environment_of_another_users_process_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()

@@ -106,7 +106,10 @@ class ProcessGroups(Protocol):
         """Return the CPUs that the kernel lets the shared pool use."""
 
     def one_look(self) -> AbstractContextManager[None]:
-        """Return a block in which groups are only read: where no cgroup lists processes, they are all listed once."""
+        """Return a block in which processes are listed once where no cgroup lists them, and again when one was moved.
+
+        No process may be ended in it.
+        """
 
     def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:
         """Give a container CPUs of its own and no quota, in a new group or in the one that it has.

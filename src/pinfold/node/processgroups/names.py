@@ -101,7 +101,10 @@ def marks(tree: str, ref: ContainerRef, *, exclusive: bool) -> dict[str, str]:
 
 def read_marks(tree: str, environment: Iterable[bytes]) -> tuple[ContainerRef, bool] | None:
     """Return the container that an environment names, and whether it is exclusive; None if it names none of *tree*."""
-    found = dict(entry.partition(b"=")[::2] for entry in environment if entry.startswith(b"PINFOLD_"))
+    marked = [entry for entry in environment if entry.startswith(b"PINFOLD_")]
+    if not marked:  # as most processes of a host
+        return None
+    found = dict(entry.partition(b"=")[::2] for entry in marked)
     ref = parse(found.get(CONTAINER_MARK.encode(), b"").decode("ascii", "replace"))
     name, _, kind = found.get(GROUP_MARK.encode(), b"").decode("utf-8", "replace").rpartition("/")
     return (ref, kind == EXCLUSIVE) if ref is not None and name == tree else None

@@ -120,6 +120,8 @@ class Strays:
 
     def _now_alive(self, containers: Mapping[ContainerRef, Housed]) -> dict[int, Seen]:
         """Return the living processes. Those of the last look are not read again, except where a main one is new."""
+        if not containers:  # by affinity none has groups
+            return {}
         alive = self._procfs.processes(self._alive)
         for housed in containers.values():
             main = housed.main
@@ -141,14 +143,17 @@ class Strays:
             for process, ref in self._told(containers)
             if ref in containers and alive.get(process.pid, (None,))[0] == process
         }
+        free = {os.getpid()}  # and all others of no container, so that each is climbed from once
         for start in alive:
             pid, climbed = start, []
-            while pid in alive and pid not in owners and pid != os.getpid():
+            while pid in alive and pid not in owners and pid not in free:
                 climbed.append(pid)
                 pid = alive[pid].parent
             owner = owners.get(pid)
             if owner is not None and not containers[owner].lent:
                 owners.update(dict.fromkeys(climbed, owner))
+            else:
+                free.update(climbed)
         return owners
 
     def _told(self, containers: Mapping[ContainerRef, Housed]) -> Iterator[tuple[Process, ContainerRef]]:

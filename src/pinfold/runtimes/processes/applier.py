@@ -91,7 +91,7 @@ class ProcessApplier:
         """Return the CPUs that the groups have now; a group that is missing has none."""
         with self.groups.one_look():
             shared = self._pool()
-            containers = {ref: self._cpus(ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
+            containers = {ref: _cpus(self.groups, ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)
             if not closely:
                 return Observed(shared, containers)
             elsewhere, faults = self._close_look.look(containers, self._shared)
@@ -100,24 +100,25 @@ class ProcessApplier:
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other; bring back processes that were moved out."""
-        found, leaving = self.observe(), self._exclusive - want.exclusive.keys()
-        if not found.shared:
-            self.groups.prepare(want.shared)
-        for ref in leaving:
-            self._share(ref, want.sharing.get(ref, Limit()))
-            self._exclusive.discard(ref)
-        if leaving or not found.shared:
-            found = self.observe()
-        own = {ref: cpus for ref in self._exclusive if (cpus := found.containers[ref])}
-        way = steps(Wanted(found.shared or EMPTY, own), want)
-        with self._halting.stopped([ref for ref in self.known if _swaps(way, ref)]):
-            for step in way:
-                self._take(step)
-        for ref, limit in want.sharing.items():
-            if ref not in self._shared or (self.groups.has_limits and self._shared[ref] != limit):
-                self._share(ref, limit)
-        self._set_memory(want)
-        self._repair()
+        with self.groups.one_look():
+            found, leaving = self.observe(), self._exclusive - want.exclusive.keys()
+            if not found.shared:
+                self.groups.prepare(want.shared)
+            for ref in leaving:
+                self._share(ref, want.sharing.get(ref, Limit()))
+                self._exclusive.discard(ref)
+            if leaving or not found.shared:
+                found = self.observe()
+            own = {ref: cpus for ref in self._exclusive if (cpus := found.containers[ref])}
+            way = steps(Wanted(found.shared or EMPTY, own), want)
+            with self._halting.stopped([ref for ref in self.known if _swaps(way, ref)]):
+                for step in way:
+                    self._take(step)
+            for ref, limit in want.sharing.items():
+                if ref not in self._shared or (self.groups.has_limits and self._shared[ref] != limit):
+                    self._share(ref, limit)
+            self._set_memory(want)
+            self._repair()
 
     def _set_memory(self, want: Wanted) -> None:
         for ref in self._memory.keys() & want.exclusive.keys() - want.mems.keys():
@@ -165,7 +166,7 @@ class ProcessApplier:
         Raise StillRunning if processes have not ended yet: call it again when the launcher has reported their end.
         """
         given: list[int] = []
-        if ref in self.known:
+        if ref in self.known and not self._remove_empty(ref):
             if ref not in self.lent:
                 self.ending.end(ref)
             else:
@@ -177,6 +178,14 @@ class ProcessApplier:
         self._shared.pop(ref, None)
         self._exclusive.discard(ref)
         return given
+
+    def _remove_empty(self, ref: ContainerRef) -> bool:
+        """Remove the container's group if it has no processes: none is left that could start another."""
+        with self.groups.one_look():
+            empty = not self.ending.populated([ref])
+            if empty:
+                self.groups.remove(ref)
+        return empty
 
     def allowed(self, ref: ContainerRef) -> str:
         """Return the CPUs that the threads of the main process may use, as the kernel says."""
@@ -202,11 +211,12 @@ class ProcessApplier:
         except GroupError:
             return EMPTY
 
-    def _cpus(self, ref: ContainerRef) -> CPUSet:
-        try:
-            return self.groups.group(ref).cpus()
-        except GroupError:
-            return EMPTY
+
+def _cpus(groups: ProcessGroups, ref: ContainerRef) -> CPUSet:
+    try:
+        return groups.group(ref).cpus()
+    except GroupError:
+        return EMPTY
 
 
 def _swaps(way: list[Step], ref: ContainerRef) -> bool:

@@ -73,10 +73,7 @@ class CloseLook:
 
         An empty *part* begins a round: new processes are taken in.
         """
-        pids: dict[CPUSet, list[int]] = {}
-        for ref, main in self._mains.items():
-            pids.setdefault(containers.get(ref, EMPTY), []).append(main.pid)
-        if any(may_leave(cpus, theirs) for cpus, theirs in pids.items()):
+        if may_leave((main.pid, containers.get(ref, EMPTY)) for ref, main in self._mains.items()):
             return False
         if not part:
             self._strays.learn(self._houses)

@@ -37,10 +37,7 @@ class Ending:
         """Kill the processes of a container; raise StillRunning as long as one of them has not ended."""
         try:
             group = self._groups.group(ref)
-            members = group.members()
-            if not members:  # none is left that could start another
-                return
-            pidfds = self._opened(members)
+            pidfds = self._opened(group.members())
             # A process that has left the group meanwhile has ended, and its number may be another's.
             self._kill(pidfds, group.members())
             left = group.members()
@@ -48,6 +45,17 @@ class Ending:
             return
         if left:
             raise StillRunning(left)
+
+    def populated(self, refs: Iterable[ContainerRef]) -> list[ContainerRef]:
+        """Return those of the containers that have processes."""
+        with self._groups.one_look():
+            return [ref for ref in refs if self._is_populated(ref)]
+
+    def _is_populated(self, ref: ContainerRef) -> bool:
+        try:
+            return bool(self._groups.group(ref).members())
+        except NoGroupError:  # another program has removed it
+            return False
 
     def _opened(self, pids: Iterable[int]) -> dict[int, int]:
         """Return a file for each process that is not watched yet, as far as there is room for them."""

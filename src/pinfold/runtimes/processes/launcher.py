@@ -269,7 +269,7 @@ def _opened_child(pid: int) -> int:
 def _first_left(ending: Ending, refs: Collection[ContainerRef]) -> StillRunning | None:
     """Kill the processes of all these containers; return the error of the first that still has some."""
     errors = []
-    for ref in refs:
+    for ref in ending.populated(refs):
         try:
             ending.end(ref)
         except StillRunning as error:

@@ -16,6 +16,8 @@ from pinfold.node.starting import forker
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pinfold.node.procfs import Alive, Seen
+
 REF = ContainerRef(PodUID("uid"), "main")
 MAIN = Process(10, 1000)
 
@@ -61,6 +63,19 @@ def look(strays: Strays, host: Host, main: Process = MAIN) -> MovedProcesses:
 
 def test_processes_in_their_group_are_fine(strays: Strays, host: Host) -> None:
     assert [look(strays, host) for _ in range(2)] == [MovedProcesses(), MovedProcesses()]
+
+
+class Unread(Procfs):
+    """Processes that nobody may list."""
+
+    def processes(self, known: Alive | None = None) -> dict[int, Seen]:
+        raise AssertionError(known)
+
+
+def test_without_containers_no_process_is_read(host: Host) -> None:
+    strays = Strays("pinfold", Unread(host.proc))
+    strays.learn({})
+    assert strays.look({}) == MovedProcesses()
 
 
 def test_a_child_that_is_new_since_the_last_look_and_was_moved_out_is_found(strays: Strays, host: Host) -> None:

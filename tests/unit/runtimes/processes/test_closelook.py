@@ -259,23 +259,23 @@ def test_of_many_containers_all_are_read_where_not_every_group_is_heard_of(group
     assert looked_twice(groups, hearing) == {Cause.MEMBERS}
 
 
-def test_of_many_containers_all_are_read_after_two_minutes_without_a_look(groups: Groups) -> None:
-    assert looked_twice(groups, Written(), after=120) == {Cause.MEMBERS}
+def test_of_many_containers_all_are_read_after_three_minutes_without_a_look(groups: Groups) -> None:
+    assert looked_twice(groups, Written(), after=181) == {Cause.MEMBERS}
 
 
-def test_many_containers_have_their_turn_one_after_the_other_within_two_minutes() -> None:
+def test_many_containers_have_their_turn_one_after_the_other_within_three_minutes() -> None:
     clock, hearing = Clock(), Written()
     brevity: Brevity[ContainerRef] = Brevity(clock)
     brevity.hearing = hearing
     assert brevity.part(MANY) == MANY
     brevity.looked(MANY, clean=True)
     parts = []
-    for _ in range(12):
+    for _ in range(19):
         clock.now += 10
         parts.append(brevity.part(MANY))
-    assert max(map(len, parts)) < 100
-    assert [ref for part in parts[:11] for ref in part] == list(MANY)
-    assert not parts[11], "an empty part begins the next round"
+    assert max(map(len, parts)) < 60
+    assert [ref for part in parts[:18] for ref in part] == list(MANY)
+    assert not parts[18], "an empty part begins the next round"
 
 
 def test_of_many_containers_a_process_that_was_moved_out_is_found_in_its_turn(groups: Groups) -> None:
@@ -292,7 +292,7 @@ def test_of_many_containers_a_process_that_was_moved_out_is_found_in_its_turn(gr
             clock.now += 10
             causes += [fault.cause for fault in closely.look(all_of_them, {})[1].values()]
         assert causes == [Cause.MEMBERS]
-        assert clock.now <= 120
+        assert clock.now <= 190
 
 
 def test_of_many_containers_a_process_on_other_cpus_is_found_at_each_look(groups: Groups) -> None:

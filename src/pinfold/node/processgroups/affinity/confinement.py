@@ -36,17 +36,20 @@ class Confinement:
         self._procfs = procfs
         self._own: dict[ContainerRef, CPUSet | None] = {}
         """The CPUs of exclusive containers; None for those that share."""
+        self._looking = False
         self._listed: dict[ContainerRef, list[int]] | None = None
-        """The processes of all containers, for as long as they are to be listed once only."""
+        """The processes of all containers, as listed in the block that goes on, until one of them was moved."""
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """List the processes of all containers once; nothing may be changed meanwhile."""
-        self._listed = self.members()
+        """List the processes of all containers once, and again when one was moved: it may have forked before."""
+        outer, self._looking = self._looking, True
         try:
             yield
         finally:
-            self._listed = None
+            self._looking = outer
+            if not outer:
+                self._listed = None
 
     def refs(self) -> Collection[ContainerRef]:
         """Return all containers, also those known only by the marks of their processes."""
@@ -89,6 +92,7 @@ class Confinement:
                 del members[ref]
             else:
                 self._own[ref] = own
+        self._listed = members if self._looking else None
         return members
 
     def set_pool(self, cpus: CPUSet) -> None:
@@ -106,22 +110,25 @@ class Confinement:
     def add(self, ref: ContainerRef, pid: int) -> None:
         """Put a running process into the container, with all its threads; if that fails, it does not belong there."""
         process = self.membership.add(ref, pid)
+        self._listed = None
         try:
             confine(self._procfs, pid, self.cpus(ref), self._strictness(ref))
         except GroupError:
             self.membership.drop(process)
+            self._listed = None
             raise
         self._confine(lambda other: other == ref, self.cpus(ref), Strictness.WITHIN)  # children it has forked meanwhile
 
     def put(self, ref: ContainerRef, asked: CPUSet, pid: int) -> None:
         """Put a new process into the container. It has the CPUs that were *asked* for; there may be others since."""
         self.membership.put(ref, pid)
+        self._listed = None
         if self.cpus(ref) != asked:
             confine(self._procfs, pid, self.cpus(ref), self._strictness(ref))
 
     def release(self, pid: int, origin: Origin) -> None:
         """Let a process use the CPUs that it had before; it belongs to no container from now on."""
-        found = self._procfs.process(pid)
+        found, self._listed = self._procfs.process(pid), None
         if found is not None:
             restore_affinity(self._procfs, pid, origin)
             self.membership.drop(found.process)
@@ -152,6 +159,7 @@ class Confinement:
             done |= members
             if not moved:
                 break
+            self._listed = None
         else:
             errors.append(GroupError(f"processes fork faster than they can be moved to CPUs {cpus}"))
         if errors:

@@ -114,7 +114,7 @@ class AffinityGroups:
         return confinement.pool | confinement.used(sharing)
 
     def one_look(self) -> AbstractContextManager[None]:
-        """Return a block in which the processes of the host are listed once."""
+        """Return a block in which the processes of the host are listed once, and again when one was moved."""
         return self._confinement.one_look()
 
     def make_exclusive(self, ref: ContainerRef, cpus: CPUSet) -> None:

@@ -2,30 +2,44 @@
 
 A process belongs to the container that it was started in or attached to, else to the one that its environment names,
 else to its parent's. What was found is remembered, so a process stays a member when its parent has ended.
+
+Most processes of a host are not ours: of those that are old enough to have become their program, each scan reads some
+again, the others only if their number is another process's by now. Members and new processes are read every time.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from pinfold.node.processgroups.errors import NoProcessError
 from pinfold.node.processgroups.names import read_marks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.procfs import Alive, Process, Procfs, Seen
+
+_OLD: Final = 300
+"""Clock ticks, three seconds: a process that is older has become the program that it was forked for."""
+_AGAIN: Final = 50
 
 
 class Membership:
     """The processes of the containers of one *tree*."""
 
-    def __init__(self, tree: str, procfs: Procfs) -> None:
+    def __init__(self, tree: str, procfs: Procfs, again: int = _AGAIN) -> None:
+        """Read *again* strangers at each scan."""
         self._tree = tree
         self._procfs = procfs
+        self._again = again
+        self._strangers: dict[int, Seen] = {}
+        """Old processes without a container; those that were read longest ago come first."""
         self._known: dict[Process, ContainerRef | None] = {}
-        self._unmarked: dict[Process, tuple[bytes, ...]] = {}
-        """Processes without marks, and where their environments were then: most processes of a host are not ours."""
+        self._unmarked: dict[int, Seen] = {}
+        """Processes without marks, with the place of their environments then: most processes of a host are not ours."""
         self.marked_exclusive: dict[ContainerRef, bool] = {}
         """Whether a container is exclusive, as the environments of its processes say."""
 
@@ -39,7 +53,7 @@ class Membership:
             if seen.parent == pid:
                 self._known.setdefault(seen.process, None)
         process = alive[pid].process
-        self._known[process] = ref
+        self._take_in(process, ref)
         return process
 
     def is_known(self, ref: ContainerRef, pid: int) -> bool:
@@ -55,31 +69,45 @@ class Membership:
         """Put a process that was started in the container there, unless it has ended."""
         found = self._procfs.process(pid)
         if found is not None:
-            self._known[found.process] = ref
+            self._take_in(found.process, ref)
+
+    def _take_in(self, process: Process, ref: ContainerRef) -> None:
+        self._known[process] = ref
+        self._strangers.pop(process.pid, None)
 
     def scan(self) -> dict[ContainerRef, list[int]]:
         """Return the processes of every container that has any, ascending."""
-        alive = self._procfs.processes()
-        owners = self._owners(alive)
-        # Processes without a container are looked at again next time: a child has its own environment only after exec.
-        self._known = {
-            seen.process: owners[pid]
-            for pid, seen in alive.items()
-            if owners[pid] is not None or seen.process in self._known
-        }
-        living = {seen.process for seen in alive.values()}
-        self._unmarked = {process: place for process, place in self._unmarked.items() if process in living}
+        waiting = dict(islice(self._strangers.items(), self._again, None))
+        alive = self._procfs.processes(waiting)
+        strangers = {pid: seen for pid, seen in waiting.items() if alive.get(pid) is seen}
+        read = {pid: seen for pid, seen in alive.items() if pid not in strangers}
+        owners = self._owners(alive, read)
         members: dict[ContainerRef, list[int]] = {}
-        for pid in sorted(alive):
-            owner = owners[pid]
-            if owner is not None:
+        for pid in sorted(read):
+            if (owner := owners[pid]) is not None:
                 members.setdefault(owner, []).append(pid)
+        self._remember(alive, {read[pid].process: ref for ref, pids in members.items() for pid in pids})
+        self._strangers = strangers | self._old({pid: seen for pid, seen in read.items() if owners[pid] is None})
         return members
 
-    def _owners(self, alive: Alive) -> dict[int, ContainerRef | None]:
-        """Return the container of each process, climbing from child to parent until one belongs to a container."""
+    def _remember(self, alive: Alive, members: Mapping[Process, ContainerRef]) -> None:
+        """Forget the processes that have ended, and add these."""
+        # Other processes are looked at again next time: a child has its own environment only after exec.
+        known = ((process, ref) for process, ref in self._known.items() if process.pid in alive)
+        self._known = {process: ref for process, ref in known if alive[process.pid].process == process}
+        self._known.update(members)
+        self._unmarked = {pid: seen for pid, seen in self._unmarked.items() if pid in alive}
+
+    def _old(self, alive: Alive) -> dict[int, Seen]:
+        """Return those of the processes that are old."""
+        before = self._procfs.now() - _OLD
+        return {pid: seen for pid, seen in alive.items() if seen.process.start < before}
+
+    def _owners(self, alive: Alive, read: Alive) -> dict[int, ContainerRef | None]:
+        """Return the containers of those *read*, climbing from child to parent until one belongs to a container."""
         owners: dict[int, ContainerRef | None] = {os.getpid(): None}
-        for start in alive:
+        owners.update(dict.fromkeys(alive.keys() - read.keys()))
+        for start in read:
             pid, owner = start, None
             climbed = []
             while pid in alive and pid not in owners:
@@ -100,11 +128,11 @@ class Membership:
 
     def _marked(self, seen: Seen) -> ContainerRef | None:
         """Return the container that a process's environment names; one without marks is read again after an exec."""
-        if seen.environment and self._unmarked.get(seen.process) == seen.environment:
+        if seen.environment and self._unmarked.get(seen.process.pid) == seen:
             return None
         marked = read_marks(self._tree, self._procfs.own_environment(seen.process.pid))
         if marked is None:
-            self._unmarked[seen.process] = seen.environment
+            self._unmarked[seen.process.pid] = seen
             return None
         ref, exclusive = marked
         self.marked_exclusive[ref] = exclusive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections import Counter
 from contextlib import contextmanager
@@ -11,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
-from pinfold.core.reconcile import Wanted
+from pinfold.core.reconcile import Limit, Wanted
 from pinfold.node.processgroups.affinity.groups import AffinityGroups
 from pinfold.node.processgroups.affinity.membership import Membership
 from pinfold.node.processgroups.names import marks
-from pinfold.node.procfs import Procfs
+from pinfold.node.procfs import PROC, Procfs
 from pinfold.runtimes.processes.applier import ProcessApplier
-from tests.e2e.daemon import wait_for
+from tests.e2e.daemon import needs_two_cpus, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pinfold.node.procfs import Alive, Seen
 
@@ -29,19 +30,35 @@ OTHER = ContainerRef(PodUID("uid"), "other")
 TREE = "pinfold-test-membership"
 OURS = CPUSet.from_cpus(os.sched_getaffinity(0))
 SLEEP = "exec sleep 60"
+HOUR = 360_000
+"""Clock ticks."""
 
 
 class Counting(Procfs):
-    """This machine's processes; counts how often they are listed, and how often each one's environment is read."""
+    """This machine's processes; counts how often they are listed, and each one and its environment read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, later: float = 0) -> None:
+        """Let all processes be *later* clock ticks older."""
         super().__init__(Path("/proc"))
         self.listed = 0
         self.read: Counter[int] = Counter()
+        self.looked_at: Counter[int] = Counter()
+        self.listing: Callable[[], None] = lambda: None
+        """Called when they have been listed."""
+        self._later = later
+
+    def now(self) -> float:
+        return super().now() + self._later
+
+    def process(self, pid: int, inode: int = 0) -> Seen | None:
+        self.looked_at[pid] += 1
+        return super().process(pid, inode)
 
     def processes(self, known: Alive | None = None) -> dict[int, Seen]:
         self.listed += 1
-        return super().processes(known)
+        found = super().processes(known)
+        self.listing()
+        return found
 
     def own_environment(self, pid: int) -> list[bytes]:
         self.read[pid] += 1
@@ -59,11 +76,20 @@ def shell(program: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]
         process.communicate()
 
 
-def go_on(process: subprocess.Popen[bytes]) -> None:
-    """Give a shell its line, and wait until it has become another program."""
+def tell(process: subprocess.Popen[bytes]) -> None:
+    """Give a shell its line."""
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.flush()
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    return [pid for pid, seen in PROC.processes().items() if seen.parent == process.pid]
+
+
+def go_on(process: subprocess.Popen[bytes]) -> None:
+    """Give a shell its line, and wait until it has become another program."""
+    tell(process)
     wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n", "it is another program")
 
 
@@ -84,6 +110,48 @@ def test_a_process_that_gets_its_marks_with_its_next_program_is_found() -> None:
         go_on(late)
         assert membership.scan() == {REF: [late.pid]}
         assert membership.marked_exclusive == {REF: True}
+
+
+def test_an_old_process_that_is_not_ours_is_read_again_only_in_its_turn() -> None:
+    for again, reads in ((0, 1), (1 << 22, 3)):
+        procfs = Counting(later=HOUR)
+        membership = Membership(TREE, procfs, again=again)
+        with shell(SLEEP) as foreign:
+            for _ in range(3):
+                membership.scan()
+            assert procfs.looked_at[foreign.pid] == reads
+
+
+def test_a_new_process_and_one_of_ours_are_read_every_time() -> None:
+    for later, marked in ((0, {}), (HOUR, marks(TREE, REF, exclusive=False))):
+        procfs = Counting(later=later)
+        membership = Membership(TREE, procfs, again=0)
+        with shell(SLEEP, **marked) as process:
+            for _ in range(3):
+                membership.scan()
+            assert procfs.looked_at[process.pid] == 3
+
+
+def test_an_old_process_that_gets_its_marks_with_its_next_program_is_found_in_its_turn() -> None:
+    membership = Membership(TREE, Counting(later=HOUR), again=20)
+    given = " ".join(f"{name}='{value}'" for name, value in marks(TREE, REF, exclusive=True).items())
+    with shell(f"exec env -i {given} sleep 60", PATH=os.environ["PATH"]) as late:
+        assert membership.scan() == {}
+        go_on(late)
+        turns = len(list(Path("/proc").glob("[0-9]*"))) // 20 + 2
+        assert {REF: [late.pid]} in [membership.scan() for _ in range(turns)]
+
+
+def test_an_old_process_that_is_put_into_a_container_is_there_at_once_with_its_new_child() -> None:
+    membership = Membership(TREE, Counting(later=HOUR), again=0)
+    with shell("sleep 60 & exec sleep 61", PATH=os.environ["PATH"]) as adopted:
+        assert membership.scan() == {}
+        membership.add(REF, adopted.pid)
+        assert membership.scan() == {REF: [adopted.pid]}
+        go_on(adopted)
+        (child,) = children(adopted)
+        assert membership.scan() == {REF: sorted([adopted.pid, child])}
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_process_of_ours_keeps_its_container_when_it_becomes_another_program_without_marks() -> None:
@@ -109,12 +177,52 @@ def test_however_many_containers_there_are_one_look_lists_the_processes_of_the_h
     assert procfs.listed == 1
 
 
-def test_a_container_without_processes_is_given_up_after_two_looks() -> None:
+@needs_two_cpus
+def test_a_change_lists_the_processes_of_the_host_again_only_when_one_was_moved() -> None:
+    procfs = Counting()
+    applier = ProcessApplier(AffinityGroups(TREE, procfs=procfs))
+    own = CPUSet.of(min(OURS))
+    want = Wanted(OURS - own, {REF: own}, {OTHER: Limit()})
+    with shell(SLEEP, **marks(TREE, OTHER, exclusive=False)) as sharing:
+        applier.find()
+        applier.prepare(OURS)
+        for listed in (2, 1):
+            procfs.listed = 0
+            applier.apply(want)
+            assert procfs.listed == listed
+            assert os.sched_getaffinity(sharing.pid) == set(want.shared)
+        os.sched_setaffinity(sharing.pid, OURS)
+        assert applier.observe().shared == OURS
+
+
+@needs_two_cpus
+def test_a_process_that_is_forked_after_the_listing_leaves_the_cpus_of_an_owner_too() -> None:
+    procfs = Counting()
+    applier = ProcessApplier(AffinityGroups(TREE, procfs=procfs))
+    own = CPUSet.of(min(OURS))
+    want = Wanted(OURS - own, {REF: own}, {OTHER: Limit()})
+    with shell("sleep 60 & wait", PATH=os.environ["PATH"], **marks(TREE, OTHER, exclusive=False)) as sharing:
+        applier.find()
+        applier.prepare(OURS)
+
+        def fork() -> None:
+            procfs.listing = lambda: None
+            tell(sharing)
+            wait_for(lambda: bool(children(sharing)), "it has a child")
+
+        procfs.listing = fork
+        applier.apply(want)
+        (child,) = children(sharing)
+        assert os.sched_getaffinity(child) == os.sched_getaffinity(sharing.pid) == set(want.shared)
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_container_without_processes_is_given_up_after_one_look() -> None:
     procfs = Counting()
     applier = ProcessApplier(AffinityGroups(TREE, procfs=procfs))
     applier.prepare(OURS)
     applier.apply(Wanted(OURS, {REF: OURS}))
     procfs.listed = 0
     applier.vacate(REF)
-    assert procfs.listed == 2
+    assert procfs.listed == 1
     assert applier.known == set()
