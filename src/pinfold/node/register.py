@@ -58,6 +58,8 @@ class Register:
         self._directory = directory
         self._name = ""
         self._held = -1
+        self._told: CPUSet | None = None
+        """What the others read now, as far as it is known."""
 
     def enter(self, name: str) -> bool:
         """Take a name for as long as this process lives, or raise; return whether names can be taken here at all."""
@@ -85,10 +87,12 @@ class Register:
 
     def tell(self, cpus: CPUSet) -> None:
         """Tell the other daemons which CPUs this one may give to containers."""
-        if self._held >= 0:
+        if self._held >= 0 and cpus != self._told:
+            self._told = None
             with suppress(OSError):
                 os.ftruncate(self._held, 0)
                 os.pwrite(self._held, f"{os.getpid()} {cpus}\n".encode(), 0)
+                self._told = cpus
 
     def claim(self, cpus: CPUSet) -> None:
         """Tell the other daemons which CPUs this one may give to containers; raise if one may give them too.

@@ -43,6 +43,17 @@ def test_daemons_see_each_others_cpus_and_not_those_that_have_ended(tmp_path: Pa
     assert one.others()[0].cpus == CPUSet.of(2)
 
 
+def test_what_the_others_know_is_not_written_again(tmp_path: Path) -> None:
+    register, file = Register(tmp_path), tmp_path / "one.daemon"
+    register.enter("one")
+    register.tell(CPUS)
+    os.utime(file, (0, 0))
+    register.tell(CPUS)
+    assert file.stat().st_mtime == 0
+    register.tell(EMPTY)
+    assert file.stat().st_mtime > 0
+
+
 @pytest.mark.parametrize("text", ["", "x", "1 0-", "1 \udcff"])
 def test_a_file_that_says_nothing_useful_is_no_daemon(tmp_path: Path, text: str) -> None:
     other = Register(tmp_path)

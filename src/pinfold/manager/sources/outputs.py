@@ -25,12 +25,17 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
     The reserve in *state_dir* is made again as soon as there is room for it.
     """
     while True:
-        news = await asyncio.to_thread(outputs.has_news)
+        news = await asyncio.to_thread(_tend, outputs, state_dir)
         ended = await asyncio.to_thread(outputs.look, workbook.outputs()) if news else ()
-        await asyncio.to_thread(keep_reserve, state_dir)
         current = workbook.outputs() if ended else ()
         for name in ended:
             if name not in current:  # a pod of this name may have started meanwhile
                 outputs.remove(name)
         await outputs.drain_ends(within=_EVERY - _LEAST)
         await asyncio.sleep(_LEAST)
+
+
+def _tend(outputs: Outputs, state_dir: Path) -> bool:
+    """Keep the reserve, and return whether there is more to do: one turn of a thread for both, each time."""
+    keep_reserve(state_dir)
+    return outputs.has_news()
