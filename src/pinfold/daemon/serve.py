@@ -23,7 +23,7 @@ from pinfold.daemon.parts.common import Basis, Parts
 from pinfold.daemon.protobuf import leave_out_python
 from pinfold.daemon.readiness import Readiness
 from pinfold.daemon.reload import Reloader, rules
-from pinfold.daemon.threads import DaemonThreads
+from pinfold.daemon.threads import prepare_threads
 from pinfold.daemon.views import Opened, keep_record, links, open_views
 from pinfold.errors import PinfoldError
 from pinfold.manager.loop import Loop
@@ -54,7 +54,7 @@ _TOLD_EVERY: Final = 60.0
 async def serve(chosen: Settings, topology: Topology, again: Again) -> None:
     """Serve until told to stop; *again* reads the daemon's configuration and machine again."""
     reload = _heed_reloads()
-    asyncio.get_running_loop().set_default_executor(DaemonThreads(thread_name_prefix="asyncio"))
+    prepare_threads(asyncio.get_running_loop())
     bus = _logging_bus(chosen)
     admitter = chosen.config.build(topology)
     group = find_group(chosen.socket_group)

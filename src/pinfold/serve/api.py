@@ -72,7 +72,7 @@ class Views:
         seen = node.policy.pools.seen(node.topology)
         self._ruler = seen, Ruler(seen)
         self._last: dict[Subject, Explanation] = {}
-        """The last decision on each container, or on a pod as a whole, as far as it is known; the latest at the end."""
+        """The last decision on each container or whole pod, unless its CPUs were released; the latest at the end."""
         self._looking: set[asyncio.Task[None]] = set()
         self._readers: Final[Mapping[str, Callable[[], object]]] = {
             "topology": self.topology,
@@ -84,10 +84,12 @@ class Views:
         }
 
     def take(self, entry: Entry) -> None:
-        """Remember the last decision on each container."""
+        """Remember the last decision on each container that has CPUs of its own, or was refused."""
         if entry.what in DECISIONS:
             subject = Subject(entry.text("namespace") or "default", entry.text("pod"), entry.text("container") or None)
             self._last.pop(subject, None)
+            if entry.what == "released":  # the journal has it; most have left
+                return
             self._last[subject] = explain_entry(entry, subject)
             if len(self._last) > _MOST_EXPLAINED:
                 del self._last[next(iter(self._last))]

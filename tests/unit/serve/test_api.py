@@ -327,6 +327,17 @@ def test_the_last_decision_is_what_is_explained_without_a_journal() -> None:
     play(scenario, journal=False)
 
 
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+def test_of_a_container_that_has_left_only_the_journal_knows(*, journal: bool) -> None:
+    async def scenario(node: Stand) -> None:
+        node.bus.tell(Assigned(PodName("default", "b", "b"), "app", CPUSet.of(1)))
+        node.bus.tell(Released(PodName("default", "b", "b"), "app"))
+        found = await node.ask("/api/v1/explain", {"container": "b/app"})
+        assert found["why"] == "it released its CPUs" if journal else found.status == 404
+
+    play(scenario, journal=journal)
+
+
 @pytest.mark.parametrize("what", ["history", "at"])
 def test_what_is_read_from_the_journal_is_written_where_it_is_read(what: str) -> None:
     async def scenario(node: Stand) -> None:
