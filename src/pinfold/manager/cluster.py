@@ -65,7 +65,8 @@ class Cluster:
             place = place_of(pod, [container for container in containers if container.pod == pod.id])
             if place is not None and place.qos is QoS.GUARANTEED:
                 owners.append(pod)
-        await asyncio.gather(self._learn_whole(owners), self._learn_hints(owners))
+        if owners:  # else two tasks would delay the answer for nothing
+            await asyncio.gather(self._learn_whole(owners), self._learn_hints(owners))
 
     async def _learn_whole(self, pods: Sequence[RuntimePod]) -> None:
         unknown = [pod for pod in pods if self._whole is not None and self._whole.find(pod) is None]

@@ -28,7 +28,8 @@ def whole_pods(basis: Basis, account: ServiceAccount) -> WholePods:
     sources = pod_sources(settings.pods_from, account, settings.kubelet_dir)
     if not sources and basis.admitter.scope is Scope.POD:
         basis.bus.tell(Weaker("scope pod: without a source of whole pods, pinfold decides one container at a time"))
-    return WholePods(sources, basis.bus.tell, named=settings.pods_from != AUTO)
+    # A container waits for what is found: it starts before that is written down.
+    return WholePods(sources, lambda event: basis.bus.tell(lambda: event), named=settings.pods_from != AUTO)
 
 
 def node_hints(basis: Basis) -> NodeHints:

@@ -19,7 +19,6 @@ from pinfold.formats.pods.runtime import told_uid
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pinfold.core.events import Event
     from pinfold.core.pods.pod import Pod
     from pinfold.formats.pods.runtime import RuntimePod
     from pinfold.kubernetes.pods.base import Found, PodSource
@@ -34,7 +33,7 @@ class WholePods:
     def __init__(
         self,
         sources: Sequence[PodSource],
-        tell: Callable[[Event], object],
+        tell: Callable[[PodInParts | PodsNotRead], object],
         *,
         named: bool = False,
         within: float = WITHIN,
