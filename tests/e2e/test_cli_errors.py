@@ -401,7 +401,7 @@ def test_a_file_that_is_too_large_is_refused_as_such(host: Daemon, tmp_path: Pat
     large.write_text("# " + "x" * (20 << 20) + "\n" + pod("large"))
     result = host.say("apply", str(large))
     assert result.returncode == 2
-    assert "at most" in one_line(result.stderr)
+    assert f"{large}: text of 20,9" in one_line(result.stderr)
     assert host.containers() == []
 
 

@@ -1406,6 +1406,26 @@ def test_on_a_simulated_machine_no_command_is_run(daemon: Daemon) -> None:
     assert daemon.containers() == []
 
 
+def test_a_file_with_1000_pods_is_applied_and_one_that_cannot_run_keeps_all_from_starting(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    daemon.options = ["--runtime", "simulated", "--preset", "laptop-4"]
+    daemon.groups = []
+    daemon.start()
+    names = [f"p{number}" for number in range(1000)]
+    many = tmp_path / "many.yaml"
+    many.write_text(
+        "\n---\n".join([*map(pod, names), "{kind: Pod, metadata: {name: x}, spec: {containers: [{name: a}]}}"])
+    )
+    refused = daemon.verb("apply", str(many))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "no command to run: x/a" in refused.stderr
+    assert daemon.containers() == []
+    many.write_text("\n---\n".join(map(pod, names)))
+    applied = daemon.verb("apply", str(many))
+    assert applied.stdout.splitlines() == [f"pod {name}: started; in the shared pool" for name in names]
+
+
 # -- views
 
 

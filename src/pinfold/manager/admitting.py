@@ -12,7 +12,7 @@ from pinfold.errors import PinfoldError
 from pinfold.manager.wanting import far_from_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from pinfold.core.admission import Admission
     from pinfold.core.pods.pod import Pod
@@ -36,11 +36,19 @@ class Refusal(PinfoldError):  # noqa: N818 - the fact
 class Admitting:
     """A pod, or those of its containers that are due, on its way through a Manager."""
 
-    def __init__(self, manager: Manager, roster: Roster, pod: Pod, due: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        roster: Roster,
+        pod: Pod,
+        due: Collection[str] | None,
+        accepted: Callable[[], None],
+    ) -> None:
         self._manager = manager
         self._roster = roster
         self._pod = pod
         self._due = due
+        self._accepted = accepted
         self._start = self._seconds = 0.0
         self._outcome: Outcome | None = None
 
@@ -54,6 +62,7 @@ class Admitting:
         if admission.refusal is not None:
             raise Refusal(admission)
         self._manager.know([self._pod])
+        self._accepted()
         return admission.state
 
     def refused(self) -> Refusal:

@@ -92,6 +92,8 @@ class Manager:
         self.saves = Saves(telling)
         self.show: Callable[[Wanted], None] = lambda _want: None
         """Called with what is wanted when it was applied."""
+        self.saving: Callable[[], None] = lambda: None
+        """Called when changes were decided: files that belong to them are saved while the State is."""
         self._applied: Wanted | None = None
         self._wanting = Wanting(roster)
         self.turn = asyncio.Lock()
@@ -124,13 +126,21 @@ class Manager:
 
     # -- pods come and go
 
-    async def admit(self, pod: Pod, due: Collection[str] | None = None, *, silently: bool = False) -> Admission:
+    async def admit(
+        self,
+        pod: Pod,
+        due: Collection[str] | None = None,
+        *,
+        silently: bool = False,
+        accepted: Callable[[], None] = lambda: None,
+    ) -> Admission:
         """Admit a pod, or those of its containers that are due; or raise a Refusal.
 
         When this returns, all others have left the pod's CPUs, and that was read back. *silently*: a refusal is not
-        reported, because the caller makes room and tries again.
+        reported, because the caller makes room and tries again. *accepted* is called when the pod fits, which is not
+        saved or applied yet, and may be called again.
         """
-        admitting = Admitting(self, self._roster, pod, due)
+        admitting = Admitting(self, self._roster, pod, due, accepted)
         try:
             await self.decide(admitting.decide)
         except Refusal:
@@ -257,6 +267,7 @@ class Manager:
         """Save, apply and read back the next State; go back to the last one on failure."""
         if state == self.state and self._wanting.of(state, self.rules) == self._applied:
             return
+        self.saving()
         if state != self.state or self._applied is None:
             await self.saves.save(state, self.rules.store)
         await self.shielding.clear(room_of(state, self.rules))

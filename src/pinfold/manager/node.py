@@ -108,12 +108,17 @@ class Node:
             return self.manager.state.cpus(*ref)
         return (await self.admit(container.pod, due)).state.cpus(*ref)
 
-    async def admit(self, pod_id: str, due: Collection[str] | None = None) -> Admission:
-        """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods."""
+    async def admit(
+        self, pod_id: str, due: Collection[str] | None = None, *, accepted: Callable[[], None] = lambda: None
+    ) -> Admission:
+        """Admit the due containers of a pod, or raise a Refusal; first free the CPUs of vanished pods.
+
+        *accepted* is called when the pod fits, which is not saved or applied yet, and may be called again.
+        """
         pod = self.roster.of(pod_id).pod
         assert pod is not None  # noqa: S101 - for mypy: callers have looked
         try:
-            admission = await self._admit(pod, due)
+            admission = await self._admit(pod, due, accepted)
         except Refusal as refusal:
             self.refused[pod.uid] = RefusedPod(pod, refusal.reason)
             raise
@@ -121,12 +126,12 @@ class Node:
             self.refused.pop(pod.uid, None)
         return admission
 
-    async def _admit(self, pod: Pod, due: Collection[str] | None) -> Admission:
+    async def _admit(self, pod: Pod, due: Collection[str] | None, accepted: Callable[[], None]) -> Admission:
         try:
-            return await self.manager.admit(pod, due, silently=True)
+            return await self.manager.admit(pod, due, silently=True, accepted=accepted)
         except Refusal:
             await self._sweep()
-        return await self.manager.admit(pod, due)
+        return await self.manager.admit(pod, due, accepted=accepted)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
         """Return whether the pod was admitted with these containers: a restarted one keeps its CPUs."""

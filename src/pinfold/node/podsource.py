@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.fields import bare
-from pinfold.formats.pods.manifest import parse_pods
+from pinfold.formats.pods.manifest import PodRoom, parse_pods
 from pinfold.formats.pods.runtime import is_static
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class PodDirectory:
         except (OSError, ValueError) as error:
             return _File((0, 0, 0, 0), pods, f"{shown}: {_reason(error)}")
         try:
-            return _File(stamp, parse_pods(_decoded(data), source=shown).pods)
+            return _File(stamp, parse_pods(_decoded(data), source=shown, room=PodRoom.small()).pods)
         except ParseError as error:
             return _File(stamp, pods, str(error) if error.where else f"{shown}: {error}")
 

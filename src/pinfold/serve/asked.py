@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 65_536_000
 _LONGEST: Final = 63
+_MOST_FILES: Final = 1000
 
 
 def read_body(request: Request) -> dict[str, object]:
@@ -34,6 +35,8 @@ def read_files(body: dict[str, object]) -> list[dict[str, object]]:
     files = body.get("files")
     if not isinstance(files, list) or not files or not all(isinstance(file, dict) for file in files):
         raise HTTPError(400, "BadRequest", "files: expected a list of objects with source and text")
+    if len(files) > _MOST_FILES:
+        raise HTTPError(400, "BadRequest", f"files: {len(files):,} in one request; at most {_MOST_FILES:,} are read")
     return files
 
 

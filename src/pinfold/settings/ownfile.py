@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import ParseError, Problem
-from pinfold.formats.documents import MAX_SETTINGS, parse_documents
+from pinfold.formats.documents import MAX_SETTINGS, ValueRoom, parse_documents
 from pinfold.formats.fields import Field, Problems, bare
 from pinfold.formats.number import Number
 from pinfold.settings.filetext import problems_before_end, read_settings_file
@@ -70,7 +70,7 @@ def parse_own_file(text: str, *, source: str) -> OwnFile:
     config.yaml: polcy: unknown; did you mean policy?
     """
     problems = Problems()
-    found = parse_documents(text, source=source, most=MAX_SETTINGS, problems=problems)
+    found = parse_documents(text, source=source, room=ValueRoom(MAX_SETTINGS), problems=problems)
     documents = [document for document in found if document.value is not None]
     if len(documents) > 1:
         raise ParseError(f"{len(documents)} documents; one is expected", where=source)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pinfold.errors import ParseError
-from pinfold.formats.documents import MAX_TEXT, parse_documents
+from pinfold.formats.documents import MAX_TEXT, ValueRoom, parse_documents
 from pinfold.formats.number import Number
 
 PARSED = 2.0
@@ -142,9 +142,34 @@ def test_a_long_text_that_is_no_number_is_read_in_linear_time(text: str) -> None
 )
 def test_values_over_the_limit_are_refused_before_the_rest_is_read(text: str) -> None:
     with pytest.raises(ParseError, match="more than 500 values, with aliases written out"):
-        parse_documents(text, most=500)
-    parse_documents(text, most=1001)
+        parse_documents(text, room=ValueRoom(500))
+    parse_documents(text, room=ValueRoom(1001))
+
+
+@pytest.mark.parametrize("text", ["[1, 2, 3]", "- 1\n- 2\n- 3\n"])
+def test_several_texts_share_their_room(text: str) -> None:
+    room = ValueRoom(10, "; split the file")
+    parse_documents(text, room=room)
+    parse_documents(text, room=room)
+    with pytest.raises(ParseError, match="more than 10 values, with aliases written out; split the file"):
+        parse_documents(text, room=room)
+
+
+def test_values_before_a_mistake_are_counted() -> None:
+    room = ValueRoom(10)
+    for _ in range(2):
+        with pytest.raises(ParseError, match="mapping values are not allowed"):
+            parse_documents("- 1\n- 2\n- 3\n--- a: b: c", room=room)
+    with pytest.raises(ParseError, match="more than 10 values"):
+        parse_documents("[1, 2, 3]", room=room)
+
+
+def test_objects_in_objects_are_counted_although_no_comma_is_between_them() -> None:
+    text = "[" + ", ".join(['{"a": ' * 50 + "1" + "}" * 50] * 10) + "]"
+    with pytest.raises(ParseError, match="more than 500 values"):
+        parse_documents(text, room=ValueRoom(500))
+    parse_documents(text, room=ValueRoom(1000))
 
 
 def test_commas_inside_text_are_not_counted_as_values() -> None:
-    assert parse_documents(json.dumps({"a": "," * 1000}), most=10)[0].value == {"a": "," * 1000}
+    assert parse_documents(json.dumps({"a": "," * 1000}), room=ValueRoom(10))[0].value == {"a": "," * 1000}

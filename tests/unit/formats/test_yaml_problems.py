@@ -7,8 +7,8 @@ import time
 import pytest
 
 from pinfold.errors import ParseError
-from pinfold.formats.documents import MAX_TEXT, parse_documents
-from pinfold.formats.fields import DocumentError, Problems
+from pinfold.formats.documents import MAX_TEXT, ValueRoom, parse_documents
+from pinfold.formats.fields import DocumentError, Problems, parse_each
 from pinfold.formats.pods.manifest import parse_pods
 
 REFUSED = 2.0
@@ -203,7 +203,7 @@ def test_a_megabyte_of_problems_is_refused_at_once(part: str) -> None:
     text = part * (1_000_000 // len(part))
     start = time.process_time()
     with pytest.raises(ParseError) as caught:
-        parse_documents(text, most=100_000)
+        parse_documents(text, room=ValueRoom(100_000))
     assert len(str(caught.value)) < 250
     assert time.process_time() - start < REFUSED
 
@@ -213,3 +213,15 @@ def test_the_longest_text_with_a_hundred_broken_documents_is_refused_in_seconds(
     start = time.process_time()
     assert len(said(text)) == 99
     assert time.process_time() - start < 5 * REFUSED
+
+
+def test_of_several_files_no_more_is_read_after_the_hundredth_problem() -> None:
+    read = []
+
+    def parse(text: str) -> object:
+        read.append(text)
+        return parse_documents(text)
+
+    with pytest.raises(DocumentError) as caught:
+        parse_each(parse, ["a: b: c\n---\n" * 60] * 5)
+    assert (len(caught.value.problems), len(read)) == (120, 2)

@@ -94,6 +94,16 @@ def test_any_content_is_pods_or_a_problem_in_one_line(tmp_path: Path, content: b
     assert len(problem.splitlines()) == 1
 
 
+def test_a_file_with_more_than_is_read_at_once_is_a_problem_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("\n---\n".join(POD % (f"p{number}", f"u{number}") for number in range(2000)))
+    (tmp_path / "b.yaml").write_text(POD % ("web", "u1"))
+    source = PodDirectory(tmp_path)
+    [problem] = source.read().problems
+    assert problem.startswith(f"{tmp_path}/a.yaml: document ")
+    assert problem.endswith("more than 10,000 values, with aliases written out; split the file")
+    assert names(source) == ["web"]
+
+
 def test_any_file_name_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a\nb\udcff.yaml").write_text("{")
     [problem] = PodDirectory(tmp_path).read().problems

@@ -11,6 +11,7 @@ import pytest
 from pinfold.core.moving.repacking import Pace
 from pinfold.manager.moving.repacker import Notifier, Repacker
 from pinfold.node.notices import Notices
+from pinfold.serve.asked import read_files
 from pinfold.serve.control import Control, DaemonChanges
 from pinfold.serve.http.messages import HTTPError, Peer, Request
 from tests.unit.serve.test_api import MACHINE, Stand
@@ -49,3 +50,10 @@ def test_a_daemon_that_leaves_answers_when_all_is_given_back_and_admits_nothing_
         assert asked == [True]
 
     asyncio.run(scenario())
+
+
+def test_a_request_has_a_thousand_files_at_most() -> None:
+    files: list[object] = [{"source": "a", "text": ""}] * 1000
+    assert len(read_files({"files": files})) == 1000
+    with pytest.raises(HTTPError, match=r"files: 1,001 in one request; at most 1,000 are read"):
+        read_files({"files": [*files, {}]})

@@ -89,8 +89,9 @@ class _Connection(http.client.HTTPConnection):
 class Client:
     """A client of one daemon, for any number of requests."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, slowest: float = _SLOWEST) -> None:
         self.path = path
+        self._slowest = slowest
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Client:
@@ -132,7 +133,7 @@ class Client:
             connection.close()
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON of the daemon
-        connection = _Connection(self.path, _SLOWEST)
+        connection = _Connection(self.path, self._slowest)
         try:
             # A daemon that refuses a large body answers before it has read all of it.
             with suppress(BrokenPipeError, ConnectionResetError):

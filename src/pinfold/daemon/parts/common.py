@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from pinfold.settings.settings import Settings
 
 
-DISK: Final = ThreadPoolExecutor(1, "disk")
-"""Writes the files of the state directory, one after the other."""
+STATE_DISK: Final = ThreadPoolExecutor(1, "state")
+"""Writes the State, one after the other …"""
+WORKLOADS_DISK: Final = ThreadPoolExecutor(1, "workloads")
+"""… and this the workloads, at the same time: an admission waits for both."""
 _PATIENCE: Final = 1.5
 """Seconds: a container runtime waits 2 for an answer over NRI, and then goes on without."""
 
@@ -79,7 +81,7 @@ class Basis(NamedTuple):
 def store_of(chosen: Settings, admitter: Admitter) -> StateStore:
     """Return the store of the State."""
     patience = _PATIENCE if chosen.runtime == "nri" else None
-    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, DISK, patience)
+    return StateStore(chosen.state_dir, admitter.policy, chosen.config.gates, STATE_DISK, patience)
 
 
 def memory_of(chosen: Settings) -> CPUSet | None:

@@ -13,7 +13,7 @@ from pinfold.core.events.daemon import SecondManager, Weaker
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.daemon.directory import check_ours
 from pinfold.daemon.parts.common import (
-    DISK,
+    WORKLOADS_DISK,
     Basis,
     Parts,
     claim,
@@ -87,7 +87,7 @@ async def host_parts(basis: Basis) -> Parts:
     if chosen.runtime != "simulated":
         node.scores = scoring.scores
     repacker = repacker_of(basis, node, notifier)
-    kept = KeptWorkloads(chosen.state_dir, disk=DISK)
+    kept = KeptWorkloads(chosen.state_dir, disk=WORKLOADS_DISK)
     workbook = Workbook(roster, launcher, kept, basis.bus, outputs)
     workbook.near = partial(near_devices, Devices(Path("/nonexistent") if chosen.preset else chosen.sysroot))
     supervisor = Supervisor(node, launcher, workbook, basis.bus)

@@ -59,10 +59,10 @@ def parse_fleet(text: str, read: Read, *, source: str = "", fidelity: Fidelity =
     reader = _Reader(read, fidelity)
     root = _find_root(text, source, reader.problems)
     _check_names(root, FIELDS)
-    if root.child("kind").value not in {None, _FLEET}:
+    if root.get("kind") not in (None, _FLEET):
         root.child("kind").expected(_FLEET)
     types = [reader.read_type(field) for field in root.items("nodes")]
-    if not types and root.child("nodes").value in (None, []):
+    if not types and root.get("nodes") in (None, []):
         root.child("nodes").refuse("missing; a list of node types is expected")
     workloads = [workload for field in root.items("workloads") for workload in reader.read_workloads(field)]
     reader.problems.check()

@@ -127,7 +127,7 @@ def parse_records(content: bytes) -> Parsed:
     """Return all readable entries of a file, in order; numbers that do not go up are damage."""
     *lines, torn = content.split(b"\n")
     # A damaged file can be all line breaks: lines that are none of ours are counted, and not parsed.
-    framed = [line for line in lines if line[_SUM : _HEAD + 1] == b" {"]
+    framed = [line for line in lines if len(line) > _HEAD and line[_SUM : _HEAD + 1] == b" {"]
     unpacker = _Unpacker()
     entries = tuple(unpacker.entries(framed))
     damaged = unpacker.damaged + len(lines) - len(framed)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _LOAD_4: Final = "could not load v4 checkpoint: "
 _OUTER: Final = f"{_LOAD_4}failed to deserialize cpu manager checkpoint: "
 _INNER: Final = f"{_LOAD_4}failed to deserialize cpu manager checkpoint data: "
+_SPARE: Final = 64
 
 
 def format_checkpoint(
@@ -66,6 +67,8 @@ def format_checkpoint(
     {"policyName":"static","defaultCpuSet":"0-63","checksum":1058907510}
     """
     default = str(state.shared)
+    if _entry.cache_info().currsize > 2 * len(state.assignments) + _SPARE:  # most are of pods that are gone
+        _entry.cache_clear()
     entries = [_entry(pod, tuple(state.assignments[pod].items())) for pod in sorted(state.assignments)]
     printed = f"map[{' '.join([entry.printed for entry in entries])}]"
     head = f'{{"policyName":{quote(policy)},"defaultCpuSet":"{default}"'

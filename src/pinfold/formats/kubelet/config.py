@@ -14,7 +14,7 @@ from pinfold.core.config import POLICIES, Config
 from pinfold.core.policies.options import OPTION_GATES, POD_LEVEL, RESIZE
 from pinfold.core.topologymanager.options import TopologyPolicy
 from pinfold.errors import ParseError
-from pinfold.formats.documents import MAX_SETTINGS, Document, parse_documents
+from pinfold.formats.documents import MAX_SETTINGS, Document, ValueRoom, parse_documents
 from pinfold.formats.fields import DocumentError, Field, Problems, misspelt, shown
 from pinfold.formats.kubelet.flags import (
     check_gate,
@@ -133,7 +133,7 @@ def check_kubelet_config(text: str, *, source: str = "") -> KubeletFile:
 
 def _find_root(text: str, source: str, problems: Problems) -> Field:
     """Return the one KubeletConfiguration in *text*; other kinds are ignored, as in a file for kubeadm."""
-    found = parse_documents(text, source=source, most=MAX_SETTINGS, problems=problems)
+    found = parse_documents(text, source=source, room=ValueRoom(MAX_SETTINGS), problems=problems)
     documents = [document for document in found if document.value is not None]
     ours = [document for document in documents if _kind(document) == KIND]
     if not ours:
@@ -157,7 +157,7 @@ def _kind(document: Document) -> object:
 
 
 def _check_is(root: Field, key: str, expected: str) -> None:
-    if root.child(key).value != expected:
+    if root.get(key) != expected:
         root.child(key).expected(expected)
 
 
@@ -185,7 +185,7 @@ def _read(root: Field, decided: KubeletConfig) -> KubeletConfig:
         reconcile_period=_read_duration(root.child("cpuManagerReconcilePeriod"), _period, RECONCILE_PERIOD),
         cfs_quota=_read_bool(root.child("cpuCFSQuota"), default=True),
         cfs_period=_read_duration(root.child("cpuCFSQuotaPeriod"), parse_cfs_period, CFS_PERIOD),
-        said=frozenset(name for name in FIELDS if root.child(name).value is not None),
+        said=frozenset(name for name in FIELDS if root.get(name) is not None),
         warnings=(*wrong, *_warnings(root)),
         misspelt=wrong,
     )
@@ -198,7 +198,7 @@ def _misspelt(root: Field) -> Iterator[str]:
 
 def _warnings(root: Field) -> Iterator[str]:
     memory, topology = root.child("memoryManagerPolicy"), root.child("topologyManagerPolicy")
-    if memory.value == "Static" and topology.value not in {None, "", TopologyPolicy.NONE}:
+    if memory.value == "Static" and topology.value not in (None, "", TopologyPolicy.NONE):
         yield f"{memory.where}: a kubelet also has NUMA hints for memory; pinfold does not know them"
 
 
@@ -255,7 +255,7 @@ def _read_gates(root: Field) -> dict[str, bool]:
     mapping = root.mapping("featureGates")
     for name in mapping.names:
         _check_name(mapping.child(name), check_gate)
-        if mapping.child(name).value is None:
+        if mapping.get(name) is None:
             mapping.child(name).expected("true or false without quotes")
     return {name: _read_bool(mapping.child(name), default=False) for name in mapping.names}
 

@@ -22,7 +22,7 @@ _SHORT: Final = {'"': r"\"", "\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n",
 _HALF_PAIR: Final = re.compile(r"[\ud800-\udfff]")
 _NATURAL: Final = re.compile(r"[0-9]{1,20}")
 _MAX_NATURAL: Final = 2**64 - 1
-_MOST_COMMAS: Final = 50_000
+_MOST_COMMAS: Final = 30_000
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError, excerpt
-from pinfold.formats.documents import parse_documents
+from pinfold.formats.documents import ValueRoom, parse_documents
 from pinfold.formats.fields import Field, Problems
 from pinfold.formats.number import Number
 
@@ -37,7 +37,7 @@ def parse_resources(text: str, nodes: Collection[int], *, source: str = "") -> M
     """
     problems = Problems()
     found: dict[int, dict[str, int]] = {}
-    documents = [one for one in parse_documents(text, source=source, most=100_000) if one.value is not None]
+    documents = [one for one in parse_documents(text, source=source, room=ValueRoom(100_000)) if one.value is not None]
     if len(documents) != 1:
         raise ParseError(f"expected one document with numaNodes, found {len(documents)}", where=source)
     top = Field(documents[0].value, problems, ": ".join(filter(None, (source, f"document {documents[0].number}"))))

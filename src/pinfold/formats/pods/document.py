@@ -1,11 +1,21 @@
-"""A Pod as the Kubernetes document that `manifest` reads back, for files and the control socket."""
+"""A Pod as the Kubernetes document that `manifest` reads back, for files and the control socket.
+
+`document_pod` reads only documents of `pod_document`, and checks nothing: for files with a checksum.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+from pinfold.core.pods.pod import Amounts, Container, Identity, Pod, PodUID, Resources
 
 if TYPE_CHECKING:
-    from pinfold.core.pods.pod import Amounts, Container, Identity, Pod, Resources
+    from collections.abc import Mapping
+
+    Made = Mapping[str, Any]
+    """Any: JSON that we have written ourselves."""
+
+_UNSET: Final = Resources()
 
 
 def pod_document(pod: Pod) -> dict[str, object]:
@@ -74,3 +84,54 @@ def _amounts(amounts: Amounts) -> dict[str, str]:
     if amounts.memory is not None:
         document["memory"] = str(amounts.memory)
     return document
+
+
+def document_pod(document: Made) -> Pod:
+    """Return the pod of which `pod_document` has made this document, in a tenth of the time that `manifest` needs.
+
+    >>> pod = Pod(PodUID("1"), "web", containers=(Container("app", Resources(limits=Amounts(cpu=500))),))
+    >>> document_pod(pod_document(pod)) == pod
+    True
+    """
+    metadata, spec = document["metadata"], document["spec"]
+    groups = tuple(spec.get("securityContext", {}).get("supplementalGroups", ()))
+    resources = spec.get("resources")
+    return Pod(
+        uid=PodUID(metadata["uid"]),
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        init=tuple(_made_container(container, groups) for container in spec.get("initContainers", ())),
+        containers=tuple(_made_container(container, groups) for container in spec["containers"]),
+        resources=None if resources is None else _made_resources(resources),
+        overhead=_made_amounts(spec.get("overhead")),
+        restart_policy=spec["restartPolicy"],
+        annotations=metadata.get("annotations", {}),
+        labels=metadata.get("labels", {}),
+    )
+
+
+def _made_container(document: Made, groups: tuple[int, ...]) -> Container:
+    resources, identity = document.get("resources"), document.get("securityContext", {})
+    limits = {} if resources is None else resources.get("limits", {})
+    return Container(
+        name=document["name"],
+        resources=_UNSET if resources is None else _made_resources(resources),
+        sidecar="restartPolicy" in document,
+        command=tuple(document.get("command", ())),
+        args=tuple(document.get("args", ())),
+        env=tuple((variable["name"], variable["value"]) for variable in document.get("env", ())),
+        working_dir=document.get("workingDir", ""),
+        identity=Identity(identity.get("runAsUser"), identity.get("runAsGroup"), groups),
+        extras=tuple((name, int(amount)) for name, amount in limits.items() if name not in {"cpu", "memory"}),
+    )
+
+
+def _made_resources(document: Made) -> Resources:
+    return Resources(_made_amounts(document.get("requests")), _made_amounts(document.get("limits")))
+
+
+def _made_amounts(document: Made | None) -> Amounts:
+    if not document:
+        return _UNSET.limits
+    cpu, memory = document.get("cpu"), document.get("memory")
+    return Amounts(None if cpu is None else int(cpu.removesuffix("m")), None if memory is None else int(memory))

@@ -77,13 +77,18 @@ def known_fields(pod: Field) -> Iterator[Tabled]:
     spec = pod.child("spec")
     yield pod, POD
     yield spec, POD_SPEC
-    yield spec.child("securityContext"), SECURITY
-    yield spec.child("resources"), RESOURCES
+    yield from _known_of_both(spec)
     for container in (*spec.elements("initContainers"), *spec.elements("containers")):
         yield container, CONTAINER
-        yield container.child("securityContext"), SECURITY
-        yield container.child("resources"), RESOURCES
+        yield from _known_of_both(container)
         yield from ((variable, ENV) for variable in container.elements("env"))
+
+
+def _known_of_both(field: Field) -> Iterator[Tabled]:
+    """Yield what pods and containers have both, if they have it."""
+    for name, table in (("securityContext", SECURITY), ("resources", RESOURCES)):
+        if field.get(name) is not None:
+            yield field.child(name), table
 
 
 def near_misses(known: Iterable[Tabled]) -> Iterator[str]:
@@ -100,6 +105,12 @@ def find_fields(known: Iterable[Tabled], use: Use) -> Iterator[Field]:
                 yield field
 
 
+def needs_a_look(row: Tabled) -> bool:
+    """Return whether a mapping has a field that is not simply used."""
+    mapping, table = row
+    return any(table.get(name) is not Use.USED for name in mapping.names)
+
+
 def check_runnable(pod: Field, known: Sequence[Tabled]) -> Iterator[str]:
     """Refuse the fields that a plain process would silently betray; yield a warning about those that are ignored."""
     for field in find_fields(known, Use.REFUSED):
@@ -114,10 +125,10 @@ def check_runnable(pod: Field, known: Sequence[Tabled]) -> Iterator[str]:
 
 def _check_not_root(container: Field, spec: Field) -> None:
     """Refuse `runAsNonRoot` without a user: the container would run as the daemon, which may be root."""
-    contexts = [field.child("securityContext") for field in (container, spec)]
-    asked = next((one for one in contexts if one.child("runAsNonRoot").value is not None), None)
-    user = next((one.child("runAsUser").value for one in contexts if one.child("runAsUser").value is not None), None)
-    if asked is not None and asked.child("runAsNonRoot").value is True and user in {None, Number("0")}:
+    contexts = [field.child("securityContext") for field in (container, spec) if field.get("securityContext")]
+    asked = next((one for one in contexts if one.get("runAsNonRoot") is not None), None)
+    user = next((one.get("runAsUser") for one in contexts if one.get("runAsUser") is not None), None)
+    if asked is not None and asked.get("runAsNonRoot") is True and user in (None, Number("0")):
         asked.child("runAsNonRoot").refuse("needs runAsUser other than 0")
 
 
@@ -129,6 +140,7 @@ def other_resources(known: Iterable[Tabled]) -> Iterator[str]:
     """Yield what a pod asks for beside CPU, memory and disk; a kubelet may have NUMA hints for it."""
     for mapping, table in known:
         if table is RESOURCES:
-            names = [*mapping.child("limits").names, *mapping.child("requests").names]
-            yield from filter(is_extra, names)
-            yield from ["resource claims"] if mapping.child("claims").value else []
+            for key in ("limits", "requests"):
+                amounts = mapping.get(key)
+                yield from filter(is_extra, amounts if isinstance(amounts, dict) else ())
+            yield from ["resource claims"] if mapping.get("claims") else []

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pinfold.core.pods.pod import Pod, PodUID
 from pinfold.errors import excerpt
-from pinfold.formats.documents import MAX_VALUES
+from pinfold.formats.documents import MAX_VALUES, ValueRoom
 from pinfold.formats.fields import Field, misspelt
 from pinfold.formats.pods.known import WORKLOAD
 from pinfold.formats.pods.madeuid import made_uid
@@ -19,10 +19,29 @@ from pinfold.formats.pods.objects import POD, PodKind, PodObject, PodObjects, re
 from pinfold.formats.pods.spec import read_pod
 
 MAX_PODS: Final = 10_000
+SMALL: Final = 10_000
+"""Values that a daemon reads at once."""
+_SMALL_PODS: Final = 5000
 
 _UID_FORM: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _UID_SPACE: Final = "5f0a5f3c-3b8e-5d43-9a52-70696e666f6c"
 _Owner = tuple[str, str, str]  # kind, namespace, name
+
+
+class PodRoom(ValueRoom):
+    """How many values and pods may be read: of one text, or of several together."""
+
+    def __init__(self, most: int = MAX_VALUES, pods: int = MAX_PODS, advice: str = "") -> None:
+        """Allow *most* values and so many *pods*; *advice* says what to do about more values."""
+        super().__init__(most, advice)
+        self.most_pods = pods
+        self.pods = 0
+        """Those that were read so far."""
+
+    @classmethod
+    def small(cls) -> PodRoom:
+        """Return the room for what a daemon reads at once: about 400 pods, in less than 100 ms of CPU time."""
+        return cls(SMALL, _SMALL_PODS, "; split the file")
 
 
 class PodDocuments(NamedTuple):
@@ -36,8 +55,8 @@ class PodDocuments(NamedTuple):
     """What pods ask for beside CPU, memory and disk."""
 
 
-def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: bool = False) -> PodDocuments:
-    """Return the pods written in *text*, which has *most* values; *source* names the file in errors.
+def parse_pods(text: str, *, source: str = "", room: PodRoom | None = None, to_run: bool = False) -> PodDocuments:
+    """Return the pods written in *text*, if there is *room* for them; *source* names the file in errors.
 
     *to_run*: they are to be run as plain processes; fields that these would silently betray are problems.
 
@@ -50,8 +69,8 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: b
     Traceback (most recent call last):
     pinfold.formats.fields.DocumentError: pods.yaml: document 1: spec.containers[0].resources.limits.cpu: "-1" is neg...
     """
-    reader = _Reader(PodObjects(to_run=to_run))
-    for found in reader.objects.read(text, source, most):
+    reader = _Reader(PodObjects(to_run=to_run), room or PodRoom())
+    for found in reader.objects.read(text, source, reader.room):
         reader.read(found)
     reader.objects.problems.check()
     objects = reader.objects
@@ -60,7 +79,7 @@ def parse_pods(text: str, *, source: str = "", most: int = MAX_VALUES, to_run: b
 
 def read_object(value: object, *, source: str = "") -> Pod | None:
     """Return the pod in an object of the API, decoded from JSON; None if it has ended. *source* names it in errors."""
-    reader = _Reader(PodObjects(warns=False))
+    reader = _Reader(PodObjects(warns=False), PodRoom())
     reader.read(PodObject("Pod", Field(value, reader.objects.problems, source)))
     reader.objects.problems.check()
     return next(iter(reader.pods), None)
@@ -69,8 +88,9 @@ def read_object(value: object, *, source: str = "") -> Pod | None:
 class _Reader:
     """Collects the pods of the objects of one text."""
 
-    def __init__(self, objects: PodObjects) -> None:
+    def __init__(self, objects: PodObjects, room: PodRoom) -> None:
         self.objects = objects
+        self.room = room
         self.pods: list[Pod] = []
         self.owners: dict[PodUID, _Owner] = {}
 
@@ -94,7 +114,7 @@ class _Reader:
             uid.value = made_uid(_UID_SPACE, f"{namespace}/{name}")
         elif not _UID_FORM.fullmatch(uid.as_text("a UID")) and isinstance(uid.value, str):
             uid.refuse(f'{excerpt(uid.value)} is not a valid UID; at most 128 letters, digits, "-", "." and "_"')
-        self.add(read_pod(found.field, name, namespace), uid, (found.kind, namespace, name))
+        self.add(read_pod(found.field, name, namespace), name, uid, (found.kind, namespace, name))
 
     def read_workload(self, found: PodObject, row: PodKind) -> None:
         name, namespace = self.objects.read_names(found)
@@ -108,17 +128,18 @@ class _Reader:
         for index in range(template.replicas):
             made = made_uid(_UID_SPACE, f"{found.kind}/{namespace}/{name}-{index}")
             uid = Field(made, self.objects.problems, "uid", found.field)
-            self.add(replace(pod, name=f"{name}-{index}"), uid, (found.kind, namespace, name))
+            self.add(pod, f"{name}-{index}", uid, (found.kind, namespace, name))
 
-    def add(self, pod: Pod, field: Field, owner: _Owner) -> None:
-        """Add *pod* of the object *owner* with the UID at *field*, which must be unique."""
+    def add(self, pod: Pod, name: str, field: Field, owner: _Owner) -> None:
+        """Add *pod* of the object *owner* under this name, with the UID at *field*, which must be unique."""
         uid = PodUID(str(field.value))
         if self.owners.setdefault(uid, owner) != owner:
             field.refuse(f"{excerpt(uid)} is already the UID of another pod")
-        self.pods.append(replace(pod, uid=uid))
+        self.pods.append(replace(pod, uid=uid, name=name))
 
     def check_room(self, count: int, field: Field) -> None:
         """Raise if *count* more pods are too many."""
-        if len(self.pods) + count > MAX_PODS:
-            field.refuse(f"more than {MAX_PODS:,} pods in all; split the text or ask for fewer")
+        self.room.pods += count
+        if self.room.pods > self.room.most_pods:
+            field.refuse(f"more than {self.room.most_pods:,} pods in all; split the text or ask for fewer")
             self.objects.problems.check()

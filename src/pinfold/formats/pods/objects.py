@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.errors import excerpt
-from pinfold.formats.documents import MAX_VALUES, parse_documents
+from pinfold.formats.documents import ValueRoom, parse_documents
 from pinfold.formats.fields import Field, Problems, bare
-from pinfold.formats.pods.known import check_runnable, known_fields, near_misses, other_resources
+from pinfold.formats.pods.known import check_runnable, known_fields, near_misses, needs_a_look, other_resources
 from pinfold.formats.pods.spec import read_label, read_pod, read_subdomain
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PodObject(NamedTuple):
     def title(self) -> str:
         """Its kind and name, for notes."""
         metadata = self.field.child("metadata")
-        names = (metadata.child("namespace").value, metadata.child("name").value)
+        names = (metadata.get("namespace"), metadata.get("name"))
         shown = "/".join(bare(name) for name in names if isinstance(name, str))
         return f"{bare(self.kind)} {shown}".rstrip()
 
@@ -100,9 +100,9 @@ class PodObjects:
         self.others: dict[str, None] = {}
         self._seen: set[tuple[str, str, str]] = set()
 
-    def read(self, text: str, source: str, most: int = MAX_VALUES) -> Iterator[PodObject]:
+    def read(self, text: str, source: str, room: ValueRoom | None = None) -> Iterator[PodObject]:
         """Yield the objects in order, those of lists one by one; *source* names the file in errors."""
-        found = parse_documents(text, source=source, most=most, problems=self.problems)
+        found = parse_documents(text, source=source, room=room, problems=self.problems)
         documents = [document for document in found if document.value is not None]
         if not documents and not self.problems.found:
             self.problems.add("is empty; Kubernetes YAML or JSON with pods is expected", source or "text")
@@ -113,11 +113,12 @@ class PodObjects:
         """Record misspelt fields of a pod or a template, and the resources that it asks for beside CPU and memory."""
         self._check_room(pod.child("spec"))
         known = [*known_fields(pod)] if self._warns or self._to_run else []
+        unusual = [*filter(needs_a_look, known)]
         if self._warns:
-            self.warnings += near_misses(known)
+            self.warnings += near_misses(unusual)
             self.others |= dict.fromkeys(other_resources(known))
         if self._to_run:
-            self.warnings += check_runnable(pod, known)
+            self.warnings += check_runnable(pod, unusual)
 
     def _check_room(self, spec: Field) -> None:
         """Raise if a pod has too many containers."""
@@ -137,7 +138,7 @@ class PodObjects:
         """Return the name and namespace of an object, which must be unique."""
         metadata = found.field.mapping("metadata")
         name, namespace = read_subdomain(metadata.child("name")), "default"
-        if metadata.child("namespace").value is not None:
+        if metadata.get("namespace") is not None:
             namespace = read_label(metadata.child("namespace"))
         if name and (found.kind, namespace, name) in self._seen:
             metadata.child("name").refuse(f"{found.kind} {excerpt(f'{namespace}/{name}')} is a duplicate")
@@ -150,7 +151,7 @@ def read_template(field: Field, row: PodKind) -> PodTemplate | None:
     holder = field
     for step in row.way:
         holder = holder.mapping(step)
-    if holder.child("template").value is None:
+    if holder.get("template") is None:
         holder.child("template").expected("a pod template")
         return None
     count = holder.whole(row.number, default=1) if row.number else 1

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.pods.pod import Amounts, Container, Identity, Pod, PodUID, Resources, peak_requests
+from pinfold.core.pods.pod import AS_THE_DAEMON, Amounts, Container, Identity, Pod, PodUID, Resources, peak_requests
 from pinfold.core.pods.quantity import Quantity
 from pinfold.errors import ParseError, excerpt
 from pinfold.formats.number import Number
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pinfold.formats.fields import Field
 
+_NOTHING: Final = Resources()
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _LABEL_FORM: Final = re.compile(_LABEL)
@@ -38,7 +39,7 @@ def read_pod(field: Field, name: str, namespace: str) -> Pod:
     metadata = field.mapping("metadata")
     spec = field.mapping("spec")
     init, apps = spec.items("initContainers"), spec.items("containers")
-    if not apps and spec.child("containers").value in (None, []):
+    if not apps and spec.get("containers") in (None, []):
         spec.child("containers").refuse("missing; a pod has at least one container")
     pod = Pod(
         uid=PodUID(""),
@@ -53,7 +54,7 @@ def read_pod(field: Field, name: str, namespace: str) -> Pod:
         owner=_read_owner(metadata),
     )
     _check_unique(init + apps)
-    return pod if spec.child("resources").value is None else _with_pod_level_resources(pod, spec)
+    return pod if spec.get("resources") is None else _with_pod_level_resources(pod, spec)
 
 
 def read_label(field: Field) -> str:
@@ -72,7 +73,7 @@ def is_subdomain(name: str) -> bool:
 
 
 def _read_owner(metadata: Field) -> str:
-    owners = [owner for owner in metadata.items("ownerReferences") if owner.child("controller").value is True]
+    owners = [owner for owner in metadata.items("ownerReferences") if owner.get("controller") is True]
     return "/".join((owners[0].text("kind"), owners[0].text("name"))) if owners else ""
 
 
@@ -87,7 +88,7 @@ def _read_name(field: Field, form: re.Pattern[str], longest: int, between: str) 
 def _check_unique(containers: Sequence[Field]) -> None:
     seen: dict[str, Field] = {}
     for container in containers:
-        name = container.child("name").value
+        name = container.get("name")
         if isinstance(name, str) and seen.setdefault(name, container) is not container:
             container.child("name").refuse(f"{excerpt(name)} is already the name of {seen[name].path}")
 
@@ -103,15 +104,17 @@ def _read_container(field: Field, spec: Field, *, init: bool) -> Container:
         sidecar=init and restart_policy == "Always",
         command=field.texts("command"),
         args=field.texts("args"),
-        env=tuple(_read_variable(item) for item in field.items("env") if item.child("valueFrom").value is None),
+        env=tuple(_read_variable(item) for item in field.items("env") if item.get("valueFrom") is None),
         working_dir=field.text("workingDir"),
         identity=read_identity(field, spec),
-        extras=_read_extras(field.mapping("resources")),
+        extras=_read_extras(field.child("resources")),
     )
 
 
 def read_identity(container: Field, spec: Field) -> Identity:
     """Return whom a container runs as: what it says itself comes before what its pod says."""
+    if container.get("securityContext") is None and spec.get("securityContext") is None:
+        return AS_THE_DAEMON
     own, whole = (field.mapping("securityContext") for field in (container, spec))
     user, group = (_read_id(own, name, _read_id(whole, name)) for name in ("runAsUser", "runAsGroup"))
     texts = [field.value.text for field in whole.items("supplementalGroups") if isinstance(field.value, Number)]
@@ -119,7 +122,7 @@ def read_identity(container: Field, spec: Field) -> Identity:
 
 
 def _read_id(field: Field, name: str, default: int | None = None) -> int | None:
-    return default if field.child(name).value is None else field.whole(name, default=0)
+    return default if field.get(name) is None else field.whole(name, default=0)
 
 
 def _read_variable(field: Field) -> tuple[str, str]:
@@ -131,13 +134,15 @@ def _read_variable(field: Field) -> tuple[str, str]:
 
 def _read_restart_policy(field: Field, default: str) -> str:
     policy = field.text("restartPolicy", default)
-    if policy not in (default, *_RESTART_POLICIES):
+    if policy != default and policy not in _RESTART_POLICIES:
         field.child("restartPolicy").refuse(f"{excerpt(policy)} is not one of {', '.join(_RESTART_POLICIES)}")
     return policy
 
 
 def _read_resources(container: Field) -> Resources:
     """Return the resources of a container; a request that is not set defaults to the limit, as in the API."""
+    if container.get("resources") is None:
+        return _NOTHING
     field = container.mapping("resources")
     limits = _read_amounts(field, "limits")
     requests = _or_else(_read_amounts(field, "requests"), limits)
@@ -149,14 +154,13 @@ def _read_extras(field: Field) -> tuple[tuple[str, int], ...]:
     """Return the amounts of devices and hugepages; wrong ones are reported where all amounts are read."""
     found: dict[str, int] = {}
     for key in ("limits", "requests"):
-        amounts = field.child(key)
-        for name in amounts.names:
-            value = amounts.child(name).value
+        amounts = field.get(key)
+        for name, value in amounts.items() if isinstance(amounts, dict) else ():
             text = value.text if isinstance(value, Number) else value
             if is_extra(name) and isinstance(text, str):
                 with suppress(ParseError):
                     found[name] = Quantity.parse(text).value
-    return tuple(sorted(found.items()))
+    return tuple(sorted(found.items())) if found else ()
 
 
 def is_extra(name: str) -> bool:
@@ -208,6 +212,8 @@ def _or_else(amounts: Amounts, default: Amounts) -> Amounts:
 
 
 def _read_amounts(parent: Field, key: str) -> Amounts:
+    if parent.get(key) is None:
+        return _NOTHING.limits
     field = parent.mapping(key)
     found = {name: _read_quantity(field.child(name), name) for name in field.names}
     cpu, memory = found.get("cpu"), found.get("memory")

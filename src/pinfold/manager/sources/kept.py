@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.document import pod_document
+from pinfold.formats.pods.document import document_pod, pod_document
 from pinfold.manager.saving.savedfile import SavedFile
 from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
@@ -21,12 +21,17 @@ from pinfold.node.statefile import keep_aside, read_state_file
 from pinfold.runtimes.base import Main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    import asyncio
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
 
     from pinfold.core.pods.pod import Pod, PodUID
 
 FILE: Final = "workloads.json"
+MOST_WORKLOADS: Final = 5000
+"""So many are read in 0.2 s."""
+_MOST_UNCHECKED: Final = 250_000
+"""Characters of rows without a checksum: version 0.1 wrote about 600 workloads in so many."""
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, PinfoldError)
 
 
@@ -61,7 +66,10 @@ def parse_workloads(text: str, boot: str = "") -> KeptFile:
     try:
         found = json.loads(text)
         boot = str(found.get("boot", boot))
-        read = [_row(boot, row) for row in found["workloads"]]
+        reader, rows = _Reader(boot), found["workloads"]
+        if len(rows) > MOST_WORKLOADS:
+            raise ValueError(f"{len(rows):,} workloads; at most {MOST_WORKLOADS:,} are read")
+        read = [reader.row(row) for row in rows]
     except _UNREADABLE as error:
         return KeptFile(boot, [], [error])
     problems = [row for row in read if not isinstance(row, KeptWorkload)]
@@ -83,8 +91,12 @@ class KeptWorkloads:
         """The workloads of the last write, with their texts: most have not changed at the next one."""
 
     async def save(self, workloads: Iterable[KeptWorkload]) -> None:
-        """Save all of them, durably, or raise; they are asked for when they are written."""
+        """Save all of them, durably, or raise."""
         await self._file.save(lambda: self._format(workloads))
+
+    def begin(self, workloads: Iterable[KeptWorkload]) -> asyncio.Future[None]:
+        """Begin to save all of them, durably; they are asked for when they are written."""
+        return self._file.begin(lambda: self._format(workloads))
 
     def _format(self, workloads: Iterable[KeptWorkload]) -> str:
         before, rows = self._rows, []
@@ -137,35 +149,51 @@ def _checksum(boot: str, row: str) -> int:
     return crc32(f"[{json.dumps(boot)}, {row}]".encode())
 
 
-def _row(boot: str, row: object) -> KeptWorkload | Exception:
-    if not isinstance(row, dict) or "mains" not in row:
-        return ValueError("a row is not a workload")
-    try:
+class _Reader:
+    """Reads the rows of one file, written in one boot."""
+
+    def __init__(self, boot: str) -> None:
+        self._boot = boot
+        self._left = _MOST_UNCHECKED
+
+    def row(self, row: object) -> KeptWorkload | Exception:
+        if not isinstance(row, dict) or "mains" not in row:
+            return ValueError("a row is not a workload")
+        try:
+            return self._workload(row)
+        except _UNREADABLE as error:
+            return error
+
+    def _workload(self, row: dict[str, Any]) -> KeptWorkload:  # Any: JSON
         checksum = row.pop("checksum", None)
-        if checksum is not None and checksum != _checksum(boot, json.dumps(row)):  # None: of an earlier version
+        if checksum is None:  # of an earlier version; nothing says that it is as we wrote it
+            self._left -= len(json.dumps(row)) if self._left > 0 else 0
+            if self._left <= 0:
+                raise ValueError(f"more than {_MOST_UNCHECKED:,} characters of rows without a checksum")
+            return _parse(row, _checked_pod)
+        if checksum != _checksum(self._boot, json.dumps(row)):
             raise ValueError("a row does not match its checksum")
-        return _parse(row)
-    except _UNREADABLE as error:
-        return error
+        return _parse(row, document_pod)
 
 
-def _parse(row: Mapping[str, object]) -> KeptWorkload:
+def _parse(row: dict[str, Any], pod: Callable[[dict[str, Any]], Pod]) -> KeptWorkload:  # Any: JSON
     mains, done, origins = row["mains"], row.get("done", {}), row.get("origins", {})
     if not isinstance(mains, dict) or not isinstance(done, dict) or not isinstance(origins, dict):
         raise TypeError("mains, done and origins are objects")
     return KeptWorkload(
         WorkloadKind(str(row["kind"])),
-        _pod(row["pod"]),
+        pod(row["pod"]),
         {name: Main(int(pid), int(started)) for name, (pid, started) in mains.items()},
         {name: None if code is None else int(code) for name, code in done.items()},
         {name: _origin(data) for name, data in origins.items()},
     )
 
 
-def _pod(document: object) -> Pod:
-    from pinfold.formats.pods.manifest import read_object  # noqa: PLC0415 - a daemon without workloads reads none
+def _checked_pod(document: object) -> Pod:
+    from pinfold.formats.number import Number  # noqa: PLC0415 - the same
+    from pinfold.formats.pods.manifest import read_object  # noqa: PLC0415 - a daemon without such rows reads none
 
-    pod = read_object(document)
+    pod = read_object(json.loads(json.dumps(document), parse_int=Number))
     if pod is None:
         raise ValueError("a pod has ended")
     return pod

@@ -54,7 +54,7 @@ class Resumption:
         for workload in here.values():
             if workload.kind is WorkloadKind.POD:
                 self._supervisor.begin(workload)
-        self._workbook.save()
+        self._workbook.saves.save()
 
     def _look_closely(self) -> None:
         """Bring back processes that a killed daemon has moved half way: none may be on exclusive CPUs of others."""

@@ -45,7 +45,8 @@ class Supervisor:
         self.workbook = workbook
         self._node = node
         self._bus = bus
-        node.also_unsaved = lambda: workbook.unsaved
+        node.also_unsaved = lambda: workbook.saves.unsaved
+        node.manager.saving = workbook.saves.write_accepted
         self.environment: Callable[[ContainerRef], Mapping[str, str]] = partial(_state_dir, node)
         """Returns the environment variable that tells a container's processes where they find their CPUs."""
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
@@ -126,14 +127,14 @@ class Supervisor:
             raise
         workload.now("main", Phase.RUNNING, pid)
         self._bus.tell(Started(PodName.of(workload.pod), "main", pid))
-        self.workbook.save()
+        self.workbook.saves.save()
 
     async def _attach(self, workload: Workload, pid: int) -> None:
         """Save which process comes, and from where, before it is moved: a crash must leave none pinned and unknown."""
         (ref,) = workload.refs()
         self._check_free(pid)
         workload.begun[ref.name] = self.launcher.expect(ref, pid, lent=workload.kind is WorkloadKind.ADOPTED)
-        await self.workbook.write()
+        await self.workbook.saves.write()
         self.workbook.check_here(workload)
         self.launcher.attach(ref, workload.begun[ref.name])
 
@@ -155,7 +156,7 @@ class Supervisor:
             workload.remove_outputs()
             return lent
         finally:  # also if it is gone already: an earlier request may have failed only at this
-            await self.workbook.write()
+            await self.workbook.saves.write()
 
     async def end_all(self) -> None:
         """End all workloads, side by side."""
@@ -172,7 +173,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), *self._working, return_exceptions=True)
         with suppress(PinfoldError):  # it is reported
-            await self.workbook.write()
+            await self.workbook.saves.write()
 
     async def follow(self) -> None:
         """Record the processes that end by themselves, for ever."""
@@ -197,13 +198,16 @@ class Supervisor:
         self.workbook.check_new(workload.pod)
         if self._node.releases.is_leaving(workload.pod.uid):
             raise PodExists(f"an earlier pod {workload.pod.name} has not ended yet; try again in a moment")
+        workload.is_accepted = False
         self.workbook.take(workload)
         try:
-            admission = await self._node.admit(workload.pod.uid)
-            await self.workbook.write()
+            admission = await self._node.admit(workload.pod.uid, accepted=partial(self.workbook.saves.accept, workload))
+            await self.workbook.saves.written(workload)
             self.workbook.check_here(workload)
         except PinfoldError:
             await self._finish(workload)
+            if workload.is_accepted:  # the disk may have it, and a crash would bring it back
+                await self.workbook.saves.write()
             raise
         return admission
 
@@ -215,7 +219,7 @@ class Supervisor:
     async def _run(self, workload: Workload) -> None:
         def tell(event: Event) -> None:
             self._bus.tell(event)
-            self.workbook.save()
+            self.workbook.saves.save()
 
         await workload.run(tell)
         with suppress(PinfoldError):  # then its CPUs are released later, which is reported
@@ -252,7 +256,7 @@ class Supervisor:
             return  # it has ended by itself meanwhile
         del self.workbook.workloads[workload.pod.uid]
         await self._node.gone(workload.pod.uid)
-        self.workbook.save()
+        self.workbook.saves.save()
 
 
 def _state_dir(node: Node, ref: ContainerRef) -> Mapping[str, str]:

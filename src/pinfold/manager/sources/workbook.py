@@ -1,21 +1,20 @@
-"""Workbook: the workloads of a host without Kubernetes, in memory, on the Roster and on disk."""
+"""Workbook: the workloads of a host without Kubernetes, in memory and on the Roster; `saves` has them on disk."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pinfold.core.events.daemon import NotSaved, Warned
+from pinfold.core.events.daemon import Warned
 from pinfold.core.pods.pod import ContainerRef, Resources
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError, did_you_mean
-from pinfold.manager.sources.kept import KeptWorkload
+from pinfold.manager.sources.kept import MOST_WORKLOADS
 from pinfold.manager.sources.workloads import Workload, WorkloadKind
+from pinfold.manager.sources.workloadsaves import WorkloadSaves
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import Container, Pod, PodUID
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     Resize = Callable[[ContainerRef, int], Awaitable[CPUSet]]
 
-_PAUSE: Final = 1.0
-
 
 class UnknownPod(PinfoldError):  # noqa: N818 - the fact
     """There is no such pod."""
@@ -39,6 +36,10 @@ class PodExists(PinfoldError):  # noqa: N818 - the fact
     """There is such a pod already."""
 
 
+class TooManyPods(PinfoldError):  # noqa: N818 - the fact
+    """The next daemon could not read one more."""
+
+
 class Workbook:
     """All workloads; their changes go to the Roster, and to disk for the next daemon."""
 
@@ -46,17 +47,12 @@ class Workbook:
         self.workloads: dict[PodUID, Workload] = {}
         self._roster = roster
         self._launcher = launcher
-        self._kept = kept
         self._bus = bus
         self.near: Callable[[Pod], OtherHints] = lambda _pod: NO_OTHERS
         """Returns the devices that a pod asks to be near, or raises what is wrong with their names."""
         self.printed = outputs
         """What containers have printed."""
-        self.unsaved = ""
-        """Why the disk does not have the workloads as they are; empty if it has."""
-        self._changed = False
-        self._saving: asyncio.Future[None] | None = None
-        self._again: asyncio.TimerHandle | None = None
+        self.saves = WorkloadSaves(self.workloads, launcher, kept, bus)
 
     def new(self, pod: Pod, kind: WorkloadKind) -> Workload:
         """Return a workload that is not here yet."""
@@ -74,7 +70,7 @@ class Workbook:
         if near:
             self._roster.held[workload.pod.uid] = near
         workload.changed = self._roster.know
-        workload.persist = self.persist
+        workload.persist = self.saves.persist
         workload.tell_all()
 
     async def resize(
@@ -94,7 +90,7 @@ class Workbook:
         init, apps = (tuple(_resized(one, names[0], count) for one in some) for some in (pod.init, pod.containers))
         workload.pod = replace(pod, init=init, containers=apps)
         self._roster.know_pod(workload.told())
-        self.save()
+        self.saves.save()
         return names[0], cpus
 
     def drop(self, workload: Workload) -> None:
@@ -121,7 +117,9 @@ class Workbook:
         return next((one for one in found if (one.pod.name, one.pod.namespace) == names), None)
 
     def check_new(self, pod: Pod) -> None:
-        """Raise if there is a pod of this name or UID already."""
+        """Raise if there is a pod of this name or UID already, or if there are too many."""
+        if len(self.workloads) >= MOST_WORKLOADS:
+            raise TooManyPods(f"there are {len(self.workloads):,} pods, and no room for more; delete some first")
         for workload in self.workloads.values():
             if (workload.pod.name, workload.pod.namespace) == (pod.name, pod.namespace):
                 raise PodExists(f"there is a pod {pod.name} already; delete it first, or choose another name")
@@ -132,53 +130,6 @@ class Workbook:
         """Raise if the workload was deleted while the disk took it."""
         if self.workloads.get(workload.pod.uid) is not workload:
             raise UnknownPod(f"pod {workload.pod.name} was deleted meanwhile")
-
-    async def write(self) -> None:
-        """Save all workloads, durably, or raise; what could not be saved is tried again until it is."""
-        try:
-            await self._kept.save(self._rows())
-        except PinfoldError as error:
-            self._try_later(str(error))
-            raise
-        self.unsaved = ""
-
-    def _rows(self) -> Iterator[KeptWorkload]:
-        for workload in self.workloads.values():
-            yield self._as_kept(workload)
-
-    async def persist(self) -> None:
-        """Save all workloads; return when the disk has them, however long that takes."""
-        while True:
-            try:
-                return await self.write()
-            except PinfoldError:  # it is reported
-                await asyncio.sleep(_PAUSE)
-
-    def save(self) -> None:
-        """Save all workloads soon, and try again until the disk has them."""
-        self._changed = True
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.ensure_future(self._save())
-
-    async def _save(self) -> None:
-        while self._changed:
-            self._changed = False
-            with suppress(PinfoldError):  # it is reported, and tried again
-                await self.write()
-
-    def _try_later(self, why: str) -> None:
-        if self.unsaved != why:
-            self.unsaved = why
-            self._bus.tell(NotSaved(why))
-        if self._again is not None:
-            self._again.cancel()
-        self._again = asyncio.get_running_loop().call_later(_PAUSE, self.save)
-
-    def _as_kept(self, workload: Workload) -> KeptWorkload:
-        mains, lent = self._launcher.mains, self._launcher.lent
-        running = workload.begun | {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
-        origins = {ref.name: lent[ref] for ref in workload.refs() if ref in lent}
-        return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)
 
 
 def _resized(container: Container, name: str, count: int) -> Container:

@@ -59,6 +59,10 @@ class Workload:
     def __init__(self, pod: Pod, kind: WorkloadKind, launcher: Launcher, outputs: Outputs) -> None:
         self.pod = pod
         self.kind = kind
+        self.is_accepted = True
+        """Whether it fits; one of which that is not known yet is not saved."""
+        self.writing: asyncio.Future[None] | None = None
+        """Done when the disk has it for the first time."""
         self.client: int | None = None
         """The user who has asked for it; None if that was an earlier daemon's client."""
         self.done: dict[str, int | None] = {}

@@ -78,6 +78,7 @@ def test_misspelt_settings_are_noted() -> None:
         ("a: 1\n---\nb: 2", "fleet.yaml: 2 documents; a fleet file has one"),
         ("nodes: []", "fleet.yaml: nodes: missing; a list of node types is expected"),
         ("{}", "fleet.yaml: nodes: missing; a list of node types is expected"),
+        ("kind: []\nnodes: []", "fleet.yaml: kind: a list where Fleet is expected"),
         ("nodes: 7", "fleet.yaml: nodes: 7 where a list is expected"),
         ("nodes: [x]", 'fleet.yaml: nodes[0]: "x" where a node type is expected'),
         (f"kind: Pod\nnodes: [{{{NODE}}}]", 'fleet.yaml: kind: "Pod" where Fleet is expected'),

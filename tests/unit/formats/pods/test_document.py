@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.pods.pod import Amounts, Container, Pod, PodUID, Resources
+from pinfold.core.pods.pod import Amounts, Container, Identity, Pod, PodUID, Resources
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.document import pod_document
+from pinfold.formats.pods.document import document_pod, pod_document
 from pinfold.formats.pods.manifest import parse_pods
 
 LABEL = r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?"
@@ -73,6 +73,14 @@ def again(pod: Pod) -> Pod:
 def test_every_pod_is_read_back_as_it_was(pod: Pod) -> None:
     assert again(pod) == pod
     assert again(pod).qos == pod.qos
+    assert document_pod(json.loads(json.dumps(pod_document(pod)))) == pod
+
+
+@pytest.mark.parametrize("extras", [(), (("hugepages-2Mi", 1 << 21), ("nvidia.com/gpu", 2))])
+def test_what_a_container_has_beside_cpus_is_read_back(extras: tuple[tuple[str, int], ...]) -> None:
+    app = Container("app", identity=Identity(5, None, (6, 7)), extras=extras)
+    pod = Pod(PodUID("u"), "web", containers=(app,), resources=Resources(limits=Amounts(cpu=500)), labels={"a": "b"})
+    assert document_pod(json.loads(json.dumps(pod_document(pod)))) == pod
 
 
 @given(pods())

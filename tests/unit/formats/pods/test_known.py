@@ -67,6 +67,11 @@ def test_run_as_non_root_needs_a_user(user: str) -> None:
     assert parsed("securityContext: {runAsUser: 5}", "securityContext: {runAsNonRoot: true}").pods
 
 
+def test_a_list_in_place_of_a_user_is_a_problem() -> None:
+    with pytest.raises(DocumentError, match="runAsUser: a list where a whole number is expected"):
+        parsed(spec="securityContext: {runAsNonRoot: true, runAsUser: []}")
+
+
 def test_relative_paths_mean_the_directory_of_the_client() -> None:
     for given, meant in (("", "/home/me"), ("sub/dir", "/home/me/sub/dir"), ("/srv", "/srv")):
         (pod,) = parsed(f"workingDir: {given}" if given else "").pods

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.core.pods.pod import ContainerRef, PodUID
+from pinfold.core.pods.pod import ContainerRef, Identity, PodUID
 from pinfold.manager.sources.kept import FILE, KeptWorkload, KeptWorkloads
+from pinfold.manager.sources.workbook import TooManyPods
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.runtimes.base import Main
 from tests.now import now
@@ -143,6 +144,46 @@ def test_a_row_that_cannot_be_read_is_told_and_the_others_are_used(
     assert told is not None
     assert problem in told
     assert (tmp_path / f"{FILE}.bad-1").exists()
+
+
+def test_a_pod_that_runs_as_another_user_is_there_after_a_restart(tmp_path: Path) -> None:
+    identity = Identity(1000, 1001, (7, 8))
+    pod = replace(APP, containers=tuple(replace(one, identity=identity) for one in APP.containers))
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, pod)]))
+    assert KeptWorkloads(tmp_path).load() == ([KeptWorkload(WorkloadKind.POD, pod)], None)
+    data = json.loads((tmp_path / FILE).read_text())
+    del data["workloads"][0]["checksum"]
+    (tmp_path / FILE).write_text(json.dumps(data))
+    assert KeptWorkloads(tmp_path).load() == ([KeptWorkload(WorkloadKind.POD, pod)], None)
+
+
+def test_more_rows_than_a_daemon_writes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"boot": "", "workloads": [{}] * 5001}))
+    rows, told = KeptWorkloads(tmp_path).load()
+    assert rows == []
+    assert told == f"ValueError: 5,001 workloads; at most 5,000 are read; the file is kept as {FILE}.bad-1"
+
+
+def test_rows_without_a_checksum_are_read_up_to_a_bound(tmp_path: Path) -> None:
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, APP)]))
+    data = json.loads((tmp_path / FILE).read_text())
+    data["workloads"] = [{**data["workloads"][0], "checksum": None, "note": "x" * 100_000}] * 3
+    (tmp_path / FILE).write_text(json.dumps(data))
+    rows, told = KeptWorkloads(tmp_path).load()
+    assert len(rows) == 2
+    assert told is not None
+    assert "more than 250,000 characters of rows without a checksum" in told
+
+
+def test_no_more_workloads_are_taken_than_can_be_read_again(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        one = host.loop.workbook.new(APP, WorkloadKind.POD)
+        host.workloads.update({PodUID(f"u{number}"): one for number in range(5000)})
+        with pytest.raises(TooManyPods, match="there are 5,000 pods, and no room for more; delete some first"):
+            await host.loop.submit(replace(APP, uid=PodUID("late"), name="late"))
+        host.workloads.clear()
+
+    on_a_clock(tmp_path, scenario)
 
 
 def test_a_file_that_cannot_be_read_is_kept_aside_and_told(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import Amounts, PodUID, Resources
 from pinfold.core.reconcile import Limit
+from pinfold.manager.admitting import Refusal
 from pinfold.manager.node import Node
 from pinfold.manager.sources.kept import FILE, KeptWorkload, KeptWorkloads
 from pinfold.manager.sources.resumption import Resumption
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.pods.pod import Container, Pod
+    from pinfold.core.reconcile import Wanted
     from pinfold.manager.sources.workloads import Workload
 
 
@@ -217,6 +219,36 @@ def test_of_a_pod_that_could_not_be_let_in_nothing_is_left(tmp_path: Path) -> No
         assert host.workloads == {}
         assert REF not in host.launcher.known
         host.node.check()
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_that_could_not_be_applied_is_off_the_disk_before_its_client_hears_of_it(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        host.node.applier.late = True
+        with pytest.raises(ApplyError, match="too late"):
+            await host.loop.submit(APP)
+        assert KeptWorkloads(tmp_path).load() == ([], None)
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_is_on_the_disk_before_it_is_applied_and_a_refused_one_never(tmp_path: Path) -> None:
+    """So an answer waits for the slower of State and workloads, not for one after the other."""
+
+    async def scenario(host: Host, _clock: Clock) -> None:
+        seen: list[str] = []
+        apply = host.node.applier.apply
+
+        def look_and_apply(want: Wanted) -> None:
+            seen.extend(row.pod.name for row in KeptWorkloads(tmp_path).load()[0])
+            apply(want)
+
+        host.node.applier.apply = look_and_apply  # type: ignore[method-assign]  # it looks, and changes nothing
+        refused = replace(with_command(ALL_OF_IT), name="too-large")
+        found = await asyncio.gather(host.loop.submit(refused), host.loop.submit(APP), return_exceptions=True)
+        assert [isinstance(one, Refusal) for one in found] == [True, False]
+        assert {*seen} == {APP.name}
 
     on_a_clock(tmp_path, scenario)
 

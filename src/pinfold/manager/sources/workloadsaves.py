@@ -1,0 +1,113 @@
+"""WorkloadSaves: keeps the disk up to date with the workloads, for the next daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.events.daemon import NotSaved
+from pinfold.errors import PinfoldError
+from pinfold.manager.sources.kept import KeptWorkload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pinfold.core.pods.pod import PodUID
+    from pinfold.manager.sources.kept import KeptWorkloads
+    from pinfold.manager.sources.workloads import Workload
+    from pinfold.manager.telling.bus import Bus
+    from pinfold.runtimes.base import Launcher
+
+_PAUSE: Final = 1.0
+
+
+class WorkloadSaves:
+    """The writes of one file, which has all *workloads* that were accepted."""
+
+    def __init__(self, workloads: Mapping[PodUID, Workload], launcher: Launcher, kept: KeptWorkloads, bus: Bus) -> None:
+        self.unsaved = ""
+        """Why the disk does not have the workloads as they are; empty if it has."""
+        self._workloads = workloads
+        self._launcher = launcher
+        self._kept = kept
+        self._bus = bus
+        self._accepted: list[Workload] = []
+        """The workloads that were found to fit since the last write began."""
+        self._changed = False
+        self._saving: asyncio.Future[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    def accept(self, workload: Workload) -> None:
+        """Record that a workload fits; `write_accepted` saves it."""
+        workload.is_accepted = True
+        self._accepted.append(workload)
+
+    def write_accepted(self) -> None:
+        """Begin to save the workloads that fit, while others wait for the State."""
+        if self._accepted:
+            writing = self._begin()
+            for workload in self._accepted:
+                workload.writing = writing
+            self._accepted.clear()
+
+    async def written(self, workload: Workload) -> None:
+        """Return when the disk has a workload that was accepted, or raise why it has not."""
+        self.write_accepted()
+        if workload.writing is not None:
+            await asyncio.shield(workload.writing)
+
+    async def write(self) -> None:
+        """Save all workloads, durably, or raise; what could not be saved is tried again until it is."""
+        await asyncio.shield(self._begin())
+
+    def _begin(self) -> asyncio.Future[None]:
+        writing = self._kept.begin(self._rows())
+        writing.add_done_callback(self._has_written)
+        return writing
+
+    def _has_written(self, writing: asyncio.Future[None]) -> None:
+        error = writing.exception()
+        if error is None:
+            self.unsaved = ""
+        else:
+            self._try_later(str(error))
+
+    def _rows(self) -> Iterator[KeptWorkload]:
+        for workload in self._workloads.values():
+            if workload.is_accepted:
+                yield self._as_kept(workload)
+
+    async def persist(self) -> None:
+        """Save all workloads; return when the disk has them, however long that takes."""
+        while True:
+            try:
+                return await self.write()
+            except PinfoldError:  # it is reported
+                await asyncio.sleep(_PAUSE)
+
+    def save(self) -> None:
+        """Save all workloads soon, and try again until the disk has them."""
+        self._changed = True
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.ensure_future(self._save())
+
+    async def _save(self) -> None:
+        while self._changed:
+            self._changed = False
+            with suppress(PinfoldError):  # it is reported, and tried again
+                await self.write()
+
+    def _try_later(self, why: str) -> None:
+        if self.unsaved != why:
+            self.unsaved = why
+            self._bus.tell(NotSaved(why))
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(_PAUSE, self.save)
+
+    def _as_kept(self, workload: Workload) -> KeptWorkload:
+        mains, lent = self._launcher.mains, self._launcher.lent
+        running = workload.begun | {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
+        origins = {ref.name: lent[ref] for ref in workload.refs() if ref in lent}
+        return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)
