@@ -62,7 +62,7 @@ proto: $(STAMP) ## make the modules of src/pinfold/proto anew
 format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## measure, and write docs/reference/benchmarks.md with its plots: some minutes on a quiet machine
+bench: $(STAMP) ## measure, and write docs/reference/benchmarks.md with its plots: 15 minutes on a quiet machine
 	@$(BIN)/python -m benchmarks._page
 
 e2e: $(STAMP) ## the slow tests: containerd, guests, a browser; on Debian as root everything is fetched

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pinfold.core.state import State
+    from tests.e2e.nursery import Nursery
 
 Rows = list[dict[str, Any]]  # Any: JSON of the daemon
 
@@ -45,6 +46,8 @@ SPARE: Final = len(ONLINE - RESERVED)
 """How many CPUs can be exclusive."""
 PATIENCE: Final = 20.0 if not IN_GUEST else 200.0
 """Seconds that anything may take on a machine that is busy with other things; reached only by a failure."""
+_BETWEEN: Final = 0.01 if not IN_GUEST else 0.1
+"""Seconds between two looks; where every instruction is emulated, looking takes CPU time from what is waited for."""
 _MARK: Final = "PINFOLD_E2E"
 
 
@@ -178,6 +181,8 @@ class Daemon:
         }
         self.ready = ""
         self.process: subprocess.Popen[str] | None = None
+        self.nursery: Nursery | None = None
+        """What starts it, if it does not start on its own."""
         self.clients: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:
@@ -211,9 +216,13 @@ class Daemon:
 
     def launch(self, *options: str, stderr: int | None = None) -> None:
         """Start it, and return at once."""
+        command = [*self.arguments, *options]
         with self.log.open("a") as log:
+            if self.nursery is not None:
+                self.process = self.nursery.start(command, self.environment, log.fileno())
+                return
             self.process = subprocess.Popen(
-                [*self.arguments, *options],
+                command,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -274,7 +283,7 @@ class Daemon:
     @property
     def client(self) -> Client:
         """A client in this process."""
-        return Client(self.socket)
+        return Client(self.socket, slowest=2 * PATIENCE)
 
     def verb(self, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run a verb of the command line to its end, with *text* as its standard input."""
@@ -450,7 +459,7 @@ def wait_for(found: Callable[[], Any], what: str, within: float = PATIENCE) -> A
     end = time.monotonic() + within
     while not (result := found()):
         assert time.monotonic() < end, f"not within {within:g} s: {what}"
-        time.sleep(0.01)
+        time.sleep(_BETWEEN)
     return result
 
 

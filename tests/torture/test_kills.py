@@ -21,6 +21,8 @@ from tests.e2e.daemon import (
     process_of,
     wait_for,
 )
+from tests.e2e.nursery import fast_starts
+from tests.e2e.test_torture import log_shown
 from tests.torture.killing import MOST, killed_at
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def test_a_daemon_killed_at_any_call_of_a_process_that_it_starts_runs_it_once_or
 
 def see_all_or_nothing(kind: str, change: Change, *, starting: bool) -> None:
     """Kill daemons at one call after the other of a change, and check what the next one finds."""
-    with Daemon(kind=kind) as daemon, process_of("sleep", "1000") as process:
+    with Daemon(kind=kind) as daemon, fast_starts(daemon), log_shown(daemon), process_of("sleep", "1000") as process:
         for number in range(1, MOST):
             killed = killed_at(daemon, number, lambda: change(daemon, process), starting=starting)
             daemon.start()

@@ -17,6 +17,7 @@ import pytest
 from pinfold.core.machine.cpuset import CPUSet
 from tests.e2e.daemon import RESERVED, SPARE, best_kind, needs_cgroups, needs_two_cpus
 from tests.e2e.kubedaemon import KubeDaemon, real
+from tests.e2e.nursery import fast_starts
 from tests.e2e.test_torture import Figures
 from tests.needs import IN_GUEST
 from tests.torture.killing import MOST, killed_at
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.slow, needs_two_cpus, needs_cgroups]
 
 ROUNDS: Final = int(os.environ.get("TORTURE_ROUNDS", "5"))
 NAMES: Final = [f"p{number}" for number in range(min(SPARE, 4) + 2)]
-LONGEST: Final = 1.0 if not IN_GUEST else 10.0
+LONGEST: Final = 1.0 if not IN_GUEST else 2.0
 """Seconds after which a daemon under churn is killed at the latest."""
 AWAY: Final = 3
 """At most so many changes are made while there is no daemon."""
@@ -45,7 +46,7 @@ def node() -> Iterator[ScriptedNode]:
 
 @pytest.fixture
 def daemon(node: ScriptedNode) -> Iterator[KubeDaemon]:
-    with KubeDaemon(node, "nri", "--journal-size", "1") as daemon:
+    with KubeDaemon(node, "nri", "--journal-size", "1") as daemon, fast_starts(daemon):
         yield daemon
 
 

@@ -48,7 +48,7 @@ GUESTS = [
     Guest("shield", "16"),
     Guest("partition", "16", kernel="trixie"),
     Guest("systemd", "16", init="systemd"),
-    Guest("kills", "16"),
+    Guest("kills", "4"),
 ]
 LONG = [
     Guest("groups", "32", kernel="trixie"),
@@ -57,7 +57,8 @@ LONG = [
     Guest("pods --figures", "16", seconds=1800),
     Guest("partition", "16"),
     Guest("walk", "16", init="systemd"),
-    Guest("kills 20", "16", seconds=3600),
+    Guest("kills 1000", "4", seconds=6 * 3600),
+    Guest("calls", "4", seconds=3600),
 ]
 
 pytestmark = [

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # boot.sh SCRIPT MACHINE: run SCRIPT as root in a guest with cgroup v2; exit with SCRIPT's status, or 1 if it did not end.
 #   MACHINE       16 | 32 CPUs: 2 sockets, 4 NUMA nodes with an L3 each, SMT (siblings are 0-1, 2-3, ...)
+#                 4 CPUs: 2 sockets with a NUMA node and a core each; the fastest, because all CPUs share the host's
 #   KERNEL_SUITE  the Debian suite of the kernel; default: the host's (bookworm: Linux 6.1, trixie: 6.12)
 #   INIT          shell | systemd: what is process 1; default: a shell
 #   TIMEOUT       seconds until the guest is ended; default 600
 # The guest sees the host's root file system read-only, with a layer in memory on top: nothing that it writes stays.
 # qemu emulates every instruction (TCG), because KVM is missing where this runs.
 source "$(dirname "$(realpath "$0")")/../lab.sh"
-usage="usage: boot.sh SCRIPT 16|32"
+usage="usage: boot.sh SCRIPT 4|16|32"
 script=$(realpath "${1:?$usage}") machine=${2:?$usage}
 kernel=$LAB/guest/${KERNEL_SUITE:-$host_suite}
 # cx16=off: qemu 7.2 sometimes emulates cmpxchg16b wrongly, and Linux 6.12 then crashes while it boots (3 of 8 times).
@@ -15,6 +16,7 @@ kernel=$LAB/guest/${KERNEL_SUITE:-$host_suite}
 # level=30: qemu 10 aborts when CPUID leaf 31 is read, which tells of dies; their caches and NUMA nodes do not need it.
 cpu=max,vendor=GenuineIntel,cx16=off,level=30
 case $machine in
+  4) smp=4,sockets=2,cores=1,threads=2 nodes=(0-1 2-3) ;;
   16) smp=16,sockets=2,dies=2,cores=2,threads=2 nodes=(0-3 4-7 8-11 12-15) ;;
   32) smp=32,sockets=2,dies=2,cores=4,threads=2 nodes=(0-7 8-15 16-23 24-31) ;;
   *) die "$usage" ;;
