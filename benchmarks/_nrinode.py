@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -211,15 +213,25 @@ class BareNode:
         """
         top = Path(f"/{self.root}/kubepods/burstable")
         groups = [top] if _V2 else [top, *map(Path, self._below())]
-        files = [_CPUSETS.joinpath(*group.parts[1:], "cpuset.cpus") for group in groups]
+        files = [str(_CPUSETS.joinpath(*group.parts[1:], "cpuset.cpus")) for group in groups]
         every = (_CPUSETS / ("cpuset.cpus.effective" if _V2 else "cpuset.cpus")).read_text().strip()
         began = time.perf_counter()
         for file in reversed(files):
-            file.write_text("0")
+            _write(file, b"0")
         seconds = time.perf_counter() - began
         for file in files:
-            file.write_text(every)
+            _write(file, every.encode())
         return seconds
+
+    @staticmethod
+    def save() -> float:
+        """Write a small file durably, and give it its name, as each change of the State; return the seconds."""
+        with tempfile.TemporaryDirectory(prefix="pf-") as directory:
+            new, name = f"{directory}/new", f"{directory}/state"
+            began = time.perf_counter()
+            _write(new, b"x" * 400, os.O_CREAT, durably=True)
+            os.rename(new, name)  # noqa: PTH104 - nothing beside the calls themselves
+            return time.perf_counter() - began
 
     def _below(self) -> list[str]:
         """Return the groups of the pods, then those of their containers."""
@@ -277,3 +289,14 @@ class BareNode:
         self._sleepers.append(sleeper)
         (_CPUSETS / path.strip("/") / "cgroup.procs").write_text(str(sleeper.pid))
         return sleeper.pid
+
+
+def _write(path: str, data: bytes, flags: int = 0, *, durably: bool = False) -> None:
+    """Write with the system calls alone: for hundreds of files pathlib takes half as long as the kernel."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    try:
+        os.write(file, data)
+        if durably:
+            os.fsync(file)
+    finally:
+        os.close(file)

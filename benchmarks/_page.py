@@ -2,8 +2,8 @@
 
     python -m benchmarks._page [--small]
 
-Runs `decide`, `plan`, `cli` and `fleet`, each in a process of its own, about four minutes on a quiet machine; `--small`
-leaves out the fleet of 100,000 nodes.
+Runs `decide`, `plan`, `cli`, `fleet`, `admissions`, `nri` and `ready`, each in a process of its own, about 15 minutes
+on a quiet machine; `--small` leaves out the fleet of 100,000 nodes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def figures(name: str, *options: str) -> list[dict[str, Any]]:
     """Return what a benchmark prints with --json."""
     print(f"measuring: {name}", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "benchmarks", name, "--json", *options]
-    found: list[dict[str, Any]] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
-    return found
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
+    rows: list[dict[str, Any]] = found["figures"] if isinstance(found, dict) else found
+    return rows
 
 
 def beside_others() -> list[tuple[float, float]]:
@@ -111,6 +112,36 @@ def page(
     yield "CPU time of the process that a user starts. The first row is Python's own start: no command can take less.\n"
     yield "| command | milliseconds |\n|---|---:|"
     yield from (f"| `{row['name'].removeprefix('cli/')}` | {row['cpu_ms']:.0f} |" for row in others["cli"])
+    yield from daemon(others)
+
+
+def daemon(others: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
+    """Yield the lines about a running daemon."""
+    yield "\n## Admissions\n"
+    yield "Milliseconds from a request over the control socket to its answer: decided, on the disk, applied, read back."
+    yield "The floor are the writes to disk and cgroups alone, one after the other, measured in turns with it."
+    yield "With `fsync +10 ms` each fsync takes that much longer, as on many disks of the cloud.\n"
+    yield "| what | floor | one | times the floor | three in turn | fifty at once | CPU of each of fifty |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for row in others["admissions"]:
+        one = f"{row['floor']:.1f} | {row['one']:.1f} | {row['one'] / row['floor']:.2f}"
+        yield f"| {row['kind']} | {one} | {row['in_turn']:.1f} | {row['at_once']:.1f} | {row['cpu']:.2f} |"
+    yield "\n## Answers over NRI\n"
+    yield "Milliseconds until the plugin has answered CreateContainer, beside so many containers that share."
+    yield "`own`: it gets CPUs of its own, so all others are moved off, and that is read back, before the answer."
+    yield "The floor are the system calls for that, and one durable save. CPU: from creation to removal.\n"
+    yield "| what | p50 | p99 | CPU | floor |\n|---|---:|---:|---:|---:|"
+    for row in others["nri"]:
+        floor = f"{row['floor_ms']:.2f}" if "floor_ms" in row else ""
+        yield f"| {row['name']} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} | {row['cpu_ms']:.2f} | {floor} |"
+    yield "\n## Start, checks and rest\n"
+    yield "After kill -9, beside so many containers: milliseconds until ready, and of CPU time until then."
+    yield "Then the CPU milliseconds of a periodic check, and the part of a core that the daemon takes at rest.\n"
+    yield "| containers | ready | CPU until then | a check | the longest | at rest |\n|---|---:|---:|---:|---:|---:|"
+    for row in others["ready"]:
+        start = f"{row['ready_ms']:.0f} | {row['cpu_ms']:.0f}"
+        rest = f"{row['check_ms']:.1f} | {row['worst_ms']:.1f} | {row['rest_percent']:.3f} %"
+        yield f"| {row['kind']}, {row['beside']:,} | {start} | {rest} |"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -118,7 +149,14 @@ def main(arguments: Sequence[str]) -> int:
     start, where = time.monotonic(), conditions()
     decided = {row["name"]: row for row in figures("decide")}
     fleet = figures("fleet", "--times", "1" if "--small" in arguments else "1,20")
-    others = {"plan": figures("plan", "--only", "/"), "cli": figures("cli"), "fleet": fleet}
+    others = {
+        "plan": figures("plan", "--only", "/"),
+        "cli": figures("cli"),
+        "fleet": fleet,
+        "admissions": figures("admissions"),
+        "nri": figures("nri", "--creates", "0"),
+        "ready": figures("ready"),
+    }
     sizes = [*by_size(decided, "default", "half/req=2"), *by_size(decided, "uncore", "half/req=8")]
     pictures = {
         "bench-decide.svg": plot("One decision, half-filled machine", "CPUs of the machine", sizes),

@@ -7,7 +7,7 @@ share, over NRI, after some with CPUs of their own have come and gone; with 1,00
 it asks for were fetched, and it reads the event stream. They are cgroups with a sleeping process each.
 `operations`: pods come and go over NRI beside 20 others, each with one container, one in ten with a CPU of its own; a
 creation and a removal are two operations. Memory is told at ten points, and should be flat after the first quarter of
-100,000: the daemon fills what it remembers of events, decisions and checkpoints in 20,000. These take ten minutes.
+100,000: in 20,000 the daemon fills what it remembers of events, and Python its table of strings. They take ten minutes.
 
 RSS also has the pages of Python and of C libraries that other processes share; `own` is what only this daemon has.
 """

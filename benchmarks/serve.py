@@ -1,10 +1,11 @@
 """What it costs to be watched: memory and decision latency under scrapes and event streams while containers churn.
 
     python -m benchmarks serve [--scrapes 1000] [--rate 100] [--watchers 50] [--rounds 200] [--loads 3]
-                               [--warm 500] [--runtime NAME] [--json]
+                               [--warm 500] [--runtime NAME] [--groups KIND] [--json]
 
 A real daemon runs, by default on a simulated machine, so that every decision is taken, saved and told, and no process
-is started; with --runtime processes they are real. A round is two pods with a CPU of their own that come and go, each
+is started; with --runtime processes they are real, in groups of the KIND. By affinity each change lists the processes
+of the host: start some beside it. A round is two pods with a CPU of their own that come and go, each
 under a name of its own, and in between a question that takes nothing to answer. First no client watches. Then, in each
 load, another process watches all events on as many streams, and scrapes /metrics at a rate (the daemon lets an address
 have 200 requests a second for long), until it has done so as often as it should and all rounds are over.
@@ -112,8 +113,9 @@ class Round(NamedTuple):
 class Daemon(_daemon.Daemon):
     """A daemon whose pods come and go."""
 
-    def __init__(self, directory: Path, runtime: str) -> None:
-        super().__init__(directory, "--runtime", runtime, *(["--preset", _PRESET] if runtime == "simulated" else []))
+    def __init__(self, directory: Path, runtime: str, groups: str) -> None:
+        more = ["--preset", _PRESET] if runtime == "simulated" else ["--groups", groups]
+        super().__init__(directory, "--runtime", runtime, *more)
         self._journal = Archive(self.state / DIRECTORY)
         self._names = count()
         self._pings = socket.socket(socket.AF_UNIX)
@@ -253,10 +255,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--warm", type=int, default=500)
     parser.add_argument("--loads", type=int, default=3)
     parser.add_argument("--runtime", choices=("simulated", "processes"), default="simulated")
+    parser.add_argument("--groups", metavar="KIND", default="auto")
     parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
-        daemon = Daemon(Path(directory), wanted.runtime)
+        daemon = Daemon(Path(directory), wanted.runtime, wanted.groups)
         try:
             for _ in range(0, wanted.warm, 2):
                 daemon.round()
