@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 READ_ONLY_PORT: Final = 10255
 _LOOK_EVERY: Final = 10.0
+_SLOWEST: Final = 0.5
 _LISTENS: Final = "0A"
 _ROOT: Final = "0"
 
@@ -53,6 +56,18 @@ def root_listens(port: int, proc: Path = Path("/proc")) -> bool:
     return any(row[3] == _LISTENS and row[7] == _ROOT and int(row[1].rpartition(":")[2], 16) == port for row in rows)
 
 
+def accepts(address: str, port: int) -> bool:
+    """Return whether a program accepts connections there; it is told nothing."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as connection:
+            connection.settimeout(_SLOWEST)
+            connection.connect((address, port))
+    except OSError:
+        return False
+    return True
+
+
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()[1:]
@@ -63,18 +78,23 @@ def _lines(path: Path) -> list[str]:
 class ReadOnlyPort(KubeletPods):
     """Asks the kubelet on its read-only port, if a program of root listens there.
 
-    On a node with thousands of connections the kernel takes milliseconds to list them. So a thread looks: now and then,
-    and once more before the kubelet is asked.
+    The kernel takes 4 to 8 ms of CPU time to list its connections, however few they are. So they are listed only if a
+    program accepts one, and a thread looks: now and then, and once more before the kubelet is asked.
     """
 
     def __init__(
-        self, address: str, *, listens: Callable[[int], bool] = root_listens, every: float = _LOOK_EVERY
+        self,
+        address: str,
+        port: int = READ_ONLY_PORT,
+        *,
+        listens: Callable[[int], bool] = root_listens,
+        every: float = _LOOK_EVERY,
     ) -> None:
-        server = Server(address, READ_ONLY_PORT)
-        super().__init__("kubelet's read-only port", lambda: server, lambda: self._seen)
+        self._at = Server(address, port)
+        super().__init__("kubelet's read-only port", lambda: self._at, lambda: self._seen)
         self._listens = listens
         self._every = every
-        self._seen = listens(READ_ONLY_PORT)
+        self._seen = self._is_kubelet()
 
     async def find(self, pods: Sequence[RuntimePod]) -> Found:
         """Return those of *pods* that the kubelet lists; none if another program listens there by now."""
@@ -89,6 +109,9 @@ class ReadOnlyPort(KubeletPods):
 
     async def _look(self) -> None:
         try:
-            self._seen = await asyncio.to_thread(self._listens, READ_ONLY_PORT)
+            self._seen = await asyncio.to_thread(self._is_kubelet)
         except RuntimeError:  # no thread can be started now
             self._seen = False
+
+    def _is_kubelet(self) -> bool:
+        return accepts(self._at.host, self._at.port) and self._listens(self._at.port)

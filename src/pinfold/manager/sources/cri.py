@@ -118,6 +118,8 @@ class CRISource:
 
     async def _is_at(self, detail: str) -> bool:
         """Return whether the runtime that answers is the one that NRI is connected to."""
+        if not self._client.is_there():  # looked at for ever, so without a call that fails
+            return False
         version = await self._client.version()
         return f"{version.name} {version.version}" == detail
 

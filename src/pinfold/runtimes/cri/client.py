@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -76,6 +77,10 @@ class CRIClient:
     def __init__(self, path: str, *, deadline: float = DEADLINE) -> None:
         self.path = path
         self._channel = Channel(path, deadline=deadline)
+
+    def is_there(self) -> bool:
+        """Return whether the socket exists."""
+        return Path(self.path).exists()
 
     async def __aenter__(self) -> Self:
         return self

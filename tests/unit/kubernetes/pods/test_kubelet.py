@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -161,7 +162,7 @@ def test_a_thread_looks_for_the_read_only_port_and_no_request_waits_for_it() -> 
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     async def run() -> None:
-        port = ReadOnlyPort("127.0.0.1", listens=listens, every=0.01)
+        port = ReadOnlyPort("127.0.0.1", listener.getsockname()[1], listens=listens, every=0.01)
         assert [port.is_there() for _ in range(100)] == [False] * 100
         assert looks == [True], "only the first look, before the daemon serves, is not a thread's"
         following = asyncio.create_task(port.follow(print))
@@ -174,4 +175,19 @@ def test_a_thread_looks_for_the_read_only_port_and_no_request_waits_for_it() -> 
         assert not port.is_there()
         assert not any(looks[1:])
 
-    asyncio.run(run())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_where_no_program_accepts_a_connection_the_kernel_lists_none(address: str) -> None:
+    asked: list[int] = []
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as bound:
+        bound.bind((address, 0))  # it does not listen
+        number = bound.getsockname()[1]
+        port = ReadOnlyPort(address, number, listens=lambda number: asked.append(number) is None)
+        assert not port.is_there()
+        assert asked == []
+        bound.listen()
+        assert ReadOnlyPort(address, number, listens=lambda number: asked.append(number) is None).is_there()
+        assert asked == [number]
