@@ -94,11 +94,12 @@ class PodPlaces:
 
     def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
         """Return whether a pod has no groups, not even its sandbox's, but had some, or must have some if *listed*."""
-        group = self.pod_group(pod_id)
-        alive = group is not None and bool(self.groups.tree.containers(group))
+        group = self._pod_place(pod_id)
+        alive = group is not None and self.groups.tree.has_containers(group)
         if alive:
             self._alive.add(pod_id)
-        self._alive &= self.roster.pods.keys()
+        if len(self._alive) > len(self.roster.pods):  # not each time: all pods are asked for, one after the other
+            self._alive &= self.roster.pods.keys()
         had_some = pod_id in self._alive or (listed and bool(self.roster.pods[pod_id].cgroup_parent))
         return not alive and had_some
 

@@ -30,6 +30,10 @@ class Hierarchy(Protocol):
         """Return the groups directly below, in order of their names; none if there is no such group."""
         ...
 
+    def has_below(self, group: Path) -> bool:
+        """Return whether there are groups directly below; quicker than to list them."""
+        ...
+
     def members(self, group: Path) -> list[int]:
         """Return the processes in the group itself, ascending."""
         ...

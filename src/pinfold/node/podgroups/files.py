@@ -31,6 +31,10 @@ class Directories:
         """Return the groups directly below, in order of their names; none if there is no such group."""
         return cgroupfiles.groups_below(group)
 
+    def has_below(self, group: Path) -> bool:
+        """Return whether there are groups directly below; quicker than to list them."""
+        return cgroupfiles.has_below(group)
+
     def members(self, group: Path) -> list[int]:
         """Return the processes in the group itself, ascending."""
         return cgroupfiles.read_pids(group)

@@ -74,6 +74,10 @@ class Simulated:
         with self._lock:
             return sorted(self._groups[group].below) if group in self._groups else []
 
+    def has_below(self, group: Path) -> bool:
+        """Return whether there are groups directly below."""
+        return bool(self.below(group))
+
     def members(self, group: Path) -> list[int]:
         """Return the processes in the group itself, ascending."""
         with self._lock, explained(group / PROCS, "read"):

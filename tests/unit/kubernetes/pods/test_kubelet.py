@@ -182,12 +182,16 @@ def test_a_thread_looks_for_the_read_only_port_and_no_request_waits_for_it() -> 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_where_no_program_accepts_a_connection_the_kernel_lists_none(address: str) -> None:
     asked: list[int] = []
+
+    def listens(port: int) -> bool:
+        asked.append(port)
+        return True
+
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as bound:
         bound.bind((address, 0))  # it does not listen
         number = bound.getsockname()[1]
-        port = ReadOnlyPort(address, number, listens=lambda number: asked.append(number) is None)
-        assert not port.is_there()
+        assert not ReadOnlyPort(address, number, listens=listens).is_there()
         assert asked == []
         bound.listen()
-        assert ReadOnlyPort(address, number, listens=lambda number: asked.append(number) is None).is_there()
+        assert ReadOnlyPort(address, number, listens=listens).is_there()
         assert asked == [number]
