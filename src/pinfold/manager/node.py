@@ -8,7 +8,7 @@ pod until the pod is gone.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Sight
     from pinfold.runtimes.inherited import Inherited
     from pinfold.runtimes.roster import Roster
+
+_FEW: Final = 100
+"""So many pods are looked at in each period, beside those with exclusive CPUs."""
 
 
 class Node:
@@ -72,6 +75,8 @@ class Node:
         self.also_unsaved: Callable[[], str] = str
         """Returns why other files of the node could not be saved, empty if there is no such file."""
         self._bus = bus
+        self._turn = 0
+        """The place of the pod that the next periodic look begins with."""
 
     @property
     def unsaved(self) -> str:
@@ -196,7 +201,7 @@ class Node:
         """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
         if self.manager.saves.unsaved:
             await self.manager.keep()
-        await self._sweep()
+        await self._sweep(dict.fromkeys((*self._owners(), *self._next_pods())))
         if not self.read_only:
             await self.releases.retry()
         for container_id in self.unpinned:
@@ -208,7 +213,17 @@ class Node:
 
     async def sweep_owners(self) -> None:
         """Release the CPUs of owners that have vanished; quick, so that it can be called often."""
-        await self._sweep([pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)])
+        await self._sweep(self._owners())
+
+    def _owners(self) -> list[str]:
+        return [pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)]
+
+    def _next_pods(self) -> list[str]:
+        """Return the pods whose turn it is to be looked at: all, or the next few of many."""
+        pods = list(self.roster.pods)
+        begin = self._turn if self._turn < len(pods) else 0
+        self._turn = begin + _FEW
+        return pods[begin : self._turn]
 
     async def _sweep(self, pods: Collection[str] | None = None) -> bool:
         """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""

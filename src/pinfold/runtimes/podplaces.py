@@ -95,7 +95,7 @@ class PodPlaces:
     def is_gone(self, pod_id: str, *, listed: bool = False) -> bool:
         """Return whether a pod has no groups, not even its sandbox's, but had some, or must have some if *listed*."""
         group = self._pod_place(pod_id)
-        alive = group is not None and self.groups.tree.has_containers(group)
+        alive = group is not None and self.groups.tree.has_below(group)
         if alive:
             self._alive.add(pod_id)
         if len(self._alive) > len(self.roster.pods):  # not each time: all pods are asked for, one after the other

@@ -105,9 +105,9 @@ class PodTree:
         """Return the groups of a pod's containers, that of its sandbox included."""
         return self._hierarchy.below(self.paths.checked_pod(pod))
 
-    def has_containers(self, pod: Path) -> bool:
-        """Return whether a pod has containers, or at least its sandbox; quicker than to list them."""
-        return self._hierarchy.has_below(self.paths.checked_pod(pod))
+    def has_below(self, group: Path) -> bool:
+        """Return whether there are groups directly below; quicker than to list them."""
+        return self._hierarchy.has_below(group)
 
     def groups_below(self, group: Path) -> list[Path]:
         """Return the groups directly below."""

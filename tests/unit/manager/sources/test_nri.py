@@ -90,6 +90,27 @@ def test_a_pod_that_ends_untold_gives_its_cpus_back_when_that_is_noticed() -> No
     play(script)
 
 
+def test_of_many_pods_each_period_looks_at_the_owners_and_at_a_hundred_others() -> None:
+    async def script(node: Node) -> None:
+        pinfold = Pinfold(node, "nri")
+        plugin = await node.plug(Answers(NRISource(pinfold.node, pinfold.bus)))
+        shared = [await node.runtime.pods.run(burstable(f"web-{number}")) for number in range(250)]
+        owner = await node.runtime.pods.run(guaranteed())
+        for _ in range(3):
+            await pinfold.node.settle()
+        await node.unplug(plugin)
+        for sandbox in (*shared, owner):
+            await node.runtime.remove_pod(sandbox.id)
+        left = []
+        for _ in range(3):
+            await pinfold.node.settle()
+            left.append(len(pinfold.node.roster.pods))
+        assert not pinfold.manager.state.exclusive
+        assert left == [150, 100, 0]  # the others have moved up
+
+    play(script)
+
+
 def test_a_pod_that_is_gone_is_forgotten_with_its_containers() -> None:
     async def script(node: Node) -> None:
         pinfold = Pinfold(node, "nri")
