@@ -133,6 +133,8 @@ def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
     """Yield the differences, the shared pool first; one for each container."""
     pool: list[tuple[ContainerRef | None, CPUSet]] = [] if observed.shared is None else [(None, observed.shared)]
     faults, exclusive, shared = observed.faults, want.exclusive, want.shared
+    if observed.shared == shared:  # those that share have the pool's own object: a thousand are not compared
+        shared = observed.shared
     for container, found in [*pool, *observed.containers.items()]:
         wanted_cpus = shared if container is None else exclusive.get(container, shared)
         fault = faults.get(container) if faults else None
