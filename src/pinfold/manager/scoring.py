@@ -6,11 +6,15 @@ Nothing is read meanwhile.
 from __future__ import annotations
 
 import asyncio
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.exclusivity import score
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pinfold.core.exclusivity import Reading, Score
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
@@ -44,15 +48,18 @@ class Scoring:
             asyncio.get_running_loop().call_later(_SETTLING, self._begin)
 
     def _begin(self) -> None:
-        for ref, cpus in self._owners.items():
-            if ref not in self._first:
-                self._first[ref] = _First(cpus, self._read(ref, cpus))
+        new = {ref: cpus for ref, cpus in self._owners.items() if ref not in self._first}
+        self._first.update((ref, _First(new[ref], reading)) for ref, reading in self._read(new).items())
 
     def scores(self) -> list[Score]:
         """Return the score of every container with exclusive CPUs since it got them; it reads the counters now."""
         self._begin()
-        return [score(ref, cpus, self._first[ref].reading, self._read(ref, cpus)) for ref, cpus in self._owners.items()]
+        now = self._read(self._owners)
+        return [score(ref, cpus, self._first[ref].reading, now[ref]) for ref, cpus in self._owners.items()]
 
-    def _read(self, ref: ContainerRef, cpus: CPUSet) -> Reading:
-        found = self._applier.members(ref)
-        return self._meter.read(cpus, found.groups, found.pids)
+    def _read(self, owners: Mapping[ContainerRef, CPUSet]) -> dict[ContainerRef, Reading]:
+        if not owners:
+            return {}
+        counters = self._meter.count(reduce(or_, owners.values()))
+        members = {ref: self._applier.members(ref) for ref in owners}
+        return {ref: self._meter.read(cpus, counters, *members[ref]) for ref, cpus in owners.items()}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.exclusivity import Reading
 from pinfold.errors import PinfoldError
 from pinfold.node.cgroupfiles import CgroupError, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pinfold.core.machine.cpuset import CPUSet
 
@@ -31,6 +31,16 @@ _MOST_THREADS: Final = 2000
 """So many threads of a container are asked; more would take too long."""
 
 
+class Counters(NamedTuple):
+    """What CPUs have done so far; those of all owners are read at once."""
+
+    time: float
+    busy: Mapping[int, int]
+    """Nanoseconds of run time, by CPU."""
+    interrupts: Mapping[int, int]
+    """By CPU."""
+
+
 class Meter:
     """Takes readings below a root directory; *clock* is one that only goes forward, in seconds."""
 
@@ -39,31 +49,36 @@ class Meter:
         self._clock = clock
         self._tick = _NANO // os.sysconf("SC_CLK_TCK")
 
-    def read(self, cpus: CPUSet, groups: Sequence[Path], pids: Sequence[int]) -> Reading:
-        """Return the counters of CPUs, and of an owner in *groups* (its own first) with these processes."""
+    def count(self, cpus: CPUSet) -> Counters:
+        """Return the counters of CPUs. On a large machine the kernel takes milliseconds to list the interrupts."""
+        return Counters(self._clock(), self._busy(cpus), _interrupts(self._text("proc/interrupts"), cpus))
+
+    def read(self, cpus: CPUSet, counters: Counters, groups: Sequence[Path], pids: Sequence[int]) -> Reading:
+        """Return the *counters* of an owner's CPUs, and its own: of *groups* (its own first) and of these *pids*."""
         stat = self._stat(groups[0]) if groups else {}
         run = stat["usage_usec"] * _MICRO if "usage_usec" in stat else sum(map(self._run, pids))
         return Reading(
-            time=self._clock(),
-            busy=self._busy(cpus),
-            interrupts=_interrupts(self._text("proc/interrupts"), cpus),
+            time=counters.time,
+            busy=sum(counters.busy.get(cpu, 0) for cpu in cpus),
+            interrupts=sum(counters.interrupts.get(cpu, 0) for cpu in cpus),
             run=run,
             preempted=sum(self._preempted(pids)),
             throttled=stat.get("throttled_usec", 0) * _MICRO + stat.get("throttled_time", 0),
         )
 
-    def _busy(self, cpus: CPUSet) -> int:
+    def _busy(self, cpus: CPUSet) -> dict[int, int]:
         for path in _PER_CPU:
             counted = _numbers(self._text(path).split())
             if counted:
-                return sum(counted[cpu] for cpu in cpus if cpu < len(counted))
-        total = 0
+                return {cpu: counted[cpu] for cpu in cpus if cpu < len(counted)}
+        found: dict[int, int] = {}
         for line in self._text("proc/stat").splitlines():
             name, *_ = fields = line.split() or [""]
             number = name.removeprefix("cpu")
             if name.startswith("cpu") and number.isdecimal() and int(number) in cpus:
-                total += sum(_numbers([fields[field] for field in _BUSY_FIELDS if field < len(fields)])) * self._tick
-        return total
+                busy = _numbers([fields[field] for field in _BUSY_FIELDS if field < len(fields)])
+                found[int(number)] = sum(busy) * self._tick
+        return found
 
     def _run(self, pid: int) -> int:
         """Return the run time of a process, its ended threads and the children that it has waited for."""
@@ -98,17 +113,18 @@ class Meter:
             return ""
 
 
-def _interrupts(text: str, cpus: CPUSet) -> int:
-    """Return how many interrupts CPUs have served; the head of the table says which column is which CPU's."""
+def _interrupts(text: str, cpus: CPUSet) -> dict[int, int]:
+    """Return how many interrupts each CPU has served; the head of the table says which column is which CPU's."""
     head, *rows = text.splitlines() or [""]
     numbers = [name.removeprefix("CPU") for name in head.split()]
-    wanted = [column for column, number in enumerate(numbers) if number.isdecimal() and int(number) in cpus]
-    total = 0
+    wanted = {column: int(name) for column, name in enumerate(numbers) if name.isdecimal() and int(name) in cpus}
+    found = dict.fromkeys(wanted.values(), 0)
     for row in rows:
         counts = row.partition(":")[2].split(None, len(numbers))[: len(numbers)]
         if len(counts) == len(numbers):  # else a row for the whole machine, such as ERR
-            total += sum(_numbers([counts[column] for column in wanted]))
-    return total
+            for column, cpu in wanted.items():
+                found[cpu] += int(counts[column]) if counts[column].isdecimal() else 0
+    return found
 
 
 def _numbers(words: Iterable[str]) -> list[int]:

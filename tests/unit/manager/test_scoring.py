@@ -10,7 +10,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Wanted
 from pinfold.manager.scoring import Scoring
-from pinfold.node.exclusivity import Meter
+from pinfold.node.exclusivity import Counters, Meter
 from pinfold.runtimes.simulated.launcher import SimulatedApplier
 
 if TYPE_CHECKING:
@@ -27,8 +27,13 @@ class Counting(Meter):
     def __init__(self) -> None:
         super().__init__()
         self.readings = 0
+        self.counted: list[CPUSet] = []
 
-    def read(self, cpus: CPUSet, groups: Sequence[Path], pids: Sequence[int]) -> Reading:  # noqa: ARG002 - counts
+    def count(self, cpus: CPUSet) -> Counters:
+        self.counted.append(cpus)
+        return Counters(0.0, {}, {})
+
+    def read(self, cpus: CPUSet, counters: Counters, groups: Sequence[Path], pids: Sequence[int]) -> Reading:  # noqa: ARG002 - it counts
         self.readings += 1
         return Reading(self.readings, self.readings * 10**9, self.readings * 10, 0)
 
@@ -63,3 +68,17 @@ def test_other_cpus_begin_anew_and_a_release_ends_the_count() -> None:
 def test_no_figure_is_negative_when_processes_have_taken_their_counters_along() -> None:
     first, now = Reading(5.0, 10, 10, 10**9, 5, 5), Reading(4.0, 5, 5, 0, 0, 0)
     assert set(score(APP, ONE, first, now).data().values()) == {0}
+
+
+def test_the_counters_of_all_cpus_are_read_once_for_all_owners() -> None:
+    async def play() -> None:
+        meter = Counting()
+        scoring = Scoring(meter, SimulatedApplier())
+        scoring.show(Wanted(CPUSet.of(0), {APP: ONE, OTHER: TWO}))
+        scoring.scores()
+        assert meter.counted == [ONE | TWO, ONE | TWO], "once when they begin to count, and once now"
+        scoring.show(Wanted(CPUSet.of(0, 1, 2), {}))
+        assert scoring.scores() == []
+        assert len(meter.counted) == 2
+
+    asyncio.run(play())

@@ -51,7 +51,8 @@ class Files:
         self.write(f"proc/{pid}/task/{pid}/status", f"Name:\ta\nnonvoluntary_ctxt_switches:\t{preempted}\n")
 
     def read(self, *pids: int) -> Reading:
-        return Meter(self.root, lambda: self.now).read(CPUS, [self.group], pids)
+        meter = Meter(self.root, lambda: self.now)
+        return meter.read(CPUS, meter.count(CPUSet.parse("0-9")), [self.group], pids)
 
 
 @pytest.fixture

@@ -80,11 +80,11 @@ async def host_parts(basis: Basis) -> Parts:
     notifier = notifier_of(basis, manager)
     applier.prepare(manager.wanted.shared)
     set_shielding(basis, manager, partial(_host_around, applier))
-    scoring = scoring_of(manager)
+    scoring = None if chosen.runtime == "simulated" else scoring_of(manager)
     await manager.start()
     node = Node(manager, roster, basis.bus)
     node.link = ("connected", applier.kind)
-    if chosen.runtime != "simulated":
+    if scoring is not None:
         node.scores = scoring.scores
     repacker = repacker_of(basis, node, notifier)
     kept = KeptWorkloads(chosen.state_dir, disk=WORKLOADS_DISK)
