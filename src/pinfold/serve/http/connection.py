@@ -150,6 +150,9 @@ class HTTPConnection:
 
     async def _send_whole(self, head: h11.Response, body: bytes) -> None:
         """Send an answer: in one piece if it is small, else no faster than the client reads it."""
+        if len(body) <= _PIECE:  # `_send` waits for a client, but not for ever
+            await self._send(head, h11.Data(data=body))
+            return
         async with asyncio.timeout(self._limits.unread + len(body) / self._limits.pace):
             await self._send(head, h11.Data(data=body[:_PIECE]))
             for start in range(_PIECE, len(body), _PIECE):
@@ -212,9 +215,10 @@ class HTTPConnection:
         left = self._limits.dropped
         with suppress(OSError):
             self._writer.write_eof()
-            self._writer.transport.set_write_buffer_limits(high=0)
-            async with asyncio.timeout(self._limits.unread):
-                await self._writer.drain()
+            if self._writer.transport.get_write_buffer_size():
+                self._writer.transport.set_write_buffer_limits(high=0)
+                async with asyncio.timeout(self._limits.unread):
+                    await self._writer.drain()
             async with asyncio.timeout(linger):
                 while left > 0 and (data := await self._read()):
                     left -= len(data)

@@ -111,6 +111,8 @@ class HTTPServer:
 
         If the client has all that one may have, only its own give way; else they are the first to do so.
         """
+        if self._has_room():
+            return
         mine = [one for one in self._open if one.client == client]
         alone = len(mine) >= self._limits.connections_each
         crowd, most = (mine, self._limits.connections_each) if alone else (list(self._open), self._limits.connections)
@@ -118,6 +120,10 @@ class HTTPServer:
         for connection in waiting[: max(0, len(crowd) + 1 - most)]:
             connection.abort()
             del self._open[connection]
+
+    def _has_room(self) -> bool:
+        """Return whether there is room for one more client, even if all are the same one: then none is counted."""
+        return len(self._open) < min(self._limits.connections, self._limits.connections_each)
 
     async def _serve(self, connection: HTTPConnection) -> None:
         try:
@@ -151,6 +157,8 @@ class HTTPServer:
             raise HTTPError(403, "Forbidden", f"user {peer.uid} may not use this socket; ask root or join its group")
 
     def _check_busy(self, connection: HTTPConnection) -> None:
+        if self._has_room():
+            return
         limits, others = self._limits, (one for one in self._open if one.busy and one is not connection)
         taken = Counter(one.client for one in others)
         if not fits(taken, connection.client, 1, limits.connections, limits.connections_each):
