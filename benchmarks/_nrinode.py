@@ -115,7 +115,9 @@ class Refused(SystemExit):
 class BareNode:
     """The runtime's end of NRI, and cgroups with a sleeping process each in place of containers."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, pods: int = PODS) -> None:
+        """Those that share are in so many *pods*."""
+        self._count = pods
         self.root = f"pinfold-bench-{uuid.uuid4().hex[:8]}"
         self.nri_socket = directory / "nri.sock"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -130,7 +132,7 @@ class BareNode:
         self._listener.bind(str(self.nri_socket))
         self._listener.listen()
         self._listener.settimeout(_PATIENCE)
-        for number in range(PODS):
+        for number in range(self._count):
             self._pods.append(self._pod(f"web-{number}", "/burstable"))
         return self
 
@@ -156,7 +158,7 @@ class BareNode:
     def share(self, count: int) -> None:
         """Make containers until there are so many; before a plugin comes."""
         while len(self._containers) < count:
-            pod = self._pods[len(self._containers) % PODS]
+            pod = self._pods[len(self._containers) % self._count]
             container = self._container(pod, f"c{len(self._containers)}", 100)
             container.state = nri.CONTAINER_RUNNING
             container.pid = self._occupy(container.linux.cgroups_path)
@@ -235,7 +237,7 @@ class BareNode:
 
     def _below(self) -> list[str]:
         """Return the groups of the pods, then those of their containers."""
-        pods = [pod.linux.cgroup_parent for pod in self._pods[:PODS]]
+        pods = [pod.linux.cgroup_parent for pod in self._pods[: self._count]]
         return [*pods, *(container.linux.cgroups_path for container in self._containers)]
 
     def _tell(self, event: nri.Event, pod: PodSandbox, container: nri.Container | None = None) -> None:

@@ -4,7 +4,7 @@
 
 A real daemon is killed and started again over what it has left running: pods with a CPU of their own on a simulated
 machine, shared pods that are real processes (in cgroups, and by affinity), and containers that share beside one with
-a CPU of its own, of which the runtime's end of NRI, played by the benchmark, tells.
+a CPU of its own, two in a pod, of which the runtime's end of NRI, played by the benchmark, tells.
 `ready` is the time from its start to its line that it is ready, the best of all tries, and the CPU time of its process
 until then. The daemon then has the period that users have, and nothing happens. After what a start leaves for
 later, `rest` is the part of a core that it takes. `check` is the CPU time of the periodic work: the mean, and the most
@@ -39,6 +39,8 @@ REST_PERCENT: Final = 0.05
 _BIG: Final = "sockets:2,numa:4,l3:8,cores:8,threads:2"
 """A machine on which 1,000 containers have CPUs of their own."""
 _IN_FILE: Final = 50
+_IN_POD: Final = 2
+"""Containers of a pod."""
 _PERIOD: Final = 10.0
 """Of users."""
 _POLL: Final = 0.05
@@ -134,7 +136,7 @@ def _affinity(directory: Path, count: int) -> Iterator[Stand]:
 
 @contextmanager
 def _nri(directory: Path, count: int) -> Iterator[Stand]:
-    with BareNode(directory) as node:
+    with BareNode(directory, max(count // _IN_POD, 1)) as node:
         node.share(count)
         arguments = ["--runtime", "nri", "--nri-socket", str(node.nri_socket), "--kubelet-dir", str(directory)]
         arguments += ["--reserved-cpus", "0", "--cgroup-root", f"/{node.root}"]
