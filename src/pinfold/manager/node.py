@@ -8,19 +8,20 @@ pod until the pod is gone.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pinfold.core.events.daemon import RuntimeLinked
 from pinfold.core.events.repairs import ReconcileFailed
-from pinfold.core.events.running import Vanished, Verified
+from pinfold.core.events.running import Verified
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.snapshot import RefusedPod
 from pinfold.errors import PinfoldError
-from pinfold.formats.pods.runtime import Phase, name_of, told_uid
+from pinfold.formats.pods.runtime import Phase, told_uid
 from pinfold.manager.admitting import Refusal
 from pinfold.manager.cluster import Cluster
 from pinfold.manager.moving.mover import Mover
 from pinfold.manager.releases import Releases
+from pinfold.manager.repairing.sweeping import Sweeping
 from pinfold.manager.repairing.unpinned import Unpinned
 from pinfold.node.procfs import PROC
 from pinfold.runtimes.base import ApplyError
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Sight
     from pinfold.runtimes.inherited import Inherited
     from pinfold.runtimes.roster import Roster
-
-_FEW: Final = 100
-"""So many pods are looked at in each period, beside those with exclusive CPUs."""
 
 
 class Node:
@@ -74,9 +72,9 @@ class Node:
         self.releases = Releases(manager, roster, bus)
         self.also_unsaved: Callable[[], str] = str
         """Returns why other files of the node could not be saved, empty if there is no such file."""
+        self.sweeping = Sweeping(self, bus)
+        """Finds pods that end without a report, as `sight` sees them."""
         self._bus = bus
-        self._turn = 0
-        """The place of the pod that the next periodic look begins with."""
 
     @property
     def unsaved(self) -> str:
@@ -135,7 +133,7 @@ class Node:
         try:
             return await self.manager.admit(pod, due, silently=True, accepted=accepted)
         except Refusal:
-            await self._sweep()
+            await self.sweeping.sweep_all()
         return await self.manager.admit(pod, due, accepted=accepted)
 
     def _has_decided(self, pod_id: str, due: Collection[str] | None) -> bool:
@@ -201,7 +199,7 @@ class Node:
         """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
         if self.manager.saves.unsaved:
             await self.manager.keep()
-        await self._sweep(dict.fromkeys((*self._owners(), *self._next_pods())))
+        await self.sweeping.sweep_some()
         if not self.read_only:
             await self.releases.retry()
         for container_id in self.unpinned:
@@ -210,44 +208,6 @@ class Node:
                 self.unpinned.has_ended(container_id)
             elif self._would_fit(container.pod, ref):
                 await self._take_in(ref, container)
-
-    async def sweep_owners(self) -> None:
-        """Release the CPUs of owners that have vanished; quick, so that it can be called often."""
-        await self._sweep(self._owners())
-
-    def _owners(self) -> list[str]:
-        return [pod_id for uid in self.manager.state.assignments for pod_id in self.roster.find_pods(uid)]
-
-    def _next_pods(self) -> list[str]:
-        """Return the pods whose turn it is to be looked at: all, or the next few of many."""
-        pods = list(self.roster.pods)
-        begin = self._turn if self._turn < len(pods) else 0
-        self._turn = begin + _FEW
-        return pods[begin : self._turn]
-
-    async def _sweep(self, pods: Collection[str] | None = None) -> bool:
-        """Release the CPUs of *pods*, or of all, that have vanished; return whether there were any."""
-        if self.sight is None:
-            return False
-        looked_at = self.roster.pods if pods is None else pods
-        gone = [pod_id for pod_id in looked_at if self.sight.is_gone(pod_id)]
-        for pod_id in gone:
-            name = name_of(self.roster.pods.get(pod_id))
-            if name is None:  # its source has reported it meanwhile
-                continue
-            self._bus.tell(Vanished(name))
-            await self.gone(pod_id)
-        left = self._left_unseen(self.sight)
-        if left:
-            await self.releases.release(left)
-        return bool(gone or left)
-
-    def _left_unseen(self, sight: Sight) -> list[ContainerRef]:
-        """Return the owners of pods that ended before the daemon started, where no source reports what runs."""
-        if self.roster.is_complete or self.read_only:
-            return []
-        unseen = [uid for uid in self.manager.state.assignments if not self.roster.find_pods(uid)]
-        return [ref for uid in filter(sight.has_left, unseen) for ref, _ in self.manager.state.of_pod(uid)]
 
     def _would_fit(self, pod_id: str, ref: ContainerRef) -> bool:
         """Return whether a container would be admitted now; called often, so it makes no event."""

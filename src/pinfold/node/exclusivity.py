@@ -31,7 +31,7 @@ _MOST_THREADS: Final = 2000
 """So many threads of a container are asked; more would take too long."""
 
 
-class Counters(NamedTuple):
+class CPUCounters(NamedTuple):
     """What CPUs have done so far; those of all owners are read at once."""
 
     time: float
@@ -49,11 +49,11 @@ class Meter:
         self._clock = clock
         self._tick = _NANO // os.sysconf("SC_CLK_TCK")
 
-    def count(self, cpus: CPUSet) -> Counters:
+    def count(self, cpus: CPUSet) -> CPUCounters:
         """Return the counters of CPUs. On a large machine the kernel takes milliseconds to list the interrupts."""
-        return Counters(self._clock(), self._busy(cpus), _interrupts(self._text("proc/interrupts"), cpus))
+        return CPUCounters(self._clock(), self._busy(cpus), _interrupts(self._text("proc/interrupts"), cpus))
 
-    def read(self, cpus: CPUSet, counters: Counters, groups: Sequence[Path], pids: Sequence[int]) -> Reading:
+    def read(self, cpus: CPUSet, counters: CPUCounters, groups: Sequence[Path], pids: Sequence[int]) -> Reading:
         """Return the *counters* of an owner's CPUs, and its own: of *groups* (its own first) and of these *pids*."""
         stat = self._stat(groups[0]) if groups else {}
         run = stat["usage_usec"] * _MICRO if "usage_usec" in stat else sum(map(self._run, pids))

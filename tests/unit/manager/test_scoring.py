@@ -10,7 +10,7 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Wanted
 from pinfold.manager.scoring import Scoring
-from pinfold.node.exclusivity import Counters, Meter
+from pinfold.node.exclusivity import CPUCounters, Meter
 from pinfold.runtimes.simulated.launcher import SimulatedApplier
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class Counting(Meter):
         self.readings = 0
         self.counted: list[CPUSet] = []
 
-    def count(self, cpus: CPUSet) -> Counters:
+    def count(self, cpus: CPUSet) -> CPUCounters:
         self.counted.append(cpus)
-        return Counters(0.0, {}, {})
+        return CPUCounters(0.0, {}, {})
 
-    def read(self, cpus: CPUSet, counters: Counters, groups: Sequence[Path], pids: Sequence[int]) -> Reading:  # noqa: ARG002 - it counts
+    def read(self, cpus: CPUSet, counters: CPUCounters, groups: Sequence[Path], pids: Sequence[int]) -> Reading:  # noqa: ARG002 - it counts
         self.readings += 1
         return Reading(self.readings, self.readings * 10**9, self.readings * 10, 0)
 

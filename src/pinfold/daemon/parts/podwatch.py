@@ -49,7 +49,7 @@ class PodWatch:
         except OSError:  # no inotify, or no more of it for this user: the periodic check finds all
             return
         self._watch = self._applier.brevity.hearing = watch
-        noticing = asyncio.create_task(Noticing(self._node.manager, watch, self._node.sweep_owners).follow())
+        noticing = asyncio.create_task(Noticing(self._node.manager, watch, self._node.sweeping.sweep_owners).follow())
         try:
             while not noticing.done() and watch.has(top) and not self._node.read_only:
                 await asyncio.wait({noticing}, timeout=pause)

@@ -72,7 +72,7 @@ class NRISource:
         """Look often whether owners have vanished, for ever: after its restart containerd 1.7 reports no end."""
         while True:
             await self._pause()
-            await self._node.sweep_owners()
+            await self._node.sweeping.sweep_owners()
             if self._node.link[0] not in _ASKED:
                 self._mend_unasked()
 

@@ -198,20 +198,22 @@ class Simulated:
         """Raise what the kernel raises if it does not allow these CPUs, in the kernel's order."""
         if group == self.root:
             raise _refusal(errno.EACCES)
-        if max(cpus, default=0) > max(self._groups[self.root].own[file]):
+        every = self._groups[self.root].own[file]
+        if max(cpus, default=0) > max(every):
             raise _refusal(errno.ERANGE)
         if self.nested:
-            self._check_nested(group, file, cpus)
+            _check_nested(self._groups, every, group, file, cpus)
         if not cpus and _is_populated(self._groups, group):
             raise _refusal(errno.ENOSPC)
 
-    def _check_nested(self, group: Path, file: str, cpus: CPUSet) -> None:
-        if not cpus <= self._groups[self.root].own[file]:
-            raise _refusal(errno.EINVAL)
-        if not all(self._groups[path].own[file] <= cpus for path in self._groups[group].below):
-            raise _refusal(errno.EBUSY)
-        if not cpus <= self._groups[group.parent].own[file]:
-            raise _refusal(errno.EACCES)
+
+def _check_nested(groups: Mapping[Path, _Group], every: CPUSet, group: Path, file: str, cpus: CPUSet) -> None:
+    if not cpus <= every:
+        raise _refusal(errno.EINVAL)
+    if not all(groups[path].own[file] <= cpus for path in groups[group].below):
+        raise _refusal(errno.EBUSY)
+    if not cpus <= groups[group.parent].own[file]:
+        raise _refusal(errno.EACCES)
 
 
 def _is_populated(groups: Mapping[Path, _Group], group: Path) -> bool:

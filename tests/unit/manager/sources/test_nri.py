@@ -205,7 +205,7 @@ def test_owners_are_looked_at_seldom_while_ends_are_heard_of_and_soon_after_the_
         plugin = await node.plug(Answers(source))
         source.linked("synchronized", "containerd 2.1.9")
         sandbox = await node.runtime.pods.run(guaranteed())
-        await pinfold.node.sweep_owners()
+        await pinfold.node.sweeping.sweep_owners()
         looking = asyncio.create_task(source.look_for_ends())
         await clock.leap(0.1)
         await node.unplug(plugin)
