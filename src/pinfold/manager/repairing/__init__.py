@@ -1,1 +1,1 @@
-"""Drift: what is repaired, how often in a fight, and containers that run without their CPUs."""
+"""Drift: what is repaired, how often in a fight, containers that run without their CPUs, pods that end unreported."""
