@@ -115,6 +115,7 @@ def test_a_changed_pod_is_configured_and_one_that_does_not_fit_goes_on(host: Dae
 def test_names_are_taken_as_kubectl_takes_them(host: Daemon) -> None:
     elsewhere = pod("single").replace("{name: single}", "{name: single, namespace: elsewhere}")
     host.apply(elsewhere, pod("single"))
+    wait_for(lambda: {row["state"] for row in host.containers()} == {"running"}, "both run")
     assert host.verb("get", "pod").stdout == host.verb("get", "pods").stdout
     deleted = host.verb("delete", "elsewhere/single", "-o", "json")
     assert json.loads(deleted.stdout) == [{"namespace": "elsewhere", "deleted": "single", "given_back": []}]
