@@ -78,8 +78,8 @@ def _lines(path: Path) -> list[str]:
 class ReadOnlyPort(KubeletPods):
     """Asks the kubelet on its read-only port, if a program of root listens there.
 
-    The kernel takes 4 to 8 ms of CPU time to list its connections, however few they are. So they are listed only if a
-    program accepts one, and a thread looks: now and then, and once more before the kubelet is asked.
+    The kernel takes 4 to 8 ms of CPU time to list its connections, however few they are. So after the first time they
+    are listed only if a program accepts one. A thread looks, now and then, and once more before the kubelet is asked.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ReadOnlyPort(KubeletPods):
         super().__init__("kubelet's read-only port", lambda: self._at, lambda: self._seen)
         self._listens = listens
         self._every = every
-        self._seen = self._is_kubelet()
+        self._seen = listens(port)  # without a connection: the start of the daemon must not wait for one
 
     async def find(self, pods: Sequence[RuntimePod]) -> Found:
         """Return those of *pods* that the kubelet lists; none if another program listens there by now."""

@@ -13,7 +13,7 @@ import pytest
 
 from pinfold.errors import PinfoldError
 from pinfold.kubernetes.http import HTTPClient, Server
-from pinfold.kubernetes.pods.kubelet import KubeletPods, ReadOnlyPort, root_listens
+from pinfold.kubernetes.pods.kubelet import KubeletPods, ReadOnlyPort, accepts, root_listens
 from tests.support.apiserver import APIServer
 from tests.support.cluster import NODE, account, api_pod, certificate
 from tests.unit.kubernetes.pods.test_apiserver import LEVEL, WEB, told
@@ -180,7 +180,7 @@ def test_a_thread_looks_for_the_read_only_port_and_no_request_waits_for_it() -> 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_where_no_program_accepts_a_connection_the_kernel_lists_none(address: str) -> None:
+def test_where_no_program_accepts_a_connection_the_kernel_lists_none_after_the_start(address: str) -> None:
     asked: list[int] = []
 
     def listens(port: int) -> bool:
@@ -190,8 +190,9 @@ def test_where_no_program_accepts_a_connection_the_kernel_lists_none(address: st
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as bound:
         bound.bind((address, 0))  # it does not listen
         number = bound.getsockname()[1]
-        assert not ReadOnlyPort(address, number, listens=listens).is_there()
-        assert asked == []
-        bound.listen()
-        assert ReadOnlyPort(address, number, listens=listens).is_there()
+        port = ReadOnlyPort(address, number, listens=listens)
         assert asked == [number]
+        assert asyncio.run(port.find([told(WEB)])) == {}
+        assert (asked, port.is_there()) == ([number], False)
+        bound.listen()
+        assert accepts(address, number)
