@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.core.state import State
@@ -132,16 +132,23 @@ def wanted(state: State, shared: CPUSet) -> Wanted:
 def drift(want: Wanted, observed: Observed) -> Iterator[Drift]:
     """Yield the differences, the shared pool first; one for each container."""
     pool: list[tuple[ContainerRef | None, CPUSet]] = [] if observed.shared is None else [(None, observed.shared)]
-    faults, exclusive, shared = observed.faults, want.exclusive, want.shared
-    if observed.shared == shared:  # those that share have the pool's own object: a thousand are not compared
-        shared = observed.shared
-    for container, found in [*pool, *observed.containers.items()]:
-        wanted_cpus = shared if container is None else exclusive.get(container, shared)
+    faults, exclusive = observed.faults, want.exclusive
+    for container, found in [*pool, *_doubtful(want, observed)]:
+        wanted_cpus = want.shared if container is None else exclusive.get(container, want.shared)
         fault = faults.get(container) if faults else None
         if fault is not None:
             yield Drift(container, wanted_cpus, found, *fault)
-        elif found is not wanted_cpus and found != wanted_cpus:
+        elif found != wanted_cpus:
             yield Drift(container, wanted_cpus, found)
+
+
+def _doubtful(want: Wanted, observed: Observed) -> Collection[tuple[ContainerRef, CPUSet]]:
+    """Return the containers that may have drifted: if the pool is right, not the thousand that have its own object."""
+    pool, containers = observed.shared, observed.containers
+    if pool != want.shared or observed.faults:
+        return containers.items()
+    apart = [(ref, found) for ref, found in containers.items() if found is not pool]
+    return apart + [(ref, found) for ref in want.exclusive if (found := containers.get(ref)) is pool]
 
 
 class Step(NamedTuple):
