@@ -105,11 +105,13 @@ class PodApplier:
 
     def _due(self, part: Collection[str]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
         """Yield the owners, and those of *part*, by the runtime's own ids, that have their CPUs by now."""
-        chosen = set(part)
-        for ref, container in self._roster.live():
-            is_due = container.id in chosen and not self._places.awaits_its_start(container)
-            if is_due or ref in self._owners:
-                yield ref, container
+        yield from self._places.live(self._owners)
+        chosen, known = set(part), self._roster.containers
+        for pod in dict.fromkeys(known[one].pod for one in part):
+            for ref, container in self._roster.of(pod).live:
+                is_due = container.id in chosen and not self._places.awaits_its_start(container)
+                if is_due and ref not in self._owners:
+                    yield ref, container
 
     def apply(self, want: Wanted) -> None:
         """Take CPUs away first, then give, one step after the other."""
