@@ -98,18 +98,24 @@ class Strays:
         alive = self._now_alive(containers)
         self._remember(alive, self._owners(alive, containers))
 
-    def are_inside(self, containers: Mapping[ContainerRef, Housed], part: Collection[ContainerRef]) -> bool:
+    def are_inside(
+        self,
+        containers: Mapping[ContainerRef, Housed],
+        part: Collection[ContainerRef],
+        read: Mapping[Path, Collection[int]],
+    ) -> bool:
         """Return whether the known processes of *part* of the containers are in their groups; `look` says which not.
 
-        For many containers of which nothing was heard: who moves a process in writes to a group, and is heard.
+        For many containers of which nothing was heard: who moves a process in writes to a group, and is heard. *read*
+        are the threads of groups that were read already.
         """
         chosen = set(part)
         members = [(process.pid, ref) for process, ref in self._known.items() if ref in chosen]
         threads = {pid: self._procfs.threads(pid) for pid, _ in members}
         groups = {group for ref in part for group in containers[ref].groups}
-        inside = {group: set(_threads(group)) for group in groups}
+        inside = {group: read.get(group) or threads_in(group) for group in groups}
         if not all(inside.values()):  # cgroup v2 lists no threads; and a process may be in a group below
-            inside = {group: found or set(_read(group, {}).pids) for group, found in inside.items()}
+            inside = {group: found or _read(group, {}).pids for group, found in inside.items()}
             threads = {pid: [pid] if its else [] for pid, its in threads.items()}
         places = ((threads[pid], inside[group]) for pid, ref in members for group in containers[ref].groups)
         return all(thread in group for its, group in places for thread in its)
@@ -195,7 +201,7 @@ def _read(group: Path, processes: Mapping[int, int]) -> _Inside:
     try:
         for one in groups:  # grows while it is walked
             groups.extend(files.groups_below(one))
-            here = _threads(one)
+            here = threads_in(one)
             threads.update(here)
             is_known = here and all(thread in processes for thread in here)
             pids.update({processes[thread] for thread in here} if is_known else files.read_pids(one))
@@ -204,11 +210,11 @@ def _read(group: Path, processes: Mapping[int, int]) -> _Inside:
     return _Inside(frozenset(pids), frozenset(threads) if threads else None)
 
 
-def _threads(group: Path) -> list[int]:
+def threads_in(group: Path) -> frozenset[int]:
     """Return the threads in a group of cgroup v1; none where a process cannot be in two groups."""
     try:
-        return [int(thread) for thread in files.read(f"{group}/{_TASKS}").split()]
+        return frozenset(map(int, files.read(f"{group}/{_TASKS}").split()))
     except CgroupError as error:
         if error.name == "ENOENT":
-            return []
+            return frozenset()
         raise

@@ -9,12 +9,13 @@ from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Cause, Fault
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.errors import NoGroupError, listed
-from pinfold.node.processgroups.strays import Housed, MovedProcesses, Strays
+from pinfold.node.processgroups.strays import Housed, MovedProcesses, Strays, threads_in
 from pinfold.node.procfs import PROC, Process, may_leave
 from pinfold.runtimes.brevity import Brevity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
@@ -45,6 +46,8 @@ class CloseLook:
         """The containers whose quota and weight were right at the last look."""
         self._houses: Mapping[ContainerRef, Housed] = {}
         """Of all containers, at the last look at everything."""
+        self._pools: Collection[Path] = ()
+        """The groups that those that share have in common for their CPUs, on cgroup v1."""
         self.brevity: Brevity[ContainerRef] = brevity or Brevity()
         """Where nothing was written, quotas and weights are not read again; of many groups each look reads some.
 
@@ -56,10 +59,11 @@ class CloseLook:
     ) -> tuple[dict[ContainerRef, CPUSet], dict[ContainerRef | None, Fault]]:
         """Return the CPUs of containers that are not only on those of their group, and what else is wrong."""
         part = self.brevity.part(containers)
-        if len(part) < len(containers) and self._is_in_order(part, containers):
+        if len(part) < len(containers) and self._is_in_order(part, containers, limits):
             return {}, {}
         houses = {ref: housed for ref in containers if (housed := self._housed(ref)) is not None}
         self._houses, self._moved = houses, self._strays.look(houses)
+        self._pools = {group for ref in limits if ref in houses for group in houses[ref].groups[1:]}
         found = houses.keys() or self._groups.found().keys()  # by affinity there are no groups
         wanted = {ref: limit for ref, limit in limits.items() if ref in found}
         faults = self._faults(wanted, self._doubtful(houses, wanted))
@@ -68,16 +72,24 @@ class CloseLook:
         self.brevity.looked(containers, clean=not faults and not elsewhere)
         return elsewhere, faults
 
-    def _is_in_order(self, part: Collection[ContainerRef], containers: Mapping[ContainerRef, CPUSet]) -> bool:
+    def _is_in_order(
+        self,
+        part: Collection[ContainerRef],
+        containers: Mapping[ContainerRef, CPUSet],
+        sharing: Collection[ContainerRef],
+    ) -> bool:
         """Return whether main processes are on their CPUs, and all of *part* in their groups. Nothing was written.
 
         An empty *part* begins a round: new processes are taken in.
         """
-        if may_leave((main.pid, containers.get(ref, EMPTY)) for ref, main in self._mains.items()):
+        pools = {group: threads_in(group) for group in self._pools}
+        pooled = frozenset[int]().union(*pools.values())  # one call tells of all: the others are asked for one by one
+        others = ((ref, main) for ref, main in self._mains.items() if main.pid not in pooled or ref not in sharing)
+        if may_leave((main.pid, containers.get(ref, EMPTY)) for ref, main in others):
             return False
         if not part:
             self._strays.learn(self._houses)
-        return not self._groups.limits.wrong_pools() and self._strays.are_inside(self._houses, part)
+        return not self._groups.limits.wrong_pools() and self._strays.are_inside(self._houses, part, pools)
 
     def repair(self, refs: Collection[ContainerRef]) -> None:
         """Bring the processes of these containers back, move strangers out, and lift the quotas of pools."""

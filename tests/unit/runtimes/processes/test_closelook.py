@@ -41,6 +41,8 @@ class Groups:
     read: int = 0
     """How often the limit of the container was read."""
     expelled: list[int] = field(default_factory=list)
+    pool: Path | None = None
+    """The group of cgroup v1 that all sharing containers have in common for their CPUs."""
 
     @property
     def limits(self) -> Groups:
@@ -65,7 +67,7 @@ class Groups:
         return self
 
     def places(self) -> list[Path]:
-        return [self.root]
+        return [self.root] if self.pool is None else [self.root, self.pool]
 
     def has(self, *pids: int) -> None:
         self.root.mkdir(exist_ok=True)
@@ -304,3 +306,19 @@ def test_of_many_containers_a_process_on_other_cpus_is_found_at_each_look(groups
         assert closely.look(here | MANY, {}) == ({}, {})
         wrong, _ = closely.look({REF: EMPTY} | MANY, {})
         assert REF in wrong
+
+
+def test_of_many_sharing_containers_one_reading_of_the_pool_tells_who_is_on_its_cpus(groups: Groups) -> None:
+    groups.pool = groups.root.parent / "shared"
+    groups.pool.mkdir()
+    with sleeping() as main:
+        groups.has(main.pid)
+        for place in (groups.root, groups.pool):
+            (place / "tasks").write_text(f"{main.pid}\n")
+        closely = look_at(groups, main)
+        closely.brevity.hearing = Written()
+        assert closely.look({REF: PROC.allowed(main.pid)} | MANY, {REF: Limit()}) == ({}, {})
+        elsewhere = {REF: EMPTY} | MANY
+        assert closely.look(elsewhere, {REF: Limit()}) == ({}, {}), "in the pool, so not asked for by itself"
+        (groups.pool / "tasks").write_text("")
+        assert REF in closely.look(elsewhere, {REF: Limit()})[0]
