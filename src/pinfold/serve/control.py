@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pinfold.core.pods.pod import PodUID
 from pinfold.core.snapshot import pools
 from pinfold.errors import AdmissionError, PinfoldError
 from pinfold.formats.kubelet.checkpoint import format_checkpoint
 from pinfold.formats.pods.document import pod_document
-from pinfold.serve.asked import (
-    read_body,
-    read_text,
-)
+from pinfold.serve.asked import read_body, read_text
 from pinfold.serve.http.messages import HTTPError, Request, Response
 from pinfold.serve.logs import answer_logs
 from pinfold.serve.rights import check_member
@@ -29,11 +26,6 @@ if TYPE_CHECKING:
     from pinfold.manager.shielding import ShieldSwitch
     from pinfold.manager.sources.supervisor import Supervisor
     from pinfold.serve.api import Views
-
-_SMALL: Final = 4096
-"""A file of so many bytes is parsed in less time than a thread needs to take its turn."""
-_TOGETHER: Final = 64
-"""So many pods of a file are admitted at once."""
 
 
 class Leave(Protocol):

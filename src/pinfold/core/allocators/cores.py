@@ -5,7 +5,7 @@ Both pickers answer the same three questions in the same way; a test compares th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,22 +15,6 @@ if TYPE_CHECKING:
 
 # Up to so many CPUs are found one by one, at 50 ns each; bisection takes 1 µs for any number of them.
 _SMALL: Final = 12
-
-
-class CorePicker(Protocol):
-    """Chooses cores and CPUs in a group; all sets are masks."""
-
-    def whole(self, place: Area, free: int, need: int) -> int:
-        """Return whole cores, at most *need* CPUs: the lowest of equal ones."""
-        ...
-
-    def single(self, place: Area, free: int, need: int) -> int:
-        """Return at most *need* free CPUs: those of the cores with the fewest free CPUs first."""
-        ...
-
-    def lowest(self, place: Area, free: int, cores: int) -> int:
-        """Return the free CPUs of the lowest cores that have any in *place*."""
-        ...
 
 
 def stride_of(cores: Iterable[Group]) -> int | None:
