@@ -140,7 +140,7 @@ def _logging_bus(chosen: Settings) -> Bus:
 
 def _views(basis: Basis, parts: Parts, about: dict[str, object], record: EventRecord) -> Views:
     viewer = Viewer(parts.node, about, links(basis.chosen), record.figures)
-    views = Views(viewer, basis.bus, record.archive)
+    views = Views(viewer, basis.bus, record.archive, record.written)
     basis.bus.keep(views.take, Audience.JOURNAL)
     return views
 

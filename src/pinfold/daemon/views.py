@@ -7,6 +7,8 @@ import errno
 import os
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,6 +17,7 @@ from pinfold.core.events.daemon import HistoryLost, Warned
 from pinfold.core.snapshot import Figures
 from pinfold.daemon.listeners import bind_unix
 from pinfold.errors import ConfigError, Problem
+from pinfold.manager.telling.journaling import Journaling
 from pinfold.node.journal.files import DIRECTORY, Archive
 from pinfold.node.journal.journal import Journal
 from pinfold.serve.api import API
@@ -50,24 +53,31 @@ class EventRecord(NamedTuple):
 
     archive: Archive
     counters: Counters
+    journaling: Journaling | None = None
+    """Writes the journal; None if the daemon keeps none."""
 
     def figures(self) -> Figures:
         """Return the counters since the start."""
-        lost = self.archive.lost if isinstance(self.archive, Journal) else 0
+        lost = 0 if self.journaling is None else self.journaling.lost
         return Figures(lost, self.counters.repaired)
 
     def close(self) -> None:
         """Close the journal."""
-        if isinstance(self.archive, Journal):
-            self.archive.close()
+        if self.journaling is not None:
+            self.journaling.close()
+
+    async def written(self) -> None:
+        """Return when the journal has all that was told so far."""
+        if self.journaling is not None:
+            await self.journaling.written()
 
     async def sync(self, bus: Bus) -> None:
         """Sync the journal to disk every second, for ever; nothing waits for it."""
-        while isinstance(self.archive, Journal):
+        while self.journaling is not None:
             await bus.news()
             await asyncio.sleep(_SYNC_AFTER)
             try:
-                await asyncio.to_thread(self.archive.sync)
+                await self.journaling.sync()
             except RuntimeError as error:  # no thread can be started now: the next time syncs this too
                 bus.tell(HistoryLost(f"not synced to the disk: {error}"))
                 await asyncio.sleep(_SYNC_AGAIN)
@@ -76,20 +86,26 @@ class EventRecord(NamedTuple):
 def keep_record(chosen: Settings, admitter: Admitter, bus: Bus) -> EventRecord:
     """Return the journal and the counters, subscribed to all events."""
     counters = Counters(admitter, now=time.perf_counter(), links=links(chosen))
-    archive: Archive = Archive(chosen.state_dir / DIRECTORY)
-    if chosen.views.journal_bytes:
-        journal = Journal(
-            chosen.state_dir / DIRECTORY,
-            clock=time.time,
-            tell=lambda why: bus.tell(HistoryLost(why)),
-            max_bytes=chosen.views.journal_bytes,
-            max_age=chosen.views.journal_seconds,
-        )
-        bus.number = journal.last
-        bus.keep(journal.append, Audience.JOURNAL)
-        archive = journal
     bus.subscribe(counters.hear)
-    return EventRecord(archive, counters)
+    if not chosen.views.journal_bytes:
+        return EventRecord(Archive(chosen.state_dir / DIRECTORY), counters)
+    loop = asyncio.get_running_loop()
+
+    def tell(why: str) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(bus.tell, HistoryLost(why))
+
+    journal = Journal(
+        chosen.state_dir / DIRECTORY,
+        clock=time.time,
+        tell=tell,
+        max_bytes=chosen.views.journal_bytes,
+        max_age=chosen.views.journal_seconds,
+    )
+    bus.number = journal.last
+    journaling = Journaling(journal, ThreadPoolExecutor(1, "journal"), tell)
+    bus.keep(journaling.keep, Audience.JOURNAL)
+    return EventRecord(journal, counters, journaling)
 
 
 class Opened(NamedTuple):

@@ -26,7 +26,7 @@ from pinfold.serve.http.limits import Turns, client_of
 from pinfold.serve.http.messages import HTTPError, Request, Response, ServerSentEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from pinfold.core.events.entries import Entry
     from pinfold.core.explaining.alignment import Alignment
@@ -53,6 +53,10 @@ _DIGITS: Final = 19
 _LOOK_FOR: Final = 1.0
 
 
+async def _at_once() -> None:
+    """Wait for nothing: every entry is written when it is told."""
+
+
 class TakeSnapshot(Protocol):
     """Takes a Snapshot of the node."""
 
@@ -64,10 +68,14 @@ class TakeSnapshot(Protocol):
 class Views:
     """The data of one node, ready for JSON; for the read-only API and for the control socket."""
 
-    def __init__(self, look: TakeSnapshot, bus: Bus, archive: Archive) -> None:
+    def __init__(
+        self, look: TakeSnapshot, bus: Bus, archive: Archive, written: Callable[[], Awaitable[None]] = _at_once
+    ) -> None:
+        """Read the past from *archive*, when *written* says that it has all entries so far."""
         self.look = look
         self.bus = bus
         self._archive = archive
+        self._written = written
         node = look()
         seen = node.policy.pools.seen(node.topology)
         self._ruler = seen, Ruler(seen)
@@ -104,6 +112,8 @@ class Views:
                 await asyncio.wait(set(self._looking), timeout=_LOOK_FOR)
                 found = reader()
             return found
+        if what in _OF_THE_PAST:
+            await self._written()
         try:
             match what:
                 case "history" | "at":
@@ -235,6 +245,7 @@ class Views:
                     return found, entry.number
             return found, first - 1
 
+        await self._written()
         return await asyncio.to_thread(read)
 
     async def explain(self, subject: Subject) -> dict[str, object]:

@@ -118,6 +118,7 @@ def test_history_moments_and_explanations_outlive_the_daemon(daemon: Daemon, num
 def test_containers_keep_their_reason_over_a_restart(daemon: Daemon) -> None:
     daemon.apply(pod("web", container(cpus=4)), pod("db"))
     before = {row["pod"]: row["why"] for row in Web(daemon).get("containers")}
+    daemon.flush()
     daemon.restart()
     assert {row["pod"]: row["why"] for row in Web(daemon).get("containers")} == before
 

@@ -64,7 +64,7 @@ class _Open:
 
 
 class Journal(Archive):
-    """Keeps entries, and returns them. One process writes; any process reads."""
+    """Keeps entries, and returns them. One thread of one process writes, and may wait for the disk; any thread reads."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Journal(Archive):
             self._state = entry
 
     def sync(self) -> None:
-        """Sync what was written so far; takes as long as the disk does, and may be called in a thread."""
+        """Sync what was written so far; takes as long as the disk does."""
         while self._left:
             fd = self._left.popleft()
             with suppress(OSError):

@@ -1,0 +1,101 @@
+"""Journaling: appends entries to the journal by a thread of its own, so that the event loop never waits for its disk.
+
+A disk can take no write for a while: a snapshot freezes its file system, or the kernel has too much to write already.
+Entries wait meanwhile, as many as are allowed; further ones are lost, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor, Future
+
+    from pinfold.core.events.entries import Entry
+    from pinfold.node.journal.journal import Journal
+
+MOST_WAITING: Final = 10_000
+_PATIENCE: Final = 1.0
+"""Seconds that a reader waits for the last entries, and the end of the daemon for the disk."""
+
+
+class Journaling:
+    """The writes of one journal."""
+
+    def __init__(self, journal: Journal, disk: Executor, tell: Callable[[str], None], most: int = MOST_WAITING) -> None:
+        """Let only *disk*, which does one thing after the other, call *journal*; *tell* why entries are lost."""
+        self._journal = journal
+        self._disk = disk
+        self._tell = tell
+        self._most = most
+        self._waiting: deque[Entry] = deque()
+        self._is_due = False
+        """Whether the disk has been told of the entries that wait."""
+        self._missed = 0
+        """How many entries have not come to the journal."""
+        self._has_told = False
+
+    @property
+    def lost(self) -> int:
+        """How many entries were not kept."""
+        return self._journal.lost + self._missed
+
+    def keep(self, entry: Entry) -> None:
+        """Have an entry appended."""
+        if len(self._waiting) >= self._most:
+            self._miss(f"the disk has not taken the last {self._most:,} entries yet")
+            return
+        self._waiting.append(entry)
+        if not self._is_due:
+            self._is_due = True  # before the thread, which may be done before this goes on, says that it is not
+            if self._begin(self._append_all) is None:
+                self._is_due = False
+
+    async def written(self) -> None:
+        """Return when the disk has all entries so far; or after a second, if it does not take them."""
+        await self._done(self._append_all)
+
+    async def sync(self) -> None:
+        """Make all entries so far durable; raise RuntimeError if no thread can do that."""
+        if await self._done(self._journal.sync, patience=None) is None:
+            raise RuntimeError("no thread can be started now")
+
+    def close(self) -> None:
+        """Append what waits, and close the journal; give up after a second."""
+        closing = [self._begin(work) for work in (self._append_all, self._journal.close)]
+        with suppress(TimeoutError):
+            for last in filter(None, closing[-1:]):
+                last.result(_PATIENCE)
+
+    async def _done(self, work: Callable[[], None], patience: float | None = _PATIENCE) -> Future[None] | None:
+        working = self._begin(work)
+        if working is not None:
+            await asyncio.wait([asyncio.wrap_future(working)], timeout=patience)
+        return working
+
+    def _begin(self, work: Callable[[], None]) -> Future[None] | None:
+        """Have the disk work; None if no thread can be started now: the next call tries again."""
+        try:
+            return self._disk.submit(work)
+        except RuntimeError:
+            return None
+
+    def _append_all(self) -> None:
+        """Append what waits, and what comes meanwhile."""
+        self._is_due = False  # first: whoever adds an entry from now on calls us again
+        while self._waiting:
+            try:
+                self._journal.append(self._waiting.popleft())
+            except Exception as error:  # noqa: BLE001 - a defect of the journal must not end the history
+                self._miss(f"{type(error).__name__}: {error}")
+
+    def _miss(self, why: str) -> None:
+        """Count an entry that is lost; say so for the first one."""
+        self._missed += 1
+        if not self._has_told:
+            self._has_told = True
+            self._tell(why)
