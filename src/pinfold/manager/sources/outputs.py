@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node.reserve import keep_reserve
+from pinfold.node.waiting import in_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +29,9 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
     while True:
         news = await asyncio.to_thread(_tend, outputs, state_dir)
         ended = await asyncio.to_thread(outputs.look, workbook.outputs()) if news else ()
-        current = workbook.outputs() if ended else ()
         for name in ended:
-            if name not in current:  # a pod of this name may have started meanwhile
-                outputs.remove(name)
+            if name not in workbook.outputs():  # a pod of this name may have started meanwhile
+                await in_thread(partial(outputs.remove, name))
         await outputs.drain_ends(within=_EVERY - _LEAST)
         await asyncio.sleep(_LEAST)
 

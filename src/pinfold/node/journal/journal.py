@@ -64,7 +64,7 @@ class _Open:
 
 
 class Journal(Archive):
-    """Keeps entries, and returns them. One thread of one process writes, and may wait for the disk; any thread reads."""
+    """Keeps entries, and returns them. One thread writes, and may wait for the disk; any process reads."""
 
     def __init__(
         self,

@@ -117,7 +117,8 @@ class Outputs:
 
     def _let_go(self, pipes: Collection[Path] | None = None) -> None:
         """Close *pipes*, or those that the drain reads, or that were removed."""
-        for pipe in [held for held in self._held if not held.exists()] if pipes is None else pipes:
+        held = tuple(self._held)  # threads call this too
+        for pipe in [one for one in held if not one.exists()] if pipes is None else pipes:
             file = self._held.pop(pipe, None)
             if file is not None:
                 os.close(file)

@@ -17,6 +17,7 @@ from pinfold.node.outputs import drain
 from pinfold.node.procfs import PROC
 from pinfold.node.starting import forker
 from pinfold.node.starting.starter import NewProcess, Starter, StartError
+from pinfold.node.waiting import in_thread
 from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
 from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
@@ -83,7 +84,7 @@ class ProcessLauncher:
         async with self._starter.turn:  # files are opened when it comes: hundreds of containers may wait for theirs
             group = self._groups.group(ref)
             request = _request(start, group.environment())
-            with group.joiner() as joiner, _nothing() as nothing, output() as out:
+            with await _opened_output(output) as out, group.joiner() as joiner, _nothing() as nothing:
                 return await self._starter.begin(request, (nothing.fileno(), out.fileno(), out.fileno()), joiner)
 
     def expect(self, ref: ContainerRef, pid: int, *, lent: bool = False) -> Main:
@@ -210,6 +211,16 @@ class ProcessLauncher:
     def _leftover_ended(self) -> None:
         self._ends.put_nowait(ProcessEnded(None))
         self._one_ended.set()
+
+
+async def _opened_output(output: Callable[[], IO[bytes]]) -> IO[bytes]:
+    """Open what a container prints to, which may wait for a disk; close it again if it is not needed any more."""
+    opening = asyncio.ensure_future(in_thread(output))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(lambda opened: opened.exception() or opened.result().close())
+        raise
 
 
 def _nothing() -> IO[bytes]:

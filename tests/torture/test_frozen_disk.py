@@ -1,0 +1,105 @@
+"""A daemon whose disk takes nothing for a while, as during a snapshot: only what needs the disk waits for it.
+
+The disk is a real file system on a loop device, frozen by the kernel: every call that would change it waits.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.e2e.daemon import Daemon, allowed, container, marked, needs_two_cpus, pod, wait_for
+from tests.e2e.test_durable import ask
+from tests.needs import lacking, needs_root
+from tests.torture.test_faults import AT_LAST, HEALTHY, RECOVERY, Changes, Health, see_that_it_works, users_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, needs_two_cpus, needs_root]
+
+FROZEN: Final = 3.0
+SIZE: Final = 32 << 20
+
+
+@contextmanager
+def disk(directory: Path) -> Iterator[Path]:
+    """A file system of its own at *directory*, on a loop device."""
+    image = directory.with_name("image")
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+    directory.mkdir()
+    for command in (["mkfs.ext4", "-q", str(image)], ["mount", "-o", "loop", str(image), str(directory)]):
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            lacking(f"{command[0]}, and permission to mount a loop device")
+    directory.chmod(0o700)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+@contextmanager
+def frozen(directory: Path) -> Iterator[None]:
+    """Let every change of the file system at *directory* wait until the block ends."""
+    subprocess.run(["fsfreeze", "--freeze", str(directory)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", str(directory)], check=True)
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with Daemon("--cpu-manager-reconcile-period", "1s") as daemon, disk(daemon.state_dir) as directory:
+        daemon.options += ["--log-dir", str(directory / "logs")]
+        try:
+            yield daemon.start()
+        finally:
+            daemon.kill()
+            for pid in marked(daemon.place.mark):
+                os.kill(pid, 9)
+            wait_for(lambda: not users_of(directory), "no process has a file there")
+
+
+def test_a_frozen_disk_delays_only_what_it_must_keep(daemon: Daemon) -> None:
+    changes = Changes(daemon)
+    changes.come("owner", cpus=1)
+    changes.come("old")
+    daemon.apply(pod("failing", container("echo again; exit 1")))  # it is started again and again
+    owner = daemon.running("owner")
+    own = allowed(owner)
+    asking = [threading.Thread(target=changes.come, args=["new"]), threading.Thread(target=changes.go, args=["old"])]
+    with frozen(daemon.state_dir), Health(daemon) as health:
+        for thread in asking:
+            thread.start()
+        end = time.monotonic() + FROZEN
+        while time.monotonic() < end:
+            assert daemon.find("owner") is not None
+            assert ask(daemon, "metrics")[0] == 200
+            time.sleep(0.1)
+        assert "new" not in changes.answered, "an answer is given only when the disk has what it says"
+        assert allowed(owner) == own
+    for thread in asking:
+        thread.join(RECOVERY)
+    assert changes.answered == {"owner": True, "old": False, "new": True}
+    sys.stdout.write(f"\nfrozen disk: {health}\n")
+    assert health.statuses == {200}
+    assert health.middle < HEALTHY
+    assert max(health.times) < min(AT_LAST, FROZEN)
+    daemon.delete("failing")
+    assert any(entry["what"] == "admitted" and entry.get("pod") == "new" for entry in history(daemon))
+    see_that_it_works(daemon, changes, owner)
+
+
+def history(daemon: Daemon) -> list[dict[str, object]]:
+    entries: list[dict[str, object]] = daemon.client.get("/v1/history")["entries"]
+    return entries
