@@ -135,12 +135,15 @@ def parse_target(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
         raise HTTPError(414, "URITooLong", f"a target of {len(text):,} characters; {_LONGEST_TARGET:,} are allowed")
     if _BROKEN_ESCAPE.search(text):
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} has a % without two hexadecimal digits")
-    from urllib.parse import parse_qsl, unquote  # noqa: PLC0415 - an idle daemon has no client
-
     path, _, query = text.partition("?")
     inner = path.removeprefix("/").removesuffix("/")
+    segments = tuple(inner.split("/")) if inner else ()
+    if not query and "%" not in path:
+        return path, segments, {}
+    from urllib.parse import parse_qsl, unquote  # noqa: PLC0415 - an idle daemon has no client
+
     try:
-        segments = tuple(unquote(part, errors="strict") for part in inner.split("/")) if inner else ()
+        segments = tuple(unquote(part, errors="strict") for part in segments)
         fields = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise HTTPError(400, "BadRequest", f"the target {excerpt(text)} cannot be decoded: {error}") from error
