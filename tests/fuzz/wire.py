@@ -20,7 +20,7 @@ from pinfold.proto import podresources_pb2 as listed
 from pinfold.proto import podsapi_pb2 as api
 from pinfold.runtimes.cri import client
 from pinfold.runtimes.cri.messages import container_of, pod_of, status_of
-from pinfold.serve.http import connection
+from pinfold.serve.http.incoming import parse_head
 from pinfold.serve.http.limits import LOCAL
 from pinfold.serve.http.messages import Peer
 
@@ -80,7 +80,7 @@ def read_request(text: str) -> None:
     wire.receive_data(as_bytes(text))
     head = wire.next_event()
     if isinstance(head, h11.Request):
-        connection._parse(head, Peer(1, 0, 0), LOCAL)  # noqa: SLF001 - what a connection does with each head
+        parse_head(head, Peer(1, 0, 0), LOCAL)
 
 
 def read_systemd(text: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,9 +14,7 @@ from pinfold.serve.http.messages import Written
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import h11
-
-    from pinfold.serve.http.messages import Response
+    from pinfold.serve.http.messages import Headers, Response
 
 _ALWAYS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
@@ -28,39 +28,50 @@ _ALWAYS: Final[Mapping[str, str]] = {
 """A response that needs another value, such as the page with its scripts, brings its own."""
 _OURS: Final = frozenset({"connection", "content-length", "date", "transfer-encoding", "upgrade"})
 _WITHOUT_BODY: Final = {204, 304}
+_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9a-z]+")
+_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
 
 
 class Answer(NamedTuple):
     """What is sent: a head, and either a body or what *response* streams."""
 
-    head: h11.Response
+    head: bytes
+    """Without what depends on the connection, and without the empty line at its end."""
     body: bytes
     response: Response
 
 
-def prepare(response: Response, *, last: bool = False) -> Answer:
-    """Return the answer as it is sent, *last* if the connection is closed after it; raise if it cannot be sent."""
-    import h11  # noqa: PLC0415 - a daemon without clients needs it not at all
-
+def prepare(response: Response) -> Answer:
+    """Return the answer as it is sent; raise if it cannot be sent."""
     kind, body = _content(response)
-    headers = {"content-type": kind, "date": _now(), **_ALWAYS}
+    head = _fixed(response.status, kind, response.headers) + _date(int(time.time()))
     if response.status in _WITHOUT_BODY:
         body = b""
     elif response.stream is None:
-        headers["content-length"] = str(len(body))
-    if last or response.stream is not None:
-        headers["connection"] = "close"
-    own = {name.lower(): value for name, value in response.headers}
-    if not _OURS.isdisjoint(own):
-        raise ValueError(f"only the server sets {', '.join(sorted(_OURS & own.keys()))}")
-    reason = HTTPStatus(response.status).phrase
-    head = h11.Response(status_code=response.status, headers=list((headers | own).items()), reason=reason)
+        head += b"content-length: %d\r\n" % len(body)
     return Answer(head, body, response)
 
 
-def _now() -> str:
+@lru_cache(maxsize=64)
+def _fixed(status: int, kind: str, headers: Headers) -> bytes:
+    """Return the lines of a head that all such answers have; raise if one cannot be sent."""
+    own = {name.lower(): value for name, value in headers}
+    if not _OURS.isdisjoint(own):
+        raise ValueError(f"only the server sets {', '.join(sorted(_OURS & own.keys()))}")
+    if status < HTTPStatus.OK:
+        raise ValueError(f"{status} is not the status of a whole answer")
+    fields = {"content-type": kind, **_ALWAYS, **own}
+    for name, value in fields.items():
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+            raise ValueError(f"{name!r}: {value!r} cannot be a header")
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in fields.items())]
+    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> bytes:
     """Return the time as HTTP writes it; `email.utils` would do it too, with 20 modules more."""
-    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    return time.strftime("date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(seconds)).encode()
 
 
 def _content(response: Response) -> tuple[str, bytes]:
@@ -88,5 +99,4 @@ def _dump_items(value: object) -> str:
     return f"[{', '.join(map(_dump, value))}]" if isinstance(value, list) else _dump(value)
 
 
-def _dump(data: object) -> str:
-    return json.dumps(data, allow_nan=False)
+_dump: Final = json.JSONEncoder(allow_nan=False).encode

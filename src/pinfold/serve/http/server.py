@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.errors import PinfoldError
 from pinfold.serve.http.answers import Answer, prepare
+from pinfold.serve.http.carrier import Carrier
 from pinfold.serve.http.gate import HTTPGate, Users
 from pinfold.serve.http.limits import LOCAL, Buckets, HTTPLimits, client_of, fits
 from pinfold.serve.http.messages import HTTPError, Peer, Request, Response
@@ -66,15 +67,14 @@ class HTTPServer:
 
     async def start(self, listener: socket.socket) -> asyncio.Server:
         """Begin to serve on a listening socket."""
-        # `_connected` is no coroutine: asyncio would make a task of it that cannot be waited for and, before
-        # Python 3.12, leaves a traceback when it is cancelled.
         # asyncio would wait for a second, in which no one hears whether the daemon is healthy.
         vars(asyncio.constants)["ACCEPT_RETRY_DELAY"] = _ACCEPT_AGAIN
         local = listener.family == socket.AF_UNIX
         if not local:
             _prepare(listener, self._limits)
-        start = asyncio.start_unix_server if local else asyncio.start_server
-        server = await start(self._connected, sock=listener, limit=self._limits.head)
+        loop = asyncio.get_running_loop()
+        start = loop.create_unix_server if local else loop.create_server
+        server = await start(lambda: Carrier(self._connected), sock=listener)
         self._listening.append(server)
         return server
 
@@ -90,21 +90,21 @@ class HTTPServer:
             for task in slow:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        self._open.clear()  # a task that was cancelled before it began has not removed itself
         await asyncio.sleep(0)  # asyncio closes the sockets of ended connections in its next round
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, carrier: Carrier) -> None:
         try:
             from pinfold.serve.http.connection import HTTPConnection  # noqa: PLC0415 - some daemons have no client
         except OSError:  # no more files can be opened
-            writer.transport.abort()
+            carrier.transport.abort()
             raise
-        connection = HTTPConnection(reader, writer, self._limits)
+        connection = HTTPConnection(carrier, self._limits)
         self._make_room(connection.client)
         if self._closing or len(self._open) >= self._limits.connections + _EXTRA:
             connection.abort()
             return
-        task = self._open[connection] = asyncio.create_task(self._serve(connection))
-        task.add_done_callback(lambda _: self._open.pop(connection, None))
+        self._open[connection] = asyncio.create_task(self._serve(connection))
 
     def _make_room(self, client: str) -> None:
         """Close connections that wait for a request, if a client has no room for one more: the longest waiting first.
@@ -136,6 +136,7 @@ class HTTPServer:
             self._report(str(connection), error)
         finally:
             connection.abort()
+            self._open.pop(connection, None)
 
     async def _exchange(self, connection: HTTPConnection) -> bool:
         """Answer one request; return whether another may follow."""
@@ -149,7 +150,7 @@ class HTTPServer:
             self._check_share(connection.client, answer)
         except HTTPError as error:
             connection.closing = True
-            answer = prepare(Response.failure(error), last=True)
+            answer = prepare(Response.failure(error))
         return await connection.send(answer)
 
     def _check_user(self, peer: Peer) -> None:
@@ -175,7 +176,7 @@ class HTTPServer:
 
     async def _answer(self, connection: HTTPConnection, request: Request) -> Answer:
         try:
-            return prepare(await self._respond(request), last=connection.closing)
+            return prepare(await self._respond(request))
         except Exception as error:
             self._report(str(connection), error)
             text = f"unexpected error ({type(error).__name__}); see the daemon's log"
