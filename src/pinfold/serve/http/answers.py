@@ -28,8 +28,9 @@ _ALWAYS: Final[Mapping[str, str]] = {
 """A response that needs another value, such as the page with its scripts, brings its own."""
 _OURS: Final = frozenset({"connection", "content-length", "date", "transfer-encoding", "upgrade"})
 _WITHOUT_BODY: Final = {204, 304}
-_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9a-z]+")
-_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
+_NAME: Final = r"[-!#$%&'*+.^_`|~0-9a-z]+"
+_VALUE: Final = r"([!-~]([\t -~]*[!-~])?)?"
+"""Both are compiled when the first answer is made: an idle daemon makes none."""
 
 
 class Answer(NamedTuple):
@@ -62,10 +63,10 @@ def _fixed(status: int, kind: str, headers: Headers) -> bytes:
         raise ValueError(f"{status} is not the status of a whole answer")
     fields = {"content-type": kind, **_ALWAYS, **own}
     for name, value in fields.items():
-        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+        if not (re.fullmatch(_NAME, name) and re.fullmatch(_VALUE, value)):
             raise ValueError(f"{name!r}: {value!r} cannot be a header")
-    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in fields.items())]
-    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+    lines = [f"{name}: {value}" for name, value in fields.items()]
+    return "\r\n".join([f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *lines, ""]).encode("ascii")
 
 
 @lru_cache(maxsize=1)
