@@ -59,6 +59,8 @@ class Strays:
         self._tree = tree
         self._procfs = procfs
         self._known: dict[Process, ContainerRef] = {}
+        self._pids: dict[ContainerRef, list[int]] = {}
+        """The same the other way round."""
         self._alive: Alive = {}
         """The processes of the last look."""
 
@@ -96,7 +98,8 @@ class Strays:
     def learn(self, containers: Mapping[ContainerRef, Housed]) -> None:
         """Take in which processes there are, and whose they are; read no group."""
         alive = self._now_alive(containers)
-        self._remember(alive, self._owners(alive, containers))
+        if alive != self._alive:
+            self._remember(alive, self._owners(alive, containers))
 
     def are_inside(
         self,
@@ -109,19 +112,25 @@ class Strays:
         For many containers of which nothing was heard: who moves a process in writes to a group, and is heard. *read*
         are the threads of groups that were read already.
         """
-        chosen = set(part)
-        members = [(process.pid, ref) for process, ref in self._known.items() if ref in chosen]
-        threads = {pid: self._procfs.threads(pid) for pid, _ in members}
-        groups = {group for ref in part for group in containers[ref].groups}
-        inside = {group: read.get(group) or threads_in(group) for group in groups}
-        if not all(inside.values()):  # cgroup v2 lists no threads; and a process may be in a group below
-            inside = {group: found or _read(group, {}).pids for group, found in inside.items()}
-            threads = {pid: [pid] if its else [] for pid, its in threads.items()}
-        places = ((threads[pid], inside[group]) for pid, ref in members for group in containers[ref].groups)
-        return all(thread in group for its, group in places for thread in its)
+        return all(self._is_whole(containers[ref].groups, self._pids.get(ref, ()), read) for ref in part)
+
+    def _is_whole(self, groups: Sequence[Path], pids: Collection[int], read: Mapping[Path, Collection[int]]) -> bool:
+        """Return whether these processes are in all groups of their container, with all their threads."""
+        threads = {pid: its for pid in pids if (its := self._procfs.threads(pid))}
+        for group in groups if threads else ():
+            if inside := read.get(group) or threads_in(group):
+                if any(thread not in inside for its in threads.values() for thread in its):
+                    return False
+            # cgroup v2 lists no threads; and a process may be in a group below
+            elif not threads.keys() <= _read(group, {}).pids:
+                return False
+        return True
 
     def _remember(self, alive: Alive, owners: Mapping[int, ContainerRef]) -> None:
         self._known = {alive[pid][0]: ref for pid, ref in owners.items() if pid in alive}
+        self._pids = {}
+        for process, ref in self._known.items():
+            self._pids.setdefault(ref, []).append(process.pid)
         self._alive = alive
 
     def _now_alive(self, containers: Mapping[ContainerRef, Housed]) -> dict[int, Seen]:

@@ -15,6 +15,7 @@ from pinfold.runtimes.brevity import Brevity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -59,7 +60,7 @@ class CloseLook:
     ) -> tuple[dict[ContainerRef, CPUSet], dict[ContainerRef | None, Fault]]:
         """Return the CPUs of containers that are not only on those of their group, and what else is wrong."""
         part = self.brevity.part(containers)
-        if len(part) < len(containers) and self._is_in_order(part, containers, limits):
+        if len(part) < len(containers) and self._is_in_order(part, containers, limits.keys()):
             return {}, {}
         houses = {ref: housed for ref in containers if (housed := self._housed(ref)) is not None}
         self._houses, self._moved = houses, self._strays.look(houses)
@@ -76,7 +77,7 @@ class CloseLook:
         self,
         part: Collection[ContainerRef],
         containers: Mapping[ContainerRef, CPUSet],
-        sharing: Collection[ContainerRef],
+        sharing: AbstractSet[ContainerRef],
     ) -> bool:
         """Return whether main processes are on their CPUs, and all of *part* in their groups. Nothing was written.
 
@@ -84,8 +85,8 @@ class CloseLook:
         """
         pools = {group: threads_in(group) for group in self._pools}
         pooled = frozenset[int]().union(*pools.values())  # one call tells of all: the others are asked for one by one
-        others = ((ref, main) for ref, main in self._mains.items() if main.pid not in pooled or ref not in sharing)
-        if may_leave((main.pid, containers.get(ref, EMPTY)) for ref, main in others):
+        others = {ref for ref, main in self._mains.items() if main.pid not in pooled} | self._mains.keys() - sharing
+        if may_leave((self._mains[ref].pid, containers.get(ref, EMPTY)) for ref in others):
             return False
         if not part:
             self._strays.learn(self._houses)
