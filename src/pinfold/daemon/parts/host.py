@@ -147,7 +147,8 @@ async def _look_for_others(basis: Basis, manager: Manager, register: Register) -
     while True:
         mine = manager.rules.admitter.policy.allocatable
         register.tell(mine)
-        others = {other for other in await asyncio.to_thread(register.others) if other.cpus & mine}
+        # Without a thread, which takes longer than the look: a runtime directory is in memory.
+        others = {other for other in register.others() if other.cpus & mine}
         for name, pid, cpus in others - told:
             basis.bus.tell(SecondManager(name, pid, cpus & mine))
         told = others

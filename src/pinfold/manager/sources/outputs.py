@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _EVERY: Final = 10.0
 """Seconds between two looks …"""
 _LEAST: Final = 1.0
-"""… of which one comes this long after the program has ended: it may end again at once."""
+"""… or from the end of the program to the next one: it may end again at once."""
 
 
 async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -> None:
@@ -32,8 +32,8 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
         for name in ended:
             if name not in workbook.outputs():  # a pod of this name may have started meanwhile
                 await in_thread(partial(outputs.remove, name))
-        await outputs.drain_ends(within=_EVERY - _LEAST)
-        await asyncio.sleep(_LEAST)
+        if await outputs.drain_ends(within=_EVERY):
+            await asyncio.sleep(_LEAST)
 
 
 def _tend(outputs: Outputs, state_dir: Path) -> bool:

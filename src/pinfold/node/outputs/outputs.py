@@ -106,14 +106,16 @@ class Outputs:
             _write(self._control, line)
         self._has_drain.set()
 
-    async def drain_ends(self, within: float) -> None:
-        """Return when the drain has ended, also one that is started now; or after so many seconds."""
+    async def drain_ends(self, within: float) -> bool:
+        """Return True when the drain has ended, also one that is started now; False after so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._has_drain.wait()
                 if self._control is not None:
                     await _has_no_reader(self._control)
             self._looked = None
+            return True
+        return False
 
     def _let_go(self, pipes: Collection[Path] | None = None) -> None:
         """Close *pipes*, or those that the drain reads, or that were removed."""

@@ -150,7 +150,7 @@ def test_the_end_of_a_drain_is_heard_of_and_a_look_leaves_no_zombie(tmp_path: Pa
             [killed] = drains(tmp_path)
             os.kill(killed, signal.SIGKILL)
             async with asyncio.timeout(20):
-                await hearing
+                assert await hearing
             wait_for(lambda: bool(outputs.look(["a.log"])) or str(killed) not in os.listdir("/proc"))  # noqa: PTH208 - no disk
             wait_for(lambda: drains(tmp_path) not in ([], [killed]))
 
@@ -160,9 +160,9 @@ def test_the_end_of_a_drain_is_heard_of_and_a_look_leaves_no_zombie(tmp_path: Pa
 
 def test_a_drain_that_goes_on_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
     with outputs_in(tmp_path) as outputs:
-        asyncio.run(outputs.drain_ends(within=0.01))
+        assert not asyncio.run(outputs.drain_ends(within=0.01))
         with outputs.open("a.log"):
-            asyncio.run(outputs.drain_ends(within=0.01))
+            assert not asyncio.run(outputs.drain_ends(within=0.01))
 
 
 def test_a_drain_ends_when_no_container_and_no_daemon_is_left(tmp_path: Path) -> None:
