@@ -7,6 +7,7 @@ a process belongs to a container if its parent does, or if its environment says 
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.node import cgroupfiles as files
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TASKS: Final = "tasks"
 _INIT: Final = 1
+_MOST_TEXTS: Final = 128
 
 
 class MovedProcesses(NamedTuple):
@@ -222,8 +224,14 @@ def _read(group: Path, processes: Mapping[int, int]) -> _Inside:
 def threads_in(group: Path) -> frozenset[int]:
     """Return the threads in a group of cgroup v1; none where a process cannot be in two groups."""
     try:
-        return frozenset(map(int, files.read(f"{group}/{_TASKS}").split()))
+        return _numbers(files.read(f"{group}/{_TASKS}"))
     except CgroupError as error:
         if error.name == "ENOENT":
             return frozenset()
         raise
+
+
+@lru_cache(_MOST_TEXTS)
+def _numbers(text: str) -> frozenset[int]:
+    """Return the numbers in a text; most groups have the same threads at the next look, and a pool has thousands."""
+    return frozenset(map(int, text.split()))

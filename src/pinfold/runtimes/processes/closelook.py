@@ -49,6 +49,10 @@ class CloseLook:
         """Of all containers, at the last look at everything."""
         self._pools: Collection[Path] = ()
         """The groups that those that share have in common for their CPUs, on cgroup v1."""
+        self._pooled: tuple[Mapping[Path, frozenset[int]], Mapping[ContainerRef, Main]] | None = None
+        """The threads in these, and the main processes, at the last look; None after one at everything."""
+        self._apart: Collection[ContainerRef] = ()
+        """The containers of which these do not tell on which CPUs their main processes are."""
         self.brevity: Brevity[ContainerRef] = brevity or Brevity()
         """Where nothing was written, quotas and weights are not read again; of many groups each look reads some.
 
@@ -63,7 +67,7 @@ class CloseLook:
         if len(part) < len(containers) and self._is_in_order(part, containers, limits.keys()):
             return {}, {}
         houses = {ref: housed for ref in containers if (housed := self._housed(ref)) is not None}
-        self._houses, self._moved = houses, self._strays.look(houses)
+        self._houses, self._moved, self._pooled = houses, self._strays.look(houses), None
         self._pools = {group for ref in limits if ref in houses for group in houses[ref].groups[1:]}
         found = houses.keys() or self._groups.found().keys()  # by affinity there are no groups
         wanted = {ref: limit for ref, limit in limits.items() if ref in found}
@@ -84,13 +88,20 @@ class CloseLook:
         An empty *part* begins a round: new processes are taken in.
         """
         pools = {group: threads_in(group) for group in self._pools}
-        pooled = frozenset[int]().union(*pools.values())  # one call tells of all: the others are asked for one by one
-        others = {ref for ref, main in self._mains.items() if main.pid not in pooled} | self._mains.keys() - sharing
-        if may_leave((self._mains[ref].pid, containers.get(ref, EMPTY)) for ref in others):
+        if (pools, self._mains) != self._pooled:
+            self._pooled, self._apart = (pools, dict(self._mains)), self._not_in(pools, sharing)
+        if may_leave((self._mains[ref].pid, containers.get(ref, EMPTY)) for ref in self._apart):
             return False
         if not part:
             self._strays.learn(self._houses)
         return not self._groups.limits.wrong_pools() and self._strays.are_inside(self._houses, part, pools)
+
+    def _not_in(
+        self, pools: Mapping[Path, frozenset[int]], sharing: AbstractSet[ContainerRef]
+    ) -> Collection[ContainerRef]:
+        """Return the containers whose main processes are asked for one by one, as no pool keeps them on its CPUs."""
+        pooled = frozenset[int]().union(*pools.values())
+        return {ref for ref, main in self._mains.items() if main.pid not in pooled} | self._mains.keys() - sharing
 
     def repair(self, refs: Collection[ContainerRef]) -> None:
         """Bring the processes of these containers back, move strangers out, and lift the quotas of pools."""

@@ -322,3 +322,21 @@ def test_of_many_sharing_containers_one_reading_of_the_pool_tells_who_is_on_its_
         assert closely.look(elsewhere, {REF: Limit()}) == ({}, {}), "in the pool, so not asked for by itself"
         (groups.pool / "tasks").write_text("")
         assert REF in closely.look(elsewhere, {REF: Limit()})[0]
+
+
+def test_of_many_containers_the_main_process_of_a_new_owner_is_asked_for_beside_a_pool_that_is_the_same(
+    groups: Groups,
+) -> None:
+    groups.pool = groups.root.parent / "shared"
+    groups.pool.mkdir()
+    mains: dict[ContainerRef, Main] = {}
+    closely = CloseLook(cast("ProcessGroups", groups), mains, (), Brevity(Clock()))
+    closely.brevity.hearing = Written()
+    with sleeping() as main:
+        groups.has(main.pid)
+        for place in (groups.root, groups.pool):
+            (place / "tasks").write_text(f"{main.pid}\n")
+        for _ in range(2):
+            assert closely.look({REF: EMPTY} | MANY, dict.fromkeys(MANY, Limit())) == ({}, {})
+        mains[REF] = main
+        assert REF in closely.look({REF: EMPTY} | MANY, dict.fromkeys(MANY, Limit()))[0]
