@@ -30,6 +30,20 @@ class Hearing(Protocol):
         """Return whether nothing was written to a group since the last call for it; False if that is not known."""
 
 
+class Silence:
+    """Hears nothing, where there are no groups: looks find everything themselves."""
+
+    is_partial = False
+
+    def listen(self) -> int:
+        """Return that no event came."""
+        return 0
+
+    def is_quiet(self, group: str) -> bool:  # noqa: ARG002 - the protocol
+        """Return False, as that is not known."""
+        return False
+
+
 class Brevity(Generic[_T]):
     """Shares the containers out among looks. Call `part` before each look, and `looked` after one at everything."""
 

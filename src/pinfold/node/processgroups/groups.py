@@ -12,12 +12,12 @@ from pinfold.errors import ConfigError, excerpt
 from pinfold.node.grouperrors import KindUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.core.reconcile import Limit
+    from pinfold.core.reconcile import Limit, Observed
     from pinfold.node.groupwatch import Places
     from pinfold.node.processgroups.joiner import Joiner
     from pinfold.node.processgroups.origin import Origin
@@ -89,6 +89,13 @@ class ProcessGroups(Protocol):
     @property
     def weaker(self) -> tuple[str, ...]:
         """What this kind cannot promise here, for people to read."""
+
+    @property
+    def glance(self) -> Callable[[Collection[ContainerRef]], Observed | None] | None:
+        """A quick look at all processes, where no cgroup keeps them on their CPUs: what all containers have.
+
+        It is called with the containers of which to list all threads, and returns None if a closer look is needed.
+        """
 
     def places(self) -> Places:
         """Return the cgroups whose files another program could write to; none if there are no cgroups."""

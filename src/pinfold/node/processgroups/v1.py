@@ -68,6 +68,7 @@ class ProcessGroupsV1:
 
     kind = KIND
     has_limits = True
+    glance = None
 
     def __init__(self, cpuset: Subtree, cpu: Subtree) -> None:
         self._cpusets = Cpusets(cpuset)

@@ -66,6 +66,7 @@ class ProcessGroupsV2:
 
     kind = KIND
     has_limits = True
+    glance = None
 
     def __init__(self, tree: Subtree) -> None:
         self._tree = tree

@@ -16,6 +16,7 @@ from pinfold.runtimes.processes.closelook import CloseLook
 from pinfold.runtimes.processes.ending import Ending
 from pinfold.runtimes.processes.halting import Halting
 from pinfold.runtimes.processes.pids import check_threads
+from pinfold.runtimes.processes.quicklook import QuickLook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -51,6 +52,7 @@ class ProcessApplier:
         self._shared: dict[ContainerRef, Limit] = {}
         self._exclusive: set[ContainerRef] = set()
         self._close_look = CloseLook(groups, self.mains, self.lent)
+        self._quick_look = QuickLook(groups.glance) if groups.glance is not None else None
         self._memory: dict[ContainerRef, CPUSet] = {}
         """The NUMA nodes of the memory of containers that do not have all."""
         self._astray: set[ContainerRef] = set()
@@ -89,6 +91,9 @@ class ProcessApplier:
 
     def observe(self, *, closely: bool = False) -> Observed:
         """Return the CPUs that the groups have now; a group that is missing has none."""
+        if closely and self._quick_look is not None and (found := self._quick_look.at(self.known)) is not None:
+            self._astray.clear()
+            return found
         with self.groups.one_look():
             shared = self._pool()
             containers = {ref: _cpus(self.groups, ref) for ref in self._exclusive} | dict.fromkeys(self._shared, shared)

@@ -11,11 +11,13 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
+from pinfold.core.reconcile import Observed
 from pinfold.node.grouperrors import GroupError
 from pinfold.node.processgroups.affinity.membership import Membership
 from pinfold.node.processgroups.affinity.threads import ROUNDS, Strictness, confine
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.origin import restore_affinity
+from pinfold.node.procfs import may_leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -39,6 +41,8 @@ class Confinement:
         self._looking = False
         self._listed: dict[ContainerRef, list[int]] | None = None
         """The processes of all containers, as listed in the block that goes on, until one of them was moved."""
+        self._seen: dict[int, list[int]] = {}
+        """The processes of all containers at the last glance, with the threads that each had when they were listed."""
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
@@ -94,6 +98,23 @@ class Confinement:
                 self._own[ref] = own
         self._listed = members if self._looking else None
         return members
+
+    def glance(self, part: Collection[ContainerRef]) -> Observed | None:
+        """Return the CPUs of all containers, if all threads that are known are on these; None if that is not certain.
+
+        The threads of new processes are listed, and those of *part* of the containers again.
+        """
+        members, before, listed = self.membership.scan(glance=True), self._seen, set(part)
+        if not members.keys() <= self._own.keys():
+            return None
+        cpus = {ref: self.pool if own is None else own for ref, own in self._own.items()}
+        self._seen = {
+            pid: self._procfs.threads(pid) if ref in listed or pid not in before else before[pid]
+            for ref, pids in members.items()
+            for pid in pids
+        }
+        threads = ((thread, cpus[ref]) for ref, pids in members.items() for pid in pids for thread in self._seen[pid])
+        return None if may_leave(threads) else Observed(self.pool, cpus)
 
     def set_pool(self, cpus: CPUSet) -> None:
         """Make *cpus* the shared pool, and move the processes of all containers that share."""

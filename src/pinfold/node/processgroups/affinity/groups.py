@@ -22,11 +22,12 @@ from pinfold.node.processgroups.origin import give_back_all, origin_of
 from pinfold.node.procfs import Procfs
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from contextlib import AbstractContextManager
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.core.pods.pod import ContainerRef
-    from pinfold.core.reconcile import Limit
+    from pinfold.core.reconcile import Limit, Observed
     from pinfold.node.processgroups.origin import Origin
 
 KIND: Final = "affinity"
@@ -112,6 +113,13 @@ class AffinityGroups:
         members = confinement.members().items()
         sharing = [pid for ref, pids in members if not confinement.is_exclusive(ref) for pid in pids]
         return confinement.pool | confinement.used(sharing)
+
+    def glance(self, part: Collection[ContainerRef]) -> Observed | None:
+        """Return the CPUs of all containers, if all threads that are known are on these; None if that is not certain.
+
+        The threads of new processes are listed, and those of *part* of the containers again.
+        """
+        return self._confinement.glance(part)
 
     def one_look(self) -> AbstractContextManager[None]:
         """Return a block in which the processes of the host are listed once, and again when one was moved."""

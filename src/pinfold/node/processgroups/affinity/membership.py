@@ -4,7 +4,8 @@ A process belongs to the container that it was started in or attached to, else t
 else to its parent's. What was found is remembered, so a process stays a member when its parent has ended.
 
 Most processes of a host are not ours: of those that are old enough to have become their program, each scan reads some
-again, the others only if their number is another process's by now. Members and new processes are read every time.
+again, the others only if their number is another process's by now. New processes are read every time, and members
+unless a glance is enough.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Membership:
         self._again = again
         self._strangers: dict[int, Seen] = {}
         """Old processes without a container; those that were read longest ago come first."""
+        self._members: dict[int, Seen] = {}
+        """The processes of all containers at the last scan."""
         self._known: dict[Process, ContainerRef | None] = {}
         self._unmarked: dict[int, Seen] = {}
         """Processes without marks, with the place of their environments then: most processes of a host are not ours."""
@@ -64,6 +67,7 @@ class Membership:
     def drop(self, process: Process) -> None:
         """Forget to which container a process belongs."""
         self._known.pop(process, None)
+        self._members.pop(process.pid, None)
 
     def put(self, ref: ContainerRef, pid: int) -> None:
         """Put a process that was started in the container there, unless it has ended."""
@@ -75,18 +79,25 @@ class Membership:
         self._known[process] = ref
         self._strangers.pop(process.pid, None)
 
-    def scan(self) -> dict[ContainerRef, list[int]]:
-        """Return the processes of every container that has any, ascending."""
+    def scan(self, *, glance: bool = False) -> dict[ContainerRef, list[int]]:
+        """Return the processes of every container that has any, ascending.
+
+        At a *glance* members are not read again: one may only wait to be reaped.
+        """
         waiting = dict(islice(self._strangers.items(), self._again, None))
+        if glance:
+            waiting |= self._members
         alive = self._procfs.processes(waiting)
-        strangers = {pid: seen for pid, seen in waiting.items() if alive.get(pid) is seen}
-        read = {pid: seen for pid, seen in alive.items() if pid not in strangers}
-        owners = self._owners(alive, read)
+        unread = {pid: seen for pid, seen in waiting.items() if alive.get(pid) is seen}
+        read = {pid: seen for pid, seen in alive.items() if pid not in unread}
+        owners = self._owners(alive, read, unread)
         members: dict[ContainerRef, list[int]] = {}
-        for pid in sorted(read):
+        for pid in sorted(alive):
             if (owner := owners[pid]) is not None:
                 members.setdefault(owner, []).append(pid)
-        self._remember(alive, {read[pid].process: ref for ref, pids in members.items() for pid in pids})
+        self._members = {pid: alive[pid] for pids in members.values() for pid in pids}
+        self._remember(alive, {alive[pid].process: ref for ref, pids in members.items() for pid in pids})
+        strangers = {pid: seen for pid, seen in unread.items() if owners[pid] is None}
         self._strangers = strangers | self._old({pid: seen for pid, seen in read.items() if owners[pid] is None})
         return members
 
@@ -103,10 +114,10 @@ class Membership:
         before = self._procfs.now() - _OLD
         return {pid: seen for pid, seen in alive.items() if seen.process.start < before}
 
-    def _owners(self, alive: Alive, read: Alive) -> dict[int, ContainerRef | None]:
-        """Return the containers of those *read*, climbing from child to parent until one belongs to a container."""
+    def _owners(self, alive: Alive, read: Alive, unread: Alive) -> dict[int, ContainerRef | None]:
+        """Return the containers of all, climbing from those *read* to parents until one belongs to a container."""
         owners: dict[int, ContainerRef | None] = {os.getpid(): None}
-        owners.update(dict.fromkeys(alive.keys() - read.keys()))
+        owners.update((pid, self._known.get(seen.process)) for pid, seen in unread.items())
         for start in read:
             pid, owner = start, None
             climbed = []
