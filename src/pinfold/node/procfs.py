@@ -33,6 +33,7 @@ _ONE_THREAD: Final = 3
 _NO_INODE: Final = 1
 """What the kernel lists if it has no inode."""
 _EXITING: Final = 0x4
+_KERNEL_THREAD: Final = 0x200000
 _PENDING: Final = (b"SigPnd:", b"ShdPnd:")
 _KILL: Final = 1 << signal.SIGKILL - 1
 
@@ -51,7 +52,10 @@ class Seen(NamedTuple):
     process: Process
     parent: int
     environment: tuple[bytes, ...] = ()
-    """Where its memory has the environment it started with: elsewhere after each exec. Empty if it is not told."""
+    """Where its memory has the environment it started with: elsewhere after each exec. Empty if it is not told.
+
+    A kernel thread has none, at the place 0.
+    """
     inode: int = 0
     """That of its directory, if it was listed: a later process of the same number has another."""
 
@@ -84,8 +88,8 @@ class Procfs:
         if len(fields) <= _START or fields[_STATE] in _DEAD:
             return None
         environment = tuple(fields[_ENVIRONMENT])
-        told = () if environment == _NOT_SAID else environment
-        return Seen(Process(pid, int(fields[_START])), int(fields[_PARENT]), told, inode)
+        is_told = environment != _NOT_SAID or int(fields[_FLAGS]) & _KERNEL_THREAD
+        return Seen(Process(pid, int(fields[_START])), int(fields[_PARENT]), environment if is_told else (), inode)
 
     def owner(self, pid: int) -> int | None:
         """Return the user that a process runs as."""

@@ -63,6 +63,19 @@ def test_a_known_process_is_not_read_again_but_a_later_one_of_its_number_is(tmp_
     assert procfs.processes(known)[7].process == Process(7, 4712)
 
 
+@pytest.mark.parametrize(
+    ("flags", "place", "told"),
+    [(0, "0 0", ()), (0, "64 96", (b"64", b"96")), (0x200000, "0 0", (b"0", b"0"))],
+    ids=["another user's", "ours", "kernel thread"],
+)
+def test_that_a_kernel_thread_has_no_environment_is_told_but_not_where_that_of_another_user_is(
+    tmp_path: Path, flags: int, place: str, told: tuple[bytes, ...]
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(f"{STAT.format(flags=flags)}{' 0' * 25} {place} 0")
+    assert Procfs(tmp_path).process(7) == Seen(Process(7, 4711), parent=1, environment=told)
+
+
 def test_a_process_is_as_old_as_the_time_since_boot_says(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text(STAT.format(flags=0))
