@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MAX_FILE: Final = 64 << 20
 _GZIP: Final = b"\x1f\x8b"
-_ONLINE: Final = Path("/sys/devices/system/cpu/online")
 _EXAMPLE: Final = SHAPES["epyc-7303-2s"]
 
 
@@ -71,10 +70,11 @@ def online_now(args: argparse.Namespace) -> CPUSet | None:
     """Return the CPUs of this host that are online now; None if the options name another machine."""
     if args.file is not None or args.preset is not None or args.sysroot is not None:
         return None
-    try:
-        return CPUSet.parse(_ONLINE.read_text(encoding="ascii").strip())
-    except (OSError, ValueError, ParseError):
-        return None
+    from pinfold.node.machine.sysfs import SYSTEM  # noqa: PLC0415 - most commands do not ask
+    from pinfold.node.machine.tree import Tree  # noqa: PLC0415
+
+    mask = Tree(Path("/"), SYSTEM).mask(["cpu/online"], [])
+    return None if mask is None else CPUSet(mask)
 
 
 def machine_name(args: argparse.Namespace) -> str:
