@@ -27,7 +27,8 @@ _RUNNING: Final = b"R"
 # Where the fields of /proc/PID/stat stand after the command, which may hold anything, and its closing parenthesis.
 _STATE, _PARENT, _FLAGS, _START = 0, 1, 6, 19
 _ENVIRONMENT: Final = slice(47, 49)
-_NOT_SAID: Final = (b"0", b"0")
+NO_ENVIRONMENT: Final = (b"0", b"0")
+"""Where the kernel says that the environment of a kernel thread is, and of a process that is not ours."""
 _ONE_THREAD: Final = 3
 """The links of a directory with one below it."""
 _NO_INODE: Final = 1
@@ -54,7 +55,7 @@ class Seen(NamedTuple):
     environment: tuple[bytes, ...] = ()
     """Where its memory has the environment it started with: elsewhere after each exec. Empty if it is not told.
 
-    A kernel thread has none, at the place 0.
+    Of a kernel thread it is NO_ENVIRONMENT.
     """
     inode: int = 0
     """That of its directory, if it was listed: a later process of the same number has another."""
@@ -88,7 +89,7 @@ class Procfs:
         if len(fields) <= _START or fields[_STATE] in _DEAD:
             return None
         environment = tuple(fields[_ENVIRONMENT])
-        is_told = environment != _NOT_SAID or int(fields[_FLAGS]) & _KERNEL_THREAD
+        is_told = environment != NO_ENVIRONMENT or int(fields[_FLAGS]) & _KERNEL_THREAD
         return Seen(Process(pid, int(fields[_START])), int(fields[_PARENT]), environment if is_told else (), inode)
 
     def owner(self, pid: int) -> int | None:

@@ -4,8 +4,8 @@ A process belongs to the container that it was started in or attached to, else t
 else to its parent's. What was found is remembered, so a process stays a member when its parent has ended.
 
 Most processes of a host are not ours: of those that are old enough to have become their program, each scan reads some
-again, the others only if their number is another process's by now. New processes are read every time, and members
-unless a glance is enough.
+again, the others and kernel threads only if their number is another process's by now. New processes are read every
+time, and members unless a glance is enough.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.node.processgroups.errors import NoProcessError
 from pinfold.node.processgroups.names import read_marks
+from pinfold.node.procfs import NO_ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.node.procfs import Alive, Process, Procfs, Seen
@@ -84,7 +85,8 @@ class Membership:
 
         At a *glance* members are not read again: one may only wait to be reaped.
         """
-        waiting = dict(islice(self._strangers.items(), self._again, None))
+        due = set(islice(self._programs(), self._again))
+        waiting = {pid: seen for pid, seen in self._strangers.items() if pid not in due}
         if glance:
             waiting |= self._members
         alive = self._procfs.processes(waiting)
@@ -100,6 +102,10 @@ class Membership:
         strangers = {pid: seen for pid, seen in unread.items() if owners[pid] is None}
         self._strangers = strangers | self._old({pid: seen for pid, seen in read.items() if owners[pid] is None})
         return members
+
+    def _programs(self) -> Iterator[int]:
+        """Yield the strangers that can become another program, as a kernel thread cannot."""
+        return (pid for pid, seen in self._strangers.items() if seen.environment != NO_ENVIRONMENT)
 
     def _remember(self, alive: Alive, members: Mapping[Process, ContainerRef]) -> None:
         """Forget the processes that have ended, and add these."""

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted
 from pinfold.node.processgroups.affinity.groups import AffinityGroups
 from pinfold.node.processgroups.affinity.membership import Membership
 from pinfold.node.processgroups.names import marks
-from pinfold.node.procfs import PROC, Procfs
+from pinfold.node.procfs import NO_ENVIRONMENT, PROC, Procfs
 from pinfold.runtimes.processes.applier import ProcessApplier
 from tests.e2e.daemon import needs_two_cpus, wait_for
 
@@ -120,6 +122,19 @@ def test_an_old_process_that_is_not_ours_is_read_again_only_in_its_turn() -> Non
             for _ in range(3):
                 membership.scan()
             assert procfs.looked_at[foreign.pid] == reads
+
+
+def test_a_kernel_thread_takes_no_turn_from_a_process_that_can_become_another_program() -> None:
+    kernel_threads = {pid for pid, seen in PROC.processes().items() if seen.environment == NO_ENVIRONMENT}
+    if not kernel_threads:
+        pytest.skip("no kernel thread is seen from here")
+    procfs = Counting(later=HOUR)
+    membership = Membership(TREE, procfs, again=1 << 22)
+    membership.scan()
+    procfs.looked_at.clear()
+    membership.scan()
+    assert os.getpid() in procfs.looked_at
+    assert not kernel_threads & procfs.looked_at.keys()
 
 
 def test_a_new_process_and_one_of_ours_are_read_every_time() -> None:
