@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pinfold.node.journal.journal import Journal
 
 MOST_WAITING: Final = 10_000
+_ANSWERS_FIRST: Final = 0.01
+"""Seconds that entries wait, together with those that come meanwhile."""
 _PATIENCE: Final = 1.0
 """Seconds that a reader waits for the last entries, and the end of the daemon for the disk."""
 
@@ -34,7 +36,7 @@ class Journaling:
         self._most = most
         self._waiting: deque[Entry] = deque()
         self._is_due = False
-        """Whether the disk has been told of the entries that wait."""
+        """Whether the disk has been told of the entries that wait, or will be."""
         self._missed = 0
         """How many entries have not come to the journal."""
         self._has_told = False
@@ -51,9 +53,8 @@ class Journaling:
             return
         self._waiting.append(entry)
         if not self._is_due:
-            self._is_due = True  # before the thread, which may be done before this goes on, says that it is not
-            if self._begin(self._append_all) is None:
-                self._is_due = False
+            self._is_due = True
+            self._append_soon()
 
     async def written(self) -> None:
         """Return when the disk has all entries so far; or after a second, if it does not take them."""
@@ -77,6 +78,17 @@ class Journaling:
             await asyncio.wait([asyncio.wrap_future(working)], timeout=patience)
         return working
 
+    def _append_soon(self) -> None:
+        """Have the disk append what waits when answers are given: its thread takes turns with the event loop."""
+        try:
+            asyncio.get_running_loop().call_later(_ANSWERS_FIRST, self._append_now)
+        except RuntimeError:  # no loop runs
+            self._append_now()
+
+    def _append_now(self) -> None:
+        if self._begin(self._append_all) is None:
+            self._is_due = False
+
     def _begin(self, work: Callable[[], None]) -> Future[None] | None:
         """Have the disk work; None if no thread can be started now: the next call tries again."""
         try:
@@ -86,7 +98,7 @@ class Journaling:
 
     def _append_all(self) -> None:
         """Append what waits, and what comes meanwhile."""
-        self._is_due = False  # first: whoever adds an entry from now on calls us again
+        self._is_due = False  # first: the next entry is to have us called again
         while self._waiting:
             try:
                 self._journal.append(self._waiting.popleft())

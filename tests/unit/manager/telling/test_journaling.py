@@ -151,10 +151,23 @@ class Prompt(ThreadPoolExecutor):
         return working
 
 
-def test_entries_are_written_also_if_the_thread_is_quicker_than_the_loop(tmp_path: Path) -> None:
+def test_entries_are_written_also_if_the_thread_is_quicker_than_the_caller(tmp_path: Path) -> None:
     with Prompt(1) as disk:
         stand = Stand(tmp_path / "journal", disk)
         stand.journal.free.set()
         for number in range(1, 4):
             stand.keep()
             assert stand.numbers == [*range(1, number + 1)]
+
+
+def test_entries_that_come_together_are_appended_when_the_loop_has_had_its_turn(stand: Stand) -> None:
+    stand.journal.free.set()
+
+    async def scenario() -> None:
+        stand.keep(3)
+        await asyncio.sleep(0)
+        assert stand.numbers == []
+        await stand.journaling.written()
+        assert stand.numbers == [1, 2, 3]
+
+    asyncio.run(scenario())
