@@ -111,11 +111,16 @@ def daemon(name: str) -> Iterator[Daemon]:
             try:
                 yield daemon.start()
             finally:
-                daemon.kill()
-                for pid in marked(daemon.place.mark):
-                    os.kill(pid, 9)
-                wait_for(lambda: not marked(daemon.place.mark), "every process is gone")
-                wait_for(lambda: not users_of(directory), "no process has a file there")
+                end_all(daemon, directory)
+
+
+def end_all(daemon: Daemon, directory: Path) -> None:
+    """Kill the daemon and all that it has started; return when the file system at *directory* can be unmounted."""
+    daemon.kill()
+    for pid in marked(daemon.place.mark):
+        os.kill(pid, 9)
+    wait_for(lambda: not marked(daemon.place.mark), "every process is gone")
+    wait_for(lambda: not users_of(directory), "no process has a file there")
 
 
 def users_of(directory: Path) -> list[Path]:

@@ -5,7 +5,6 @@ The disk is a real file system on a loop device, frozen by the kernel: every cal
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.e2e.daemon import Daemon, allowed, container, marked, needs_two_cpus, pod, wait_for
+from tests.e2e.daemon import Daemon, allowed, container, needs_two_cpus, pod
 from tests.e2e.test_durable import ask
 from tests.needs import lacking, needs_root
-from tests.torture.test_faults import AT_LAST, HEALTHY, RECOVERY, Changes, Health, see_that_it_works, users_of
+from tests.torture.test_faults import AT_LAST, HEALTHY, RECOVERY, Changes, Health, end_all, see_that_it_works
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,10 +63,7 @@ def daemon() -> Iterator[Daemon]:
         try:
             yield daemon.start()
         finally:
-            daemon.kill()
-            for pid in marked(daemon.place.mark):
-                os.kill(pid, 9)
-            wait_for(lambda: not users_of(directory), "no process has a file there")
+            end_all(daemon, directory)
 
 
 def test_a_frozen_disk_delays_only_what_it_must_keep(daemon: Daemon) -> None:
