@@ -67,10 +67,11 @@ class Journaling:
 
     def close(self) -> None:
         """Append what waits, and close the journal; give up after a second."""
-        closing = [self._begin(work) for work in (self._append_all, self._journal.close)]
-        with suppress(TimeoutError):
-            for last in filter(None, closing[-1:]):
-                last.result(_PATIENCE)
+        self._begin(self._append_all)
+        closing = self._begin(self._journal.close)
+        if closing is not None:
+            with suppress(TimeoutError):
+                closing.result(_PATIENCE)
 
     async def _done(self, work: Callable[[], None], patience: float | None = _PATIENCE) -> Future[None] | None:
         working = self._begin(work)
