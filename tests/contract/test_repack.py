@@ -14,7 +14,8 @@ from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.moving.repacking import Pace
 from pinfold.core.moving.running import NotResizable
-from pinfold.manager.moving.repacker import Notifier, Repacker
+from pinfold.manager.moving.notifier import Notifier
+from pinfold.manager.moving.repacker import Repacker
 from pinfold.manager.sources.nri import NRISource
 from pinfold.node.notices import Notices
 from pinfold.runtimes.nri.messages import adjustment_of

@@ -16,7 +16,8 @@ from pinfold.core.moving.repacking import Pace
 from pinfold.core.pods.pod import Container, Pod, PodUID
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.runtime import RuntimePod
-from pinfold.manager.moving.repacker import Notifier, Repacker
+from pinfold.manager.moving.notifier import Notifier
+from pinfold.manager.moving.repacker import Repacker
 from pinfold.manager.node import Node
 from pinfold.manager.telling.bus import Bus
 from pinfold.node.notices import Notices

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pinfold.core.moving.repacking import Pace
-from pinfold.manager.moving.repacker import Notifier, Repacker
+from pinfold.manager.moving.notifier import Notifier
+from pinfold.manager.moving.repacker import Repacker
 from pinfold.node.notices import Notices
 from pinfold.serve.asked import read_files
 from pinfold.serve.control import Control, DaemonChanges

@@ -14,7 +14,8 @@ from pinfold.daemon.claim import Claim
 from pinfold.errors import PinfoldError
 from pinfold.manager.localmemory import LocalMemory
 from pinfold.manager.manager import Manager, Rules
-from pinfold.manager.moving.repacker import Notifier, Repacker
+from pinfold.manager.moving.notifier import Notifier
+from pinfold.manager.moving.repacker import Repacker
 from pinfold.manager.saving.store import StateStore
 from pinfold.manager.scoring import Scoring
 from pinfold.manager.shielding import Shielding
