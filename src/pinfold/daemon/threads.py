@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from pinfold.node.waiting import DaemonThreads
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -25,14 +26,3 @@ def share_one_heap() -> None:
         import ctypes  # noqa: PLC0415 - as above
 
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
-
-
-class DaemonThreads(ThreadPoolExecutor):
-    """Threads that are started when all are busy; if no further one can be started, work waits for those there are."""
-
-    def _adjust_thread_count(self) -> None:
-        try:
-            super()._adjust_thread_count()
-        except RuntimeError:  # the work is in the queue already, and would be done without an answer
-            if not self._threads:
-                raise

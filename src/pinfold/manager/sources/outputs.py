@@ -27,8 +27,8 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
     The reserve in *state_dir* is made again as soon as there is room for it.
     """
     while True:
-        news = await asyncio.to_thread(_tend, outputs, state_dir)
-        ended = await asyncio.to_thread(outputs.look, workbook.outputs()) if news else ()
+        news = await in_thread(partial(_tend, outputs, state_dir))
+        ended = await in_thread(partial(outputs.look, workbook.outputs())) if news else ()
         for name in ended:
             if name not in workbook.outputs():  # a pod of this name may have started meanwhile
                 await in_thread(partial(outputs.remove, name))
