@@ -51,10 +51,16 @@ def repacker_of(stand: Stand, pace: Pace = AT_ONCE) -> Repacker:
     """Return a Repacker for a node, wired as the daemon does it."""
     node, directory = stand.daemon.node, stand.directory
     notifier = Notifier(node.manager, CountingNotices(directory / "notices"), stand.daemon.bus)
-    node.manager.show = notifier.show
+    node.manager.show, node.manager.shown = notifier.show, notifier.shown
     repacker = Repacker(node, notifier, pace)
     node.notice_of, node.releases.freed = notifier.path_of, repacker.wake
     return repacker
+
+
+async def checked(stand: Stand) -> None:
+    """Have all containers checked, as the daemon does from time to time, and their notices written."""
+    stand.daemon.node.manager.reconcile()
+    await stand.daemon.node.manager.shown()
 
 
 async def fragment(stand: Stand, *, movable: bool = True) -> tuple[Pod, Pod]:
@@ -74,8 +80,9 @@ def test_after_a_release_a_scattered_container_moves_into_one_cache(kind: str) -
         following = asyncio.create_task(repacker.follow())
         wide, first = await fragment(stand)
         await stand.end(first)
-        await until(lambda: str(stand.cpus(wide, "app")) == "1-2,5-7", "the container has moved")
+        await until(lambda: bool(stand.daemon.told("moved")), "the container has moved")
         following.cancel()
+        assert str(stand.cpus(wide, "app")) == "1-2,5-7"
         check(stand)
         (moved,) = stand.daemon.told("moved")
         assert (moved.fields["before"], moved.fields["cpus"]) == ("5-9", "1-2,5-7")
@@ -201,7 +208,7 @@ def test_an_ack_that_takes_room_on_the_disk_is_emptied_at_each_check_and_told_on
         ack = notices_of(stand, one) / "ack"
         for _ in range(3):
             ack.write_bytes(b"1\n" * 100_000)
-            stand.daemon.node.manager.reconcile()
+            await checked(stand)
             assert ack.read_bytes() == b""
         (told,) = stand.daemon.told("notice-failed")
         assert str(ack) in str(told.fields["why"])
@@ -220,10 +227,10 @@ def test_notices_that_cannot_be_written_keep_no_other_container_from_its_own_and
         for one in (broken, other):
             await repacker.resize(one.ref(one.containers[0]), 2)
         assert (notices_of(stand, other) / "cpus").read_text() == "5-6\n"
-        stand.daemon.node.manager.reconcile()
+        await checked(stand)
         assert len(stand.daemon.told("notice-failed")) == 1
         in_the_way.rmdir()
-        stand.daemon.node.manager.reconcile()
+        await checked(stand)
         assert (notices_of(stand, broken) / "cpus").read_text() == "1-2\n"
 
     play(stand_of("simulated"), scenario)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pinfold.core.machine.cpuset import CPUSet
 from tests.e2e.daemon import Daemon, allowed, container, needs_two_cpus, pod
 from tests.e2e.test_durable import ask
 from tests.needs import lacking, needs_root
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.slow, needs_two_cpus, needs_root]
 
 FROZEN: Final = 3.0
 SIZE: Final = 32 << 20
+SIZES: Final = {"shrinks": 2, "grows": 3}
 
 
 @contextmanager
@@ -56,14 +58,21 @@ def frozen(directory: Path) -> Iterator[None]:
         subprocess.run(["fsfreeze", "--unfreeze", str(directory)], check=True)
 
 
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with Daemon("--cpu-manager-reconcile-period", "1s") as daemon, disk(daemon.state_dir) as directory:
-        daemon.options += ["--log-dir", str(directory / "logs")]
+@contextmanager
+def daemon_on_a_disk(daemon: Daemon) -> Iterator[Daemon]:
+    """Start a daemon that keeps everything on a file system of its own."""
+    with daemon, disk(daemon.state_dir) as directory:
+        daemon.options += ["--log-dir", str(directory / "logs"), "--cpu-manager-reconcile-period", "1s"]
         try:
             yield daemon.start()
         finally:
             end_all(daemon, directory)
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with daemon_on_a_disk(Daemon()) as daemon:
+        yield daemon
 
 
 def test_a_frozen_disk_delays_only_what_it_must_keep(daemon: Daemon) -> None:
@@ -99,3 +108,35 @@ def test_a_frozen_disk_delays_only_what_it_must_keep(daemon: Daemon) -> None:
 def history(daemon: Daemon) -> list[dict[str, object]]:
     entries: list[dict[str, object]] = daemon.client.get("/v1/history")["entries"]
     return entries
+
+
+def test_a_container_that_cannot_be_given_notice_keeps_no_one_else_waiting() -> None:
+    machine = Daemon("--runtime", "simulated", "--preset", "epyc-7303-2s", "--policy", "dynamic", kind="affinity")
+    machine.groups = []
+    with daemon_on_a_disk(machine) as daemon:
+        daemon.apply(pod("shrinks", container(cpus=4)), pod("grows", container(cpus=2)))
+        before = resized(daemon)
+        asking = [
+            threading.Thread(target=daemon.verb, args=["resize", f"{name}/app", "--cpus", str(count)])
+            for name, count in SIZES.items()
+        ]
+        with frozen(daemon.state_dir), Health(daemon) as health:
+            for thread in asking:
+                thread.start()
+            time.sleep(FROZEN)
+            assert resized(daemon) == before, "no change is made before the disk has it"
+        for thread in asking:
+            thread.join(RECOVERY)
+        sys.stdout.write(f"\nfrozen disk, policy dynamic: {health}\n")
+        assert health.statuses == {200}
+        assert health.middle < HEALTHY
+        assert max(health.times) < FROZEN
+        assert {name: len(cpus) for name, cpus in resized(daemon).items()} == SIZES
+        notices = {path.read_text().strip() for path in (daemon.state_dir / "notices").glob("*/cpus")}
+        assert notices == set(map(str, resized(daemon).values())), "the containers know their CPUs at last"
+
+
+def resized(daemon: Daemon) -> dict[str, CPUSet]:
+    """Return the CPUs of each container that is to be resized."""
+    rows = {name: daemon.find(name) for name in SIZES}
+    return {name: CPUSet.parse(row["cpus"]) for name, row in rows.items() if row is not None}

@@ -53,6 +53,10 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+async def _at_once() -> None:
+    """Return."""
+
+
 class Rules(NamedTuple):
     """The policy, the machine and the store of the State: all that a reload can change."""
 
@@ -92,6 +96,8 @@ class Manager:
         self.saves = Saves(telling)
         self.show: Callable[[Wanted], None] = lambda _want: None
         """Called with what is wanted when it was applied."""
+        self.shown: Callable[[], Awaitable[None]] = _at_once
+        """Returns when those who are to see it before a change is answered have."""
         self.saving: Callable[[], None] = lambda: None
         """Called when changes were decided: files that belong to them are saved while the State is."""
         self._applied: Wanted | None = None
@@ -284,6 +290,7 @@ class Manager:
         await self.shielding.settle(room_of(state, self.rules))
         if changed:
             self.tell_state(applied)
+        await self.shown()
 
     async def _go_back(self) -> None:
         """Restore the last State on disk and in the kernel as far as possible; the next change tries again."""

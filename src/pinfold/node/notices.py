@@ -45,7 +45,10 @@ class ContainerPlace(NamedTuple):
 
 
 class Notices:
-    """The directories of all containers, below one directory. Raises OSError if a file cannot be written."""
+    """The directories of all containers, below one directory. Raises OSError if a file cannot be written.
+
+    One thread writes; `path`, `has` and `is_empty` can be asked meanwhile.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -62,6 +65,11 @@ class Notices:
     def has(self, ref: ContainerRef) -> bool:
         """Return whether a container has a directory."""
         return ref in self._shown
+
+    def is_empty(self) -> bool:
+        """Return whether no container has a directory, also none of an earlier daemon."""
+        self._swept = self._swept or not self._directory.is_dir()
+        return self._swept and not self._shown
 
     def retain(self, refs: Collection[ContainerRef]) -> None:
         """Remove the directories of all other containers, also those of an earlier daemon."""
@@ -90,9 +98,10 @@ class Notices:
 
     def announce(self, ref: ContainerRef, place: ContainerPlace) -> None:
         """Write where a container will be; an earlier `ack` does not count."""
-        number, _ = self._shown[ref]
-        self._empty_ack(ref)
-        self._write(ref, "next", f"{number + 1} {place.cpus} {place.mems}")
+        shown = self._shown.get(ref)
+        if shown is not None:  # else it has just ended
+            self._empty_ack(ref)
+            self._write(ref, "next", f"{shown[0] + 1} {place.cpus} {place.mems}")
 
     def withdraw(self, ref: ContainerRef) -> None:
         """Write that nothing is announced."""

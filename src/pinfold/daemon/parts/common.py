@@ -150,7 +150,7 @@ def claim(basis: Basis) -> None:
 def notifier_of(basis: Basis, manager: Manager) -> Notifier:
     """Return what tells containers of their CPUs, from now on."""
     notifier = Notifier(manager, Notices(basis.chosen.state_dir / "notices"), basis.bus)
-    manager.show = notifier.show
+    manager.show, manager.shown = notifier.show, notifier.shown
     return notifier
 
 

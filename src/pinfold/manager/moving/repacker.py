@@ -89,7 +89,7 @@ class Repacker:
             try:
                 return await mover.resize(ref, count)
             except PinfoldError:
-                self._notifier.withdraw(ref)
+                await self._notifier.withdraw(ref)
                 raise
 
     async def _make(self, move: Move) -> bool:
@@ -100,7 +100,7 @@ class Repacker:
         except PinfoldError:  # undone, which is reported
             done = False
         if not done:
-            self._notifier.withdraw(move.container)
+            await self._notifier.withdraw(move.container)
             return False
         now = self._clock()
         self._last.append(now)
