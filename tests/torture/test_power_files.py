@@ -1,6 +1,7 @@
 """Power failures at every call of the writers of the smaller files: the claim, the shield's and the stopped processes.
 
-And of the journal, of which a power failure may take the entries since the last sync, and no others.
+Of the last it may leave anything, for it means nothing after a boot; of the journal it may take the entries since the
+last sync, and no others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pinfold.node import statefile
 from pinfold.node.journal import journal as journals
 from pinfold.node.journal.files import find_segments, read_segment
 from pinfold.node.journal.journal import Journal
-from pinfold.node.processgroups.halted import FILE as STOPPED
 from pinfold.node.processgroups.halted import Halted
 from pinfold.node.procfs import Process, Procfs
 from pinfold.node.shield.record import ShieldRecord
@@ -44,11 +44,6 @@ class Written(NamedTuple):
     """Raises if the file is damaged; None if there is no file."""
 
 
-def read_stopped(directory: Path) -> object:
-    text = statefile.read_state_file(directory / STOPPED)
-    return text and len(Halted(directory, Procfs(Path("/proc"))).read()) + text.count("[")
-
-
 FILES = {
     "claim": Written(
         [Claim("processes", group_name=name) for name in ("a", "much-longer", "b")],
@@ -59,13 +54,6 @@ FILES = {
         list(PLACES),
         lambda directory, places: ShieldRecord(directory, "boot").save(places),  # type: ignore[arg-type]
         lambda directory: ShieldRecord(directory, "boot").load() or None,
-    ),
-    "stopped processes": Written(
-        [3, 5, 4],
-        lambda directory, count: Halted(directory, Procfs(Path("/proc"))).write(
-            [Process(0, number) for number in range(count - 1)]  # type: ignore[operator]
-        ),
-        read_stopped,
     ),
 }
 
@@ -87,6 +75,23 @@ def test_of_a_file_a_power_failure_leaves_the_last_content_or_one_that_came_late
         since = int(crash.acknowledged[-1]) if crash.acknowledged else None
         allowed = file.contents[since or 0 :] + ([None] if since is None else [])
         assert file.read(directory) in allowed, crash
+        tried += 1
+    assert tried > 10
+
+
+def test_of_the_stopped_processes_it_may_leave_anything_and_none_of_them_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, recorded, proc = RecordingOS(), tmp_path / "recorded", Procfs(Path("/proc"))
+    recorded.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(statefile, "os", disk)
+        for count in (2, 4, 3):
+            Halted(recorded, proc).write([Process(number, 0) for number in range(count)])
+    tried = 0
+    for crash in crashes(disk.calls):
+        directory = laid_out(tmp_path / "crashed", crash.files)
+        assert Halted(directory, proc).read() == [], crash
         tried += 1
     assert tried > 10
 

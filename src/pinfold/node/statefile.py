@@ -47,10 +47,11 @@ def leftover_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.pinfold-tmp")
 
 
-def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
+def write_atomically(path: Path, data: bytes, *, at_once: bool = True, synced: bool = True) -> None:
     """Make *data* the content of the file, durably. On any error the file is as it was before.
 
-    A power failure right afterwards finds the new content, or if not *at_once* the one before; never less than either.
+    A power failure right afterwards finds the new content, or if not *at_once* the one before; never less than either,
+    unless not *synced*: then the file means nothing after another boot, and is not worth waiting for the disk.
     A link is neither followed nor replaced: the user who made it may not expect either.
     """
     if len(data) > MAX_FILE:
@@ -60,13 +61,13 @@ def write_atomically(path: Path, data: bytes, *, at_once: bool = True) -> None:
         new = leftover_of(path).name
         with _locked(new, directory) as file:
             try:
-                written = _write_new(file, new, data, directory)
+                written = _write_new(file, new, data, directory, synced=synced)
                 os.rename(written, path.name, src_dir_fd=directory, dst_dir_fd=directory)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(new, dir_fd=directory)
                 raise
-            if at_once:
+            if at_once and synced:
                 with _errors_of(path, "written, but a power failure could still undo it"):
                     _sync_directory(directory)
 
@@ -192,10 +193,12 @@ def _check_regular(path: Path, what: str, mode: int) -> None:
         raise StateFileError(path, what, f"it is {_KINDS.get(stat.S_IFMT(mode), 'a device or socket')}, not a file")
 
 
-def _write_new(file: int, new: str, data: bytes, directory: int) -> str:
+def _write_new(file: int, new: str, data: bytes, directory: int, *, synced: bool) -> str:
     """Write *data* to the new file, and return its name; on a full disk it is a file of the reserve, another one."""
     try:
         _fill(file, data)
+        if synced:
+            os.fsync(file)
     except OSError as error:
         reserve = take_reserve(directory, len(data)) if error.errno == errno.ENOSPC else None
         if reserve is None:
@@ -215,7 +218,6 @@ def _fill(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
-    os.fsync(file)
 
 
 def _sync_directory(directory: int) -> None:

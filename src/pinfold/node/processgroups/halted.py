@@ -31,10 +31,10 @@ class Halted:
         self._procfs = procfs
 
     def write(self, processes: Iterable[Process]) -> None:
-        """Write the processes that will be stopped, durably, or raise."""
+        """Write the processes that will be stopped, for the next daemon of this boot, or raise."""
         if self._path is not None:
             stopped = {"boot": self._procfs.boot(), "processes": [list(process) for process in processes]}
-            write_atomically(self._path, json.dumps(stopped).encode())
+            write_atomically(self._path, json.dumps(stopped).encode(), synced=False)
 
     def clear(self) -> None:
         """Remove the file: all processes go on."""

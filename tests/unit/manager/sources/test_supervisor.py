@@ -7,7 +7,7 @@ import json
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -36,17 +36,27 @@ if TYPE_CHECKING:
     from pinfold.core.reconcile import Wanted
     from pinfold.manager.sources.workloads import Workload
 
+T = TypeVar("T")
+
 
 # -- a clock that tests set
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time goes on by itself, and by leaps."""
+    """An event loop whose time goes on by itself, and by leaps; threads are always done."""
 
     ahead = 0.0
 
     def time(self) -> float:
         return super().time() + self.ahead
+
+    def run_in_executor(self, _executor: object, func: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - as a thread would
+            done.set_exception(error)
+        return done
 
     async def leap(self, seconds: float) -> None:
         """Let so much time pass at once, and see to what is due."""

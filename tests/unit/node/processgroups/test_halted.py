@@ -47,6 +47,17 @@ def test_those_that_are_still_stopped_are_read(tmp_path: Path, stopped: Process)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_writing_them_down_does_not_wait_for_the_disk(
+    tmp_path: Path, stopped: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(_file: int) -> None:
+        raise AssertionError("the event loop writes them, and a power failure lets none of them go on")
+
+    monkeypatch.setattr(os, "fsync", wait)
+    Halted(tmp_path, PROC).write([stopped])
+    assert Halted(tmp_path, PROC).read() == [stopped]
+
+
 def test_without_a_directory_nothing_is_written_down(stopped: Process) -> None:
     halted = Halted(None, PROC)
     halted.write([stopped])
