@@ -39,7 +39,9 @@ class Journaling:
         """Whether the disk has been told of the entries that wait, or will be."""
         self._missed = 0
         """How many entries have not come to the journal."""
-        self._has_told = False
+        self._is_full = False
+        """Whether it was told that no more entries can wait."""
+        self._has_failed = False
 
     @property
     def lost(self) -> int:
@@ -49,7 +51,10 @@ class Journaling:
     def keep(self, entry: Entry) -> None:
         """Have an entry appended."""
         if len(self._waiting) >= self._most:
-            self._miss(f"the disk has not taken the last {self._most:,} entries yet")
+            self._missed += 1
+            if not self._is_full:
+                self._is_full = True
+                self._tell(f"the disk has not taken the last {self._most:,} entries yet")
             return
         self._waiting.append(entry)
         if not self._is_due:
@@ -104,11 +109,8 @@ class Journaling:
             try:
                 self._journal.append(self._waiting.popleft())
             except Exception as error:  # noqa: BLE001 - a defect of the journal must not end the history
-                self._miss(f"{type(error).__name__}: {error}")
-
-    def _miss(self, why: str) -> None:
-        """Count an entry that is lost; say so for the first one."""
-        self._missed += 1
-        if not self._has_told:
-            self._has_told = True
-            self._tell(why)
+                self._missed += 1
+                if not self._has_failed:
+                    self._has_failed = True
+                    self._tell(f"{type(error).__name__}: {error}")
+        self._is_full = False
