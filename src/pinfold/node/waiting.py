@@ -24,18 +24,17 @@ class DaemonThreads(ThreadPoolExecutor):
                 raise
 
 
-_DISK: Final = DaemonThreads(1, "disk")
-"""If the disk takes nothing for a while, one thread waits for it, and those that answer questions do not."""
+OUTPUTS: Final = DaemonThreads(1, "outputs")
+"""For what containers print. If its disk takes nothing, one thread waits for it, and none that answers questions."""
+NOTICES: Final = DaemonThreads(1, "notices")
+"""For what containers are told, which may be on another disk."""
 
 
-async def in_thread(work: Callable[[], _T]) -> _T:
-    """Return what *work* returns, which may wait for a disk; one thing is done after the other.
-
-    If no thread can be started, it is done right here.
-    """
+async def in_thread(work: Callable[[], _T], threads: DaemonThreads) -> _T:
+    """Return what *work* returns, which may wait for a disk; if no thread can be started, it is done right here."""
     loop = asyncio.get_running_loop()
     try:
-        working = loop.run_in_executor(_DISK, work)
+        working = loop.run_in_executor(threads, work)
     except RuntimeError:
         return work()
     return await working

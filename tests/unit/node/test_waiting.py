@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pinfold.node.waiting import DaemonThreads, in_thread
+from pinfold.node.waiting import OUTPUTS, DaemonThreads, in_thread
 
 
 def refuse(_thread: threading.Thread) -> None:
@@ -47,8 +47,8 @@ def test_what_waits_for_a_disk_is_done_in_order_and_keeps_no_other_thread() -> N
     thawed = threading.Event()
 
     async def scenario() -> None:
-        first = asyncio.ensure_future(in_thread(lambda: done.append(f"first {thawed.wait(30)}")))
-        more = [asyncio.ensure_future(in_thread(lambda: done.append("more"))) for _ in range(100)]
+        first = asyncio.ensure_future(in_thread(lambda: done.append(f"first {thawed.wait(30)}"), OUTPUTS))
+        more = [asyncio.ensure_future(in_thread(lambda: done.append("more"), OUTPUTS)) for _ in range(100)]
         for _ in range(100):  # more than there are threads for questions
             assert await asyncio.to_thread(int, "1") == 1
         assert not done

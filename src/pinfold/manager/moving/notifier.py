@@ -14,7 +14,7 @@ from pinfold.core.events.daemon import NoticeFailed
 from pinfold.core.events.decisions import Announced
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.node.notices import ACK, ContainerPlace
-from pinfold.node.waiting import in_thread
+from pinfold.node.waiting import NOTICES, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Notifier:
     async def _show(self) -> None:
         while self._newest is not None:
             places, self._newest = self._newest, None
-            failed, large = await in_thread(partial(_write, self._notices, places))
+            failed, large = await in_thread(partial(_write, self._notices, places), NOTICES)
             for ref in large.keys() - self._large:
                 took, path = large[ref], self._notices.path(ref) / ACK
                 self._bus.tell(NoticeFailed(f"{path}: it took {took:,} bytes of the disk; it is emptied at each check"))
@@ -85,7 +85,7 @@ class Notifier:
         place = self._place(ref, cpus, self._manager.wanted)
         try:
             async with asyncio.timeout(_PATIENCE):
-                await in_thread(partial(self._notices.announce, ref, place))
+                await in_thread(partial(self._notices.announce, ref, place), NOTICES)
         except TimeoutError:
             why = f"the disk has not taken it within {_PATIENCE:g} s"
             self._bus.tell(NoticeFailed(f"{self._notices.path(ref)}: {why}"))
@@ -96,7 +96,7 @@ class Notifier:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 is_ready = partial(self._notices.is_acknowledged, ref)
-                while not await in_thread(is_ready):  # noqa: ASYNC110 - a file, which the workload writes
+                while not await in_thread(is_ready, NOTICES):  # noqa: ASYNC110 - a file, which the workload writes
                     await asyncio.sleep(_LOOK_EVERY)
 
     def path_of(self, ref: ContainerRef) -> str:
@@ -107,7 +107,7 @@ class Notifier:
         """Tell a container that it stays where it is."""
         with suppress(OSError):
             async with asyncio.timeout(_PATIENCE):
-                await in_thread(partial(self._notices.withdraw, ref))
+                await in_thread(partial(self._notices.withdraw, ref), NOTICES)
 
     def _place(self, ref: ContainerRef, cpus: CPUSet, want: Wanted) -> ContainerPlace:
         """Return a container's CPUs, and the NUMA nodes of its memory: any, unless it asks for local memory."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node.reserve import keep_reserve
-from pinfold.node.waiting import in_thread
+from pinfold.node.waiting import OUTPUTS, in_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,11 +27,11 @@ async def bound_outputs(outputs: Outputs, workbook: Workbook, state_dir: Path) -
     The reserve in *state_dir* is made again as soon as there is room for it.
     """
     while True:
-        news = await in_thread(partial(_tend, outputs, state_dir))
-        ended = await in_thread(partial(outputs.look, workbook.outputs())) if news else ()
+        news = await in_thread(partial(_tend, outputs, state_dir), OUTPUTS)
+        ended = await in_thread(partial(outputs.look, workbook.outputs()), OUTPUTS) if news else ()
         for name in ended:
             if name not in workbook.outputs():  # a pod of this name may have started meanwhile
-                await in_thread(partial(outputs.remove, name))
+                await in_thread(partial(outputs.remove, name), OUTPUTS)
         if await outputs.drain_ends(within=_EVERY):
             await asyncio.sleep(_LEAST)
 

@@ -18,7 +18,7 @@ from pinfold.formats.pods.runtime import Phase
 from pinfold.manager.sources.workbook import PodExists, UnknownPod
 from pinfold.manager.sources.workloads import WorkloadKind
 from pinfold.node.notices import STATE_DIR
-from pinfold.node.waiting import in_thread
+from pinfold.node.waiting import OUTPUTS, in_thread
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Supervisor:
         try:
             workload = self.workbook.find(name, namespace)
             lent = await self._end(workload)
-            await in_thread(workload.remove_outputs)
+            await in_thread(workload.remove_outputs, OUTPUTS)
             return lent
         finally:  # also if it is gone already: an earlier request may have failed only at this
             await self.workbook.saves.write()

@@ -17,7 +17,7 @@ from pinfold.node.outputs import drain
 from pinfold.node.procfs import PROC
 from pinfold.node.starting import forker
 from pinfold.node.starting.starter import NewProcess, Starter, StartError
-from pinfold.node.waiting import in_thread
+from pinfold.node.waiting import OUTPUTS, in_thread
 from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, StillRunning
 from pinfold.runtimes.processes.pids import OutOfFiles, check_same, check_threads, first, of_another, opened, started
 
@@ -215,7 +215,7 @@ class ProcessLauncher:
 
 async def _opened_output(output: Callable[[], IO[bytes]]) -> IO[bytes]:
     """Open what a container prints to, which may wait for a disk; close it again if it is not needed any more."""
-    opening = asyncio.ensure_future(in_thread(output))
+    opening = asyncio.ensure_future(in_thread(output, OUTPUTS))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Final
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Observed
 from pinfold.node.processgroups.origin import Origin
-from pinfold.node.waiting import in_thread
+from pinfold.node.waiting import OUTPUTS, in_thread
 from pinfold.runtimes.base import ApplyError, Main, Members, ProcessEnded
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class SimulatedLauncher:
         output: Callable[[], IO[bytes]],
     ) -> int:
         """Pretend to start a command, and return a pid that no process has."""
-        await in_thread(lambda: output().close())
+        await in_thread(lambda: output().close(), OUTPUTS)
         self._next += 1
         self._applier.mains[ref] = Main(self._next, 0)
         return self._next
