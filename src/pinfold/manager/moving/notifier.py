@@ -105,6 +105,8 @@ class Notifier:
 
     async def withdraw(self, ref: ContainerRef) -> None:
         """Tell a container that it stays where it is."""
+        if not self._notices.has(ref):
+            return
         with suppress(OSError):
             async with asyncio.timeout(_PATIENCE):
                 await in_thread(partial(self._notices.withdraw, ref), NOTICES)
