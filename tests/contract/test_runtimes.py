@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pinfold.core.pods.pod import ContainerRef, PodUID
 from pinfold.core.reconcile import Limit, Wanted, drift
 from pinfold.errors import PinfoldError
 from pinfold.node.grouperrors import GroupError, KindUnavailableError
+from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import KINDS, ProcessGroup, ProcessGroups, choose
 from pinfold.runtimes.base import ApplyError, LaunchError, Main, ProcessEnded, Start, StillRunning
 from pinfold.runtimes.processes.applier import ProcessApplier
@@ -183,7 +185,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
     if stand.real:
         groups = choose(stand.kind, name=stand.name)
         for ref in groups.found():
-            groups.remove(ref)
+            wait_until(partial(is_removed, groups, ref))
         groups.remove_empty()
 
 
@@ -205,6 +207,14 @@ def started() -> list[int]:
             if path.name.isdigit() and mark in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
     return found
+
+
+def is_removed(groups: ProcessGroups, ref: ContainerRef) -> bool:
+    """Remove a container's group; False if a process that ends is still in it: its environment is gone before."""
+    with suppress(GroupInUseError):
+        groups.remove(ref)
+        return True
+    return False
 
 
 def state_of(pid: int) -> str:
