@@ -105,9 +105,10 @@ class GroupWatch:
                     number, mask, _, length = _EVENT.unpack_from(data, at)
                     at += _EVENT.size + length
                     name = data[at - length : at].rstrip(b"\0").decode("ascii", "replace")
-                    about = self._about(number, mask, name)
-                    self._heard |= about
-                    self._events += bool(about)
+                    if about := self._about(number, mask, name):
+                        self._events += 1
+                        if about is not self._heard:  # on cgroup v1 there are hundreds alike: all that we moved
+                            self._heard |= about
 
     def is_quiet(self, group: str) -> bool:
         """Return whether no processes, quota or weight were written to a group since the last call for it.
