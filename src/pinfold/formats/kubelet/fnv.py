@@ -36,6 +36,8 @@ _SHORT: Final = 512
 _REMEMBERED: Final = 1 << 11
 _SPARE: Final = 64
 _LEARNED: Final = 8
+# To remember the pieces of a shorter text takes longer than to hash it.
+_LONG: Final = 2048
 # The factor of a piece, and the summand for each value of the low bits.
 _Effect = tuple[int, "array[int]"]
 _known: Final[dict[bytes, dict[bytes, _Effect]]] = {}
@@ -51,7 +53,7 @@ def fnv1a(data: bytes, cut: bytes = b"") -> int:
     >>> fnv1a(b""), fnv1a(b"foobar"), fnv1a(b"pinfold" * 1000), fnv1a(b"pinfold" * 1000, cut=b"o")
     (2166136261, 3214735720, 4294910613, 4294910613)
     """
-    if not cut or not data.isascii():
+    if not cut or len(data) < _LONG or not data.isascii():
         return _hash(data, OFFSET)
     known = _known.setdefault(cut, {})
     first, *parts = data.split(cut)

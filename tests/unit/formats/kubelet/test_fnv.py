@@ -25,7 +25,7 @@ def test_published_hashes_are_met(data: bytes, expected: int) -> None:
     assert fnv1a(data) == expected
 
 
-@pytest.mark.parametrize("size", [1, 63, 64, 511, 512, 513, 575, 576, 577, 5000])
+@pytest.mark.parametrize("size", [1, 63, 64, 511, 512, 513, 575, 576, 577, 2047, 2048, 2049, 5000])
 @pytest.mark.parametrize("cut", [b"", b"}", b"-", b"},"])
 def test_every_size_and_cut_agrees_with_the_plain_loop(size: int, cut: bytes) -> None:
     data = (ENTRY * 100)[:size]
@@ -33,12 +33,12 @@ def test_every_size_and_cut_agrees_with_the_plain_loop(size: int, cut: bytes) ->
 
 
 def test_bytes_beyond_ascii_agree_with_the_plain_loop() -> None:
-    data = bytes(range(256)) * 4
+    data = bytes(range(256)) * 10
     assert fnv1a(data, b"}") == plain(data)
 
 
 def test_a_piece_is_remembered_apart_for_each_cut() -> None:
-    data = b"x" + b"}same" * 200
+    data = b"x" + b"}same" * 500
     assert fnv1a(data, b"}") == plain(data)
     assert fnv1a(data.replace(b"}", b"]"), b"]") == plain(data.replace(b"}", b"]"))
 
@@ -51,6 +51,6 @@ def test_more_pieces_than_can_be_remembered_are_hashed_all_the_same() -> None:
 def test_pieces_of_earlier_texts_are_forgotten() -> None:
     cut = b"}"
     for number in range(1000):
-        text = b"".join(b"}pod-%d-%d" % (number, part) for part in range(3))
+        text = b"".join(b"}pod-%d-%d:%s" % (number, part, ENTRY) for part in range(40))
         assert fnv1a(text, cut=cut) == plain(text)
-    assert len(fnv._known[cut]) < 100  # noqa: SLF001 - no answer shows it
+    assert len(fnv._known[cut]) < 200  # noqa: SLF001 - no answer shows it
