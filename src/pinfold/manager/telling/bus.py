@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     """Makes an event later."""
 
 _KEPT: Final = 2000
-_ANSWER_FIRST: Final = 0.001
-"""After how many seconds the first deferred event is made."""
+_ANSWER_FIRST: Final = 0.01
+"""After how many seconds the first deferred event is made: clients that ask one after the other wait for none."""
 _MOST_WAITING: Final = 1000
 """If more events wait, each further one has the first of them delivered at once."""
 
