@@ -56,8 +56,9 @@ class State(NamedTuple):
 
     def flat(self) -> Iterator[tuple[ContainerRef, CPUSet]]:
         """Yield every Assignment, by the identity of its container."""
-        for pod in self.assignments:
-            yield from self.of_pod(pod)
+        for pod, containers in self.assignments.items():
+            for name, cpus in containers.items():
+                yield ContainerRef(pod, name), cpus
 
     def of_pod(self, pod: PodUID) -> Iterator[tuple[ContainerRef, CPUSet]]:
         """Yield the Assignments of one pod."""

@@ -45,7 +45,7 @@ class PodNames:
 
     def shown(self, *others: PodUID) -> dict[PodUID, str]:
         """Return NAMESPACE/NAME of the pods on the node, and of *others*."""
-        return {uid: _shown(self[uid]) for uid in (*self._here, *others)}
+        return {uid: shown(self[uid]) for uid in (*self._here, *others)}
 
 
 def recalled(told: Mapping[str, CPUSet], assigned: Mapping[ContainerRef, CPUSet]) -> dict[PodUID, PodName]:
@@ -65,5 +65,6 @@ def recalled(told: Mapping[str, CPUSet], assigned: Mapping[ContainerRef, CPUSet]
     return found
 
 
-def _shown(name: PodName) -> str:
+def shown(name: PodName) -> str:
+    """Return NAMESPACE/NAME; a pod whose name is not known has none, and its UID is shown."""
     return f"{name.namespace}/{name.name}" if name.namespace else name.name

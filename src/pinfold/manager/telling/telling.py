@@ -31,7 +31,7 @@ from pinfold.core.reconcile import Cause, describe
 from pinfold.core.topologymanager.others import WHOLE
 from pinfold.core.trace import Trace
 from pinfold.formats.pods.document import pod_document
-from pinfold.manager.telling.names import PodNames
+from pinfold.manager.telling.names import PodNames, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -176,15 +176,14 @@ class Telling:
 
     def state(self, state: State, policy: Policy, topology: Topology, applied: tuple[int, float] | None = None) -> None:
         """Report the whole State; *applied*: how many groups were read back, and how many milliseconds it took."""
-        exclusive = dict(state.flat())
-        names = self.names.shown(*state.assignments)
+        names = {pod: self.names[pod] for pod in state.assignments}  # a pod that leaves is forgotten
         verified, milliseconds = applied or (None, None)
         self._bus.tell(
             lambda: StateChanged(
                 shared=policy.pools.shared(state) or topology.online,
                 reserved=policy.reserved,
                 offline=topology.offline,
-                exclusive={f"{names[ref.pod]}/{ref.name}": cpus for ref, cpus in exclusive.items()},
+                exclusive={f"{shown(names[ref.pod])}/{ref.name}": cpus for ref, cpus in state.flat()},
                 verified=verified,
                 milliseconds=milliseconds,
             )
