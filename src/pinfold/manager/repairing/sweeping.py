@@ -38,6 +38,8 @@ class Sweeping:
 
     async def sweep_some(self) -> None:
         """Release the CPUs of owners that have vanished, and forget those of the next few others; called in turns."""
+        if self._node.sight is None:
+            return
         pods = list(self._node.roster.pods)
         begin = self._next if self._next < len(pods) else 0
         self._next = begin + _FEW

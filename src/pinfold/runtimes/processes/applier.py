@@ -19,7 +19,7 @@ from pinfold.runtimes.processes.pids import check_threads
 from pinfold.runtimes.processes.quicklook import QuickLook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -116,11 +116,12 @@ class ProcessApplier:
                 found = self.observe()
             own = {ref: cpus for ref in self._exclusive if (cpus := found.containers[ref])}
             way = steps(Wanted(found.shared or EMPTY, own), want)
-            with self._halting.stopped([ref for ref in self.known if _swaps(way, ref)]):
+            with self._halting.stopped(_exchanging(way, self.known)):
                 for step in way:
                     self._take(step)
             for ref, limit in want.sharing.items():
-                if ref not in self._shared or (self.groups.has_limits and self._shared[ref] != limit):
+                has = self._shared.get(ref)
+                if has is not limit and (has is None or (self.groups.has_limits and has != limit)):
                     self._share(ref, limit)
             self._set_memory(want)
             self._repair()
@@ -224,6 +225,9 @@ def _cpus(groups: ProcessGroups, ref: ContainerRef) -> CPUSet:
         return EMPTY
 
 
-def _swaps(way: list[Step], ref: ContainerRef) -> bool:
-    """Return whether a container takes part in an exchange of CPUs, with none free to step aside to."""
-    return any(step.clash for step in way) and any(step.container == ref for step in way)
+def _exchanging(way: Sequence[Step], known: Collection[ContainerRef]) -> list[ContainerRef]:
+    """Return the *known* containers that take part in an exchange of CPUs, with none free to step aside to."""
+    if not any(step.clash for step in way):
+        return []
+    moving = {step.container for step in way}
+    return [ref for ref in known if ref in moving]
