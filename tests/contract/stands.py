@@ -175,7 +175,7 @@ class HostStand:
     async def open(self) -> None:
         applier, launcher = self._parts()
         roster = Roster()
-        roster.limits = limit_of
+        roster.limit_by(limit_of)
         self.daemon = Daemon(self.config, self.machine, self.directory, applier, roster)
         kept = KeptWorkloads(self.directory)
         workbook = Workbook(roster, launcher, kept, self.daemon.bus, Outputs(self.directory / "logs"))

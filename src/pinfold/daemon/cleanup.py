@@ -125,7 +125,7 @@ def _give_back(applier: ProcessApplier, rows: Iterable[KeptWorkload]) -> None:
 def _roster(rows: Iterable[KeptWorkload]) -> Roster:
     """Return a Roster with these workloads, and with their limits as kubelets set them by default."""
     roster = Roster()
-    roster.limits = _limit_of
+    roster.limit_by(_limit_of)
     for row in rows:
         roster.know_pod(RuntimePod(row.pod.uid, row.pod.uid, row.pod.name, row.pod.namespace, spec=row.pod))
     return roster

@@ -163,9 +163,9 @@ class Reloader:
     async def _go_on(self, topology: Topology, chosen: Settings, agree: Agree = agree_to_all) -> None:
         admitter = chosen.config.build(topology)
         node, roster, shielding = self._node, self._node.roster, self._node.manager.shielding
-        before = roster.limits, shielding.on
-        if roster.limits is not None:
-            roster.limits = partial(limit_of, chosen)
+        limits, shielded = roster.limits, shielding.on
+        if limits is not None:
+            roster.limit_by(partial(limit_of, chosen))
         shielding.on = chosen.shield and not node.read_only
         try:
             rules_ = Rules(admitter, topology, store_of(chosen, admitter), memory_of(chosen))
@@ -174,7 +174,8 @@ class Reloader:
             else:
                 await node.manager.reconfigure(rules_, node.due_pods, agree)
         except BaseException:
-            roster.limits, shielding.on = before
+            roster.limit_by(limits)
+            shielding.on = shielded
             raise
         self._loop.period = chosen.reconcile_period
         self._repacker.pace = chosen.pace

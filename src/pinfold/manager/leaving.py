@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.core.reconcile import Wanted, describe, drift
+from pinfold.manager.wanting import limited
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ async def leave(applier: Applier, roster: Roster, online: CPUSet, kept: CPUSet =
     Owners share again, with their CPU limits; but a kubelet goes on with those that have *kept* CPUs.
     """
     if not kept:
-        free = Wanted(online, {}, roster.sharing())
+        free = Wanted(online, {}, limited(roster))
         applier.apply(free)
         if wrong := list(drift(free, applier.observe(closely=True))):
             names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in roster.known_pods().items()}

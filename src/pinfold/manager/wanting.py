@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pinfold.core.pods.pod import ContainerRef, PodUID
-    from pinfold.core.reconcile import Wanted
+    from pinfold.core.reconcile import Limit, Wanted
     from pinfold.core.state import State
     from pinfold.manager.manager import Rules
     from pinfold.runtimes.roster import Roster
@@ -35,22 +35,42 @@ class Wanting:
         basis, version = (state, rules, self._roster.limits), self._roster.version
         if self._last is not None and version == self._version and all(map(is_, basis, self._basis)):
             return self._last
-        want = wanted_of(state, rules, self._roster)
+        want, near = _wanted_with(state, rules, self._roster)
         # The memory that the kubelet has assigned is no report of the Roster: it may have changed.
-        near = any(wants_local_memory(self._roster, ref.pod) for ref in want.exclusive)
         self._basis, self._version, self._last = basis, version, None if near else want
         return want
 
 
 def wanted_of(state: State, rules: Rules, roster: Roster) -> Wanted:
     """Return what should be, with the limits and the local memory of the containers on the Roster."""
+    return _wanted_with(state, rules, roster)[0]
+
+
+def _wanted_with(state: State, rules: Rules, roster: Roster) -> tuple[Wanted, bool]:
+    """Return what should be, and whether a container with CPUs of its own asks for local memory."""
     # Policy none has no pool: every container has all CPUs.
     want = wanted(state, rules.admitter.policy.pools.shared(state) or rules.topology.online)
-    near = ((ref, cpus) for ref, cpus in want.exclusive.items() if wants_local_memory(roster, ref.pod))
-    mems = {ref: nodes for ref, cpus in near if (nodes := memory_nodes(ref, cpus, rules, roster))}
-    classes = {ref: name for ref in want.exclusive if (name := _cache_class(roster, ref))}
-    sharing = {ref: limit for ref, limit in roster.sharing().items() if ref not in want.exclusive}
-    return want._replace(sharing=sharing, mems=mems, cache_classes=classes)
+    near: list[ContainerRef] = []
+    classes: dict[ContainerRef, str] = {}
+    sharing = limited(roster)
+    for ref in want.exclusive:
+        sharing.pop(ref, None)
+        for known in map(roster.of, roster.find_pods(ref.pod)):
+            if known.local_memory:
+                near.append(ref)
+            if known.cache_class:
+                classes.setdefault(ref, known.cache_class)
+    mems = {ref: nodes for ref in near if (nodes := memory_nodes(ref, want.exclusive[ref], rules, roster))}
+    return want._replace(sharing=sharing, mems=mems, cache_classes=classes), bool(near)
+
+
+def limited(roster: Roster) -> dict[ContainerRef, Limit]:
+    """Return all containers with their limits where pinfold makes their groups; none where a runtime does."""
+    found: dict[ContainerRef, Limit] = {}
+    if roster.limits is not None:
+        for known in map(roster.of, roster.pods):
+            found.update(known.limits)
+    return found
 
 
 def far_from_memory(
@@ -75,11 +95,6 @@ def memory_nodes(ref: ContainerRef, cpus: CPUSet, rules: Rules, roster: Roster) 
     held = roster.held.get(ref.pod)
     assigned = held.memory(ref.name) if isinstance(held, Held) else 0
     return (nodes | CPUSet(assigned)) & there
-
-
-def _cache_class(roster: Roster, ref: ContainerRef) -> str:
-    """Return the cache class that a container's pod asks for; empty if it asks for none."""
-    return next((name for pod_id in roster.find_pods(ref.pod) if (name := roster.of(pod_id).cache_class)), "")
 
 
 def wants_local_memory(roster: Roster, pod: PodUID) -> bool:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.localmemory import asks_for_local_memory
 from pinfold.core.pods.pod import ContainerRef, QoS
+from pinfold.core.reconcile import NONE
 from pinfold.core.topologymanager.others import NO_OTHERS
 from pinfold.errors import PinfoldError
 from pinfold.formats.pods.annotations import NO_OVERRIDES, PREFIX, Overrides, parse_annotations
 from pinfold.formats.pods.runtime import Phase, build_pod, is_current, is_workload, latest, ref_of, told_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from pinfold.core.pods.pod import Container, Pod, PodUID
     from pinfold.core.reconcile import Limit
@@ -45,6 +46,8 @@ class Known(NamedTuple):
     """Why none of its containers may start."""
     cache_class: str = ""
     """The cache class that its exclusive containers ask for; empty if none."""
+    limits: Mapping[ContainerRef, Limit] = NONE
+    """The weights and quotas of its containers in the shared pool, where pinfold makes their groups."""
 
     @property
     def guaranteed(self) -> bool:
@@ -64,18 +67,23 @@ class Roster:
         self.containers: dict[str, RuntimeContainer] = {}
         self.version = 0
         """Another one after each report."""
-        self.limits: Callable[[Container], Limit] | None = None
-        """The weight and quota of a container in the shared pool, where pinfold makes its group itself."""
         self.held: dict[str, OtherHints] = {}
         """The other resources (devices, memory) of the pods that are here, by UID, where a source reports them."""
         self.is_complete = False
         """Whether a source has ever reported everything that runs."""
         self._lookup = lookup
+        self.limits: Callable[[Container], Limit] | None = None
+        """Returns the weight and quota of a container that shares; None where pinfold does not make its group."""
         self._local_memory = local_memory
         self._ids: dict[str, set[str]] = {}
         """The runtime's own names for the pod with a UID: more than one while its sandbox is replaced."""
         self._of_pod: dict[str, dict[str, RuntimeContainer]] = {}
         self._known: dict[str, Known] = {}
+
+    def limit_by(self, limits: Callable[[Container], Limit] | None) -> None:
+        """Use other limits from now on."""
+        self.limits = limits
+        self._known.clear()
 
     # -- reports from sources
 
@@ -179,7 +187,8 @@ class Roster:
 
     def find_pods(self, uid: str) -> list[str]:
         """Return the runtime's own names for a pod, none if there is no such pod here."""
-        return sorted(self._ids.get(uid, ()))
+        found = self._ids.get(uid, ())
+        return sorted(found) if len(found) > 1 else [*found]
 
     def find(self, ref: ContainerRef) -> RuntimeContainer | None:
         """Return the last start of a container, if it runs or is about to."""
@@ -200,14 +209,6 @@ class Roster:
         """Return the hints of a pod's other resources."""
         return self.held.get(pod.uid, NO_OTHERS)
 
-    def sharing(self) -> dict[ContainerRef, Limit]:
-        """Return all containers with their limits where pinfold makes their groups; none where a runtime does."""
-        limits = self.limits
-        if limits is None:
-            return {}
-        pods = self.known_pods().values()
-        return {pod.ref(container): limits(container) for pod in pods for container in pod.all_containers}
-
     def _work_out(self, pod_id: str) -> Known:
         """Return what follows; a pod whose annotations are wrong counts as one without: its containers share."""
         found = self.pods.get(pod_id)
@@ -221,8 +222,16 @@ class Roster:
             return Known(None, wrong=wrong)
         last = latest(self.containers_of(pod_id)).values()
         live = tuple((_ref(found, container), container) for container in last if container.phase in LIVE)
-        local = self._local_memory if overrides.local_memory is None else overrides.local_memory
-        return Known(pod, is_current(pod, lookup), live, local, overrides.movable, wrong, overrides.cache_class)
+        return Known(
+            pod,
+            whole=is_current(pod, lookup),
+            live=live,
+            local_memory=self._local_memory if overrides.local_memory is None else overrides.local_memory,
+            movable=overrides.movable,
+            wrong=wrong,
+            cache_class=overrides.cache_class,
+            limits={} if self.limits is None else {pod.ref(one): self.limits(one) for one in pod.all_containers},
+        )
 
 
 def _build(

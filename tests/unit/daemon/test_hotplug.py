@@ -11,6 +11,7 @@ from pinfold.core.machine.presets import from_shape
 from pinfold.daemon.reload import Reloader
 from pinfold.errors import ConfigError, StateError
 from pinfold.manager.telling.bus import Bus
+from pinfold.runtimes.roster import Roster
 from pinfold.settings.settings import read_settings
 from tests.unit.settings.test_settings import HOME, parse
 
@@ -66,9 +67,7 @@ class Manager:
 
 def reloader(manager: Manager, bus: Bus, *, is_wrong: bool = False) -> Reloader:
     """Return a Reloader for a node without containers."""
-    node: Any = SimpleNamespace(
-        manager=manager, roster=SimpleNamespace(limits=None), read_only=False, due_pods=dict, releases=None
-    )
+    node: Any = SimpleNamespace(manager=manager, roster=Roster(), read_only=False, due_pods=dict, releases=None)
     parts: Any = SimpleNamespace(node=node, repacker=SimpleNamespace(wake=lambda: None, pace=None))
     basis: Any = SimpleNamespace(bus=bus, chosen=SimpleNamespace(values={}))
     loop: Any = SimpleNamespace(period=1.0)

@@ -72,7 +72,7 @@ async def host_parts(basis: Basis) -> Parts:
     for ref, cpus in applier.find().items():
         running.setdefault(ref.pod, {})[ref.name] = cpus
     roster = Roster(local_memory=chosen.local_memory)
-    roster.limits = partial(limit_of, chosen)
+    roster.limit_by(partial(limit_of, chosen))
     manager = loaded_manager(basis, with_caches(chosen, applier), roster, running)
     if register is not None and chosen.other_daemons is OtherDaemons.REFUSE:
         register.claim(manager.rules.admitter.policy.allocatable)

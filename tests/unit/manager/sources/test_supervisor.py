@@ -75,7 +75,7 @@ class Host:
 
     def __init__(self, directory: Path, launcher: type[TroubledLauncher] = TroubledLauncher) -> None:
         self.node = Stand()
-        self.node.roster.limits = limit_of
+        self.node.roster.limit_by(limit_of)
         self.bus = self.node.bus
         self.launcher = launcher(self.node.applier)
         self.kept = KeptWorkloads(directory)
@@ -444,7 +444,7 @@ def test_other_settings_of_the_quota_reach_what_runs(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
         await host.loop.submit(replace(APP, containers=(half,)))
         for period, quota in ((100_000, True), (20_000, True), (20_000, False)):
-            host.node.roster.limits = partial(limit_of, period=period, quota=quota)
+            host.node.roster.limit_by(partial(limit_of, period=period, quota=quota))
             await host.node.manager.decide(lambda state: state)
         limits = [want.sharing[REF] for want in host.node.applier.applied if REF in want.sharing]
         found = [(limit.quota, limit.period) for limit in limits]
