@@ -43,5 +43,5 @@ def _owner(workload: Workload, supervisor: Supervisor) -> int | None:
         return None
     if workload.client is not None:
         return workload.client
-    mains = (supervisor.launcher.mains.get(ref) for ref in workload.refs())
+    mains = (supervisor.launcher.mains.get(ref) for ref in workload.refs)
     return next((PROC.owner(main.pid) for main in mains if main is not None), None)

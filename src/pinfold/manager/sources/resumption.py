@@ -16,7 +16,7 @@ from pinfold.manager.sources.workloads import BEGUN, WorkloadKind
 from pinfold.node.processgroups.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from pinfold.manager.node import Node
     from pinfold.manager.sources.kept import KeptWorkload
@@ -63,13 +63,13 @@ class Resumption:
         except PinfoldError as error:  # it is tried again
             self._bus.tell(ReconcileFailed(str(error)))
 
-    def _go_on(self, workload: Workload, kept: KeptWorkload) -> list[ContainerRef]:
+    def _go_on(self, workload: Workload, kept: KeptWorkload) -> Collection[ContainerRef]:
         """Go on with a workload; return its containers if nothing of it runs and what is left must not be ended."""
         alive = [self._find_again(workload, container, kept) for container in kept.pod.all_containers]
         if workload.kind is not WorkloadKind.POD and not any(alive):
             self._workbook.drop(workload)
-            return workload.refs() if workload.kind is WorkloadKind.ADOPTED else []
-        return []
+            return workload.refs if workload.kind is WorkloadKind.ADOPTED else ()
+        return ()
 
     def _find_again(self, workload: Workload, container: Container, kept: KeptWorkload) -> bool:
         """Watch a container's main process again, if it is still the same; return whether it is."""
@@ -92,7 +92,7 @@ class Resumption:
 
         Never end a process that we have not started: it may still be needed.
         """
-        mine = {*left, *(ref for workload in self._workbook.workloads.values() for ref in workload.refs())}
+        mine = {*left, *(ref for workload in self._workbook.workloads.values() for ref in workload.refs)}
         found: dict[PodUID, list[ContainerRef]] = {}
         empty = []
         for ref in sorted(set(self._launcher.known) - mine):

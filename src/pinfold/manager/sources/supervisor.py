@@ -132,7 +132,7 @@ class Supervisor:
 
     async def _attach(self, workload: Workload, pid: int) -> None:
         """Save which process comes, and from where, before it is moved: a crash must leave none pinned and unknown."""
-        (ref,) = workload.refs()
+        (ref,) = workload.refs
         self._check_free(pid)
         workload.begun[ref.name] = self.launcher.expect(ref, pid, lent=workload.kind is WorkloadKind.ADOPTED)
         await self.workbook.saves.write()
@@ -184,7 +184,7 @@ class Supervisor:
                 self._soon(self._node.settle())
                 continue
             workload.ended(ended.container, ended.code)
-            if workload.kind is not WorkloadKind.POD and self.launcher.mains.keys().isdisjoint(workload.refs()):
+            if workload.kind is not WorkloadKind.POD and self.launcher.mains.keys().isdisjoint(workload.refs):
                 self._soon(self._finish(workload))  # the end of another one is not to wait for the disk
 
     def _give_up(self, workload: Workload) -> None:

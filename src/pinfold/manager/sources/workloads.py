@@ -82,14 +82,12 @@ class Workload:
             for container in pod.all_containers
         }
         self._ends: dict[str, asyncio.Future[int | None]] = {}
+        self.refs = tuple(map(pod.ref, pod.all_containers))
+        """The identities of all containers."""
 
     def told(self) -> RuntimePod:
         """Return the pod as the Roster has it."""
         return RuntimePod(self.pod.uid, self.pod.uid, self.pod.name, self.pod.namespace, spec=self.pod, kind=self.kind)
-
-    def refs(self) -> list[ContainerRef]:
-        """Return the identities of all containers."""
-        return [self.pod.ref(container) for container in self.pod.all_containers]
 
     def outputs(self) -> list[str]:
         """Return the names of the files with the output of its containers."""
@@ -224,13 +222,13 @@ class Workload:
 
     async def end(self) -> None:
         """End all processes: the main ones with SIGTERM, then what is left with SIGKILL; raise if one does not end."""
-        running = [ref for ref in self.refs() if ref in self._launcher.mains]
+        running = [ref for ref in self.refs if ref in self._launcher.mains]
         for ref in running:
             self._launcher.signal(ref, signal.SIGTERM)
         if not await self._launcher.gone(running, _GRACE):
             for ref in running:
                 self._launcher.signal(ref, signal.SIGKILL)
-        await self._launcher.clear(self.refs(), _GRACE)
+        await self._launcher.clear(self.refs, _GRACE)
         await self._launcher.gone(running, _GRACE)
 
 

@@ -13,11 +13,12 @@ from pinfold.manager.sources.kept import KeptWorkload
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pinfold.core.pods.pod import PodUID
+    from pinfold.core.pods.pod import ContainerRef, PodUID
     from pinfold.manager.sources.kept import KeptWorkloads
     from pinfold.manager.sources.workloads import Workload
     from pinfold.manager.telling.bus import Bus
-    from pinfold.runtimes.base import Launcher
+    from pinfold.node.processgroups.origin import Origin
+    from pinfold.runtimes.base import Launcher, Main
 
 _PAUSE: Final = 1.0
 
@@ -34,6 +35,8 @@ class WorkloadSaves:
         self._bus = bus
         self._accepted: list[Workload] = []
         """The workloads that were found to fit since the last write began."""
+        self._rows: dict[PodUID, tuple[object, KeptWorkload]] = {}
+        """What the last write has of each workload, after what it follows from: most have not changed at the next."""
         self._changed = False
         self._saving: asyncio.Future[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -62,7 +65,7 @@ class WorkloadSaves:
         await asyncio.shield(self._begin())
 
     def _begin(self) -> asyncio.Future[None]:
-        writing = self._kept.begin(self._rows())
+        writing = self._kept.begin(self._kept_rows())
         writing.add_done_callback(self._has_written)
         return writing
 
@@ -73,10 +76,19 @@ class WorkloadSaves:
         else:
             self._try_later(str(error))
 
-    def _rows(self) -> Iterator[KeptWorkload]:
-        for workload in self._workloads.values():
-            if workload.is_accepted:
-                yield self._as_kept(workload)
+    def _kept_rows(self) -> Iterator[KeptWorkload]:
+        """Yield all workloads that were accepted, when they are written; those that have not changed as they were."""
+        mains, lent = self._launcher.mains, self._launcher.lent
+        before, self._rows = self._rows, {}
+        for uid, workload in self._workloads.items():
+            if not workload.is_accepted:
+                continue
+            basis = _basis(workload, mains, lent)
+            row = before.get(uid)
+            if row is None or row[0] != basis:
+                row = basis, _as_kept(workload, mains, lent)
+            self._rows[uid] = row
+            yield row[1]
 
     async def persist(self) -> None:
         """Save all workloads; return when the disk has them, however long that takes."""
@@ -106,8 +118,17 @@ class WorkloadSaves:
             self._again.cancel()
         self._again = asyncio.get_running_loop().call_later(_PAUSE, self.save)
 
-    def _as_kept(self, workload: Workload) -> KeptWorkload:
-        mains, lent = self._launcher.mains, self._launcher.lent
-        running = workload.begun | {ref.name: mains[ref] for ref in workload.refs() if ref in mains}
-        origins = {ref.name: lent[ref] for ref in workload.refs() if ref in lent}
-        return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)
+
+def _basis(workload: Workload, mains: Mapping[ContainerRef, Main], lent: Mapping[ContainerRef, Origin]) -> object:
+    """Return what a workload's row follows from, as values."""
+    refs = workload.refs
+    running, origins = tuple(map(mains.get, refs)), tuple(map(lent.get, refs)) if lent else ()
+    return workload.pod, running, origins, tuple(workload.begun.items()), tuple(workload.done.items())
+
+
+def _as_kept(
+    workload: Workload, mains: Mapping[ContainerRef, Main], lent: Mapping[ContainerRef, Origin]
+) -> KeptWorkload:
+    running = workload.begun | {ref.name: mains[ref] for ref in workload.refs if ref in mains}
+    origins = {ref.name: lent[ref] for ref in workload.refs if ref in lent}
+    return KeptWorkload(workload.kind, workload.pod, running, dict(workload.done), origins)
