@@ -255,7 +255,7 @@ class Supervisor:
             deadline.cancel()
         if self.workbook.workloads.get(workload.pod.uid) is not workload:
             return  # it has ended by itself meanwhile
-        del self.workbook.workloads[workload.pod.uid]
+        self.workbook.remove(workload)
         await self._node.gone(workload.pod.uid)
         self.workbook.saves.save()
 

@@ -45,6 +45,8 @@ class Workbook:
 
     def __init__(self, roster: Roster, launcher: Launcher, kept: KeptWorkloads, bus: Bus, outputs: Outputs) -> None:
         self.workloads: dict[PodUID, Workload] = {}
+        self._named: dict[tuple[str, str], dict[PodUID, Workload]] = {}
+        """The workloads by namespace and name: only those that an earlier daemon has left can have the same."""
         self._roster = roster
         self._launcher = launcher
         self._bus = bus
@@ -61,6 +63,7 @@ class Workbook:
     def take(self, workload: Workload) -> None:
         """Add a workload, and its containers to the Roster."""
         self.workloads[workload.pod.uid] = workload
+        self._named.setdefault(_full_name(workload.pod), {})[workload.pod.uid] = workload
         self._roster.know_pod(workload.told())
         try:
             near = self.near(workload.pod)
@@ -95,8 +98,16 @@ class Workbook:
 
     def drop(self, workload: Workload) -> None:
         """Forget a workload of which nothing runs."""
-        del self.workloads[workload.pod.uid]
+        self.remove(workload)
         self._roster.forget_pod(workload.pod.uid)
+
+    def remove(self, workload: Workload) -> None:
+        """Remove a workload; the Roster has it until its CPUs are released."""
+        del self.workloads[workload.pod.uid]
+        named = self._named[_full_name(workload.pod)]
+        del named[workload.pod.uid]
+        if not named:
+            del self._named[_full_name(workload.pod)]
 
     def outputs(self) -> set[str]:
         """Return the names of the files that containers may write to now."""
@@ -104,32 +115,33 @@ class Workbook:
 
     def find(self, name: str, namespace: str) -> Workload:
         """Return the workload of that name, or raise."""
-        for workload in self.workloads.values():
-            if (workload.pod.name, workload.pod.namespace) == (name, namespace):
-                return workload
+        if found := self._named.get((namespace, name)):
+            return next(iter(found.values()))
         known = (one.pod.name for one in self.workloads.values() if one.pod.namespace == namespace)
         raise UnknownPod(f"there is no pod {name} in namespace {namespace}{did_you_mean(name, known)}")
 
     def applied(self, pod: Pod) -> Workload | None:
         """Return the workload of an earlier `pinfold apply` with the name of *pod*, if there is one."""
-        names = (pod.name, pod.namespace)
-        found = (one for one in self.workloads.values() if one.kind is WorkloadKind.POD)
-        return next((one for one in found if (one.pod.name, one.pod.namespace) == names), None)
+        found = self._named.get(_full_name(pod), {}).values()
+        return next((one for one in found if one.kind is WorkloadKind.POD), None)
 
     def check_new(self, pod: Pod) -> None:
         """Raise if there is a pod of this name or UID already, or if there are too many."""
         if len(self.workloads) >= MOST_WORKLOADS:
             raise TooManyPods(f"there are {len(self.workloads):,} pods, and no room for more; delete some first")
-        for workload in self.workloads.values():
-            if (workload.pod.name, workload.pod.namespace) == (pod.name, pod.namespace):
-                raise PodExists(f"there is a pod {pod.name} already; delete it first, or choose another name")
-            if workload.pod.uid == pod.uid:
-                raise PodExists(f"pod {workload.pod.name} has the uid {pod.uid} already; delete it first")
+        if _full_name(pod) in self._named:
+            raise PodExists(f"there is a pod {pod.name} already; delete it first, or choose another name")
+        if (other := self.workloads.get(pod.uid)) is not None:
+            raise PodExists(f"pod {other.pod.name} has the uid {pod.uid} already; delete it first")
 
     def check_here(self, workload: Workload) -> None:
         """Raise if the workload was deleted while the disk took it."""
         if self.workloads.get(workload.pod.uid) is not workload:
             raise UnknownPod(f"pod {workload.pod.name} was deleted meanwhile")
+
+
+def _full_name(pod: Pod) -> tuple[str, str]:
+    return pod.namespace, pod.name
 
 
 def _resized(container: Container, name: str, count: int) -> Container:

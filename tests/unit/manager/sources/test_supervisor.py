@@ -123,6 +123,29 @@ APP = with_command(ONE)
 REF = APP.ref(APP.containers[0])
 
 
+# -- names
+
+
+def test_of_two_workloads_with_one_name_the_other_is_found_when_one_has_left(tmp_path: Path) -> None:
+    async def scenario(host: Host, _clock: Clock) -> None:
+        workbook = host.loop.workbook
+        left = [workbook.new(replace(APP, uid=PodUID(uid)), WorkloadKind.FOUND) for uid in ("u1", "u2")]
+        for workload in left:  # as a daemon that starts takes what an earlier one has left
+            workbook.take(workload)
+        assert workbook.find(APP.name, APP.namespace) is left[0]
+        assert workbook.applied(APP) is None
+        workbook.drop(left[0])
+        assert workbook.find(APP.name, APP.namespace) is left[1]
+        with pytest.raises(PodExists, match="there is a pod one already; delete it first, or choose another name"):
+            workbook.check_new(APP)
+        workbook.drop(left[1])
+        workbook.check_new(APP)
+        with pytest.raises(UnknownPod):
+            workbook.find(APP.name, APP.namespace)
+
+    on_a_clock(tmp_path, scenario)
+
+
 # -- what is lent
 
 
