@@ -36,6 +36,8 @@ def test_a_start_lists_all_processes_as_often_with_many_pods_as_with_few(monkeyp
             for count in (2, 8):
                 for number in range(len(stand.supervisor.workbook.workloads), count):
                     await stand.run(sleeping(number))
+                # Else the next daemon looks for those that were started in the last moment.
+                await stand.supervisor.workbook.saves.write()
                 await stand.kill_daemon()
                 scans.append(0)
                 monkeypatch.setattr(Membership, "scan", counted)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Launcher, Main
 
 _PAUSE: Final = 1.0
+_TOGETHER: Final = 0.02
+"""Seconds that a change waits for which no client waits: others come, or a write for a client has it too."""
 
 
 class WorkloadSaves:
@@ -65,6 +67,7 @@ class WorkloadSaves:
         await asyncio.shield(self._begin())
 
     def _begin(self) -> asyncio.Future[None]:
+        self._changed = False  # what is written has everything that was changed before
         writing = self._kept.begin(self._kept_rows())
         writing.add_done_callback(self._has_written)
         return writing
@@ -105,8 +108,10 @@ class WorkloadSaves:
             self._saving = asyncio.ensure_future(self._save())
 
     async def _save(self) -> None:
-        while self._changed:
-            self._changed = False
+        while True:
+            await asyncio.sleep(_TOGETHER)
+            if not self._changed:
+                return
             with suppress(PinfoldError):  # it is reported, and tried again
                 await self.write()
 

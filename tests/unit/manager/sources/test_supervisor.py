@@ -356,10 +356,30 @@ def test_a_list_of_workloads_that_cannot_be_written_is_told_and_the_pod_runs_on(
         (tmp_path / FILE).unlink()
         (tmp_path / FILE).mkdir()
         await clock.leap(0)
+        await clock.leap(0.1)
         assert "not-saved" in host.told()
         assert REF in host.launcher.mains
         (tmp_path / FILE).rmdir()
         await host.loop.delete(APP.name)
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_what_no_client_waits_for_is_written_soon_or_with_what_one_waits_for(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        await host.loop.submit(APP)
+        await clock.leap(1)
+        saves, done = host.loop.workbook.saves, host.workloads[APP.uid].done
+        done[REF.name] = 3
+        saves.save()
+        await clock.leap(0.01)
+        assert [row.done for row in host.kept.load()[0]] == [{}]
+        await clock.leap(0.02)
+        assert [row.done for row in host.kept.load()[0]] == [{REF.name: 3}]
+        done[REF.name] = 4
+        saves.save()
+        await host.loop.reserve("x", 1)
+        assert [row.done for row in host.kept.load()[0]] == [{REF.name: 4}, {}]
 
     on_a_clock(tmp_path, scenario)
 
