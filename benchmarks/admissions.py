@@ -4,11 +4,13 @@
 
 A real daemon is asked over its control socket for pods with a CPU of their own on a simulated machine with many CPUs
 (`POST /v1/pods`), and for pods that share with real cgroups on this host (`POST /v1/run`). An answer comes when State
-and workloads are durable and the cgroups were read back. Its floor is measured in turns with it: a file of the size of
-the State forced to the disk, a file of the workloads and its directory, and for real cgroups a group made and removed.
+and workloads are durable and the cgroups were read back. `one` is the admission alone, as the daemon does it: decided,
+durable, applied and read back; `answered` is what its client waits for, with HTTP and reading the pod. Its floor is
+measured in turns with it: a file of the size of the State forced to the disk, a file of the workloads and its
+directory, and for real cgroups a group made and removed. `beside` is one more beside 150 others.
 With --fsync-ms each fsync, of the daemon and of the floor, takes that much longer, as on disks of the cloud.
-`at once` are requests on as many connections, all sent before the first answer; `in one file` is one request with as
-many pods. `saves` are writes of the State.
+The others are what clients wait for. `at once` are requests on as many connections, all sent before the first answer;
+`in one file` is one request with as many pods. `saves` are writes of the State.
 Targets: one within 1.5 times of its floor, and fifty at once in less time than three one by one.
 """
 
@@ -39,17 +41,30 @@ _AT_ONCE: Final = 50
 _HEAD: Final = b"POST /v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _SAVES: Final = "pinfold_state_save_duration_seconds_count"
-_SLOW: Final = """
+_BESIDE: Final = 150
+_PAUSE: Final = 0.1
+"""Seconds in which the pod before has started, and that was saved."""
+_MEASURED: Final = """
 import os, sys, time
 from pinfold.cli.main import main
-fsync, seconds = os.fsync, float(sys.argv.pop(1)) / 1e3
+from pinfold.manager.sources.supervisor import Supervisor
+fsync, seconds, times = os.fsync, float(sys.argv.pop(1)) / 1e3, open(sys.argv.pop(1), "w", buffering=1)
 def slow(file):
     time.sleep(seconds)
     fsync(file)
 if seconds:
     os.fsync = slow
+def timed(admit):
+    async def measured(*given, **named):
+        began = time.perf_counter()
+        found = await admit(*given, **named)
+        times.write(f"{time.perf_counter() - began}\\n")
+        return found
+    return measured
+Supervisor.submit, Supervisor.reserve = timed(Supervisor.submit), timed(Supervisor.reserve)
 sys.exit(main(sys.argv[1:]))
 """
+"""A daemon that writes how long each admission took, and whose fsyncs take longer."""
 
 
 class Figure(NamedTuple):
@@ -59,7 +74,11 @@ class Figure(NamedTuple):
     floor: float
     """The writes of one admission by themselves, p50."""
     one: float
-    """p50."""
+    """The admission alone, p50."""
+    beside: float
+    """The same beside 150 others."""
+    answered: float
+    """What its client waits for, p50."""
     in_turn: float
     """Three of them one by one, p50."""
     at_once: float
@@ -74,7 +93,8 @@ class Figure(NamedTuple):
     def __str__(self) -> str:
         file = "" if self.in_file is None else f"; fifty in one file {self.in_file:.1f} ms"
         return (
-            f"{self.kind}: floor {self.floor:.1f} ms; one {self.one:.1f} ms, {self.one / self.floor:.2f} times; "
+            f"{self.kind}: floor {self.floor:.1f} ms; one {self.one:.1f} ms, {self.one / self.floor:.2f} times, "
+            f"beside {_BESIDE} others {self.beside:.1f} ms, answered after {self.answered:.1f} ms; "
             f"three in turn {self.in_turn:.1f} ms; fifty at once {self.at_once:.1f} ms, {self.saves:.1f} saves, "
             f"{self.cpu:.2f} ms of CPU each{file}"
         )
@@ -85,17 +105,28 @@ class Figure(NamedTuple):
         return [one, Target(f"{self.kind}: fifty at once in ms", self.at_once, self.in_turn)]
 
 
+class Took(NamedTuple):
+    """How many seconds admissions took."""
+
+    answered: float
+    """Until the last answer."""
+    alone: float
+    """The last admission, without HTTP and reading the pod."""
+
+
 class Clients:
     """Asks a daemon for pods."""
 
-    def __init__(self, daemon: Daemon, *, shared: bool) -> None:
+    def __init__(self, daemon: Daemon, times: Path, *, shared: bool) -> None:
+        """Ask this daemon, which writes to *times* how long admissions took."""
         self._daemon = daemon
+        self._times = times
         self.shared = shared
         self._count = count()
         self._names: list[str] = []
 
-    def admit(self, at_once: int = 1, *, in_file: int = 1) -> float:
-        """Have pods admitted, on connections that stand already; return the seconds to the last answer."""
+    def admit(self, at_once: int = 1, *, in_file: int = 1) -> Took:
+        """Have pods admitted, on connections that stand already; return how long that took."""
         names = [[f"p{next(self._count)}" for _ in range(in_file)] for _ in range(at_once)]
         requests = [(_connected(self._daemon.path), self._request(some)) for some in names]
         asked = time.perf_counter()
@@ -108,7 +139,7 @@ class Clients:
             if answer.count(b'"cpus": {') != in_file:
                 sys.exit(f"not admitted: {answer!r}")
         self._names += [name for some in names for name in some]
-        return took
+        return Took(took, float(self._times.read_text().splitlines()[-1]))
 
     def delete_all(self) -> None:
         """Let all pods go."""
@@ -178,26 +209,29 @@ def measure(runtime: str, fsync_ms: float, rounds: int) -> Figure:
     shared = runtime == "processes"
     arguments = ["--runtime", runtime, *([] if shared else ["--preset", "epyc-9654-2s"])]
     kind = f"{runtime}, {'shared' if shared else 'exclusive'}" + (f", fsync +{fsync_ms:g} ms" if fsync_ms else "")
-    program = ("-c", _SLOW, str(fsync_ms))
-    with (
-        tempfile.TemporaryDirectory() as name,
-        Daemon(Path(name), *arguments, program=program) as daemon,
-    ):
-        clients = Clients(daemon, shared=shared)
-        floor = Floor(daemon, Path(name), fsync_ms=fsync_ms, shared=shared)
-        clients.admit(_AT_ONCE)
-        found = [_round(daemon, clients, floor) for _ in range(rounds)]
-        clients.delete_all()
-    floors, one, in_turn, at_once, saves, cpu, in_file = zip(*found, strict=True)
+    with tempfile.TemporaryDirectory() as name:
+        times = Path(name, "times")
+        with Daemon(Path(name), *arguments, program=("-c", _MEASURED, str(fsync_ms), str(times))) as daemon:
+            clients = Clients(daemon, times, shared=shared)
+            floor = Floor(daemon, Path(name), fsync_ms=fsync_ms, shared=shared)
+            clients.admit(_AT_ONCE)
+            found = [_round(daemon, clients, floor) for _ in range(rounds)]
+            clients.delete_all()
+            for _ in range(0, _BESIDE, _AT_ONCE):
+                clients.admit(_AT_ONCE)
+            beside = _median_ms([_after_a_pause(clients) for _ in range(rounds)])
+            clients.delete_all()
     return Figure(
         kind,
-        floor=_median_ms(floors),
-        one=_median_ms(one),
-        in_turn=_median_ms(in_turn),
-        at_once=_median_ms(at_once),
-        saves=statistics.mean(saves),
-        cpu=statistics.mean(cpu) * 1e3 / _AT_ONCE,
-        in_file=None if shared else _median_ms(in_file),
+        floor=_median_ms([one.floor for one in found]),
+        one=_median_ms([one.one.alone for one in found]),
+        beside=beside,
+        answered=_median_ms([one.one.answered for one in found]),
+        in_turn=_median_ms([one.in_turn for one in found]),
+        at_once=_median_ms([one.at_once for one in found]),
+        saves=statistics.mean([one.saves for one in found]),
+        cpu=statistics.mean([one.cpu for one in found]) * 1e3 / _AT_ONCE,
+        in_file=None if shared else _median_ms([one.in_file for one in found]),
     )
 
 
@@ -205,16 +239,32 @@ def _median_ms(seconds: Sequence[float]) -> float:
     return statistics.median(seconds) * 1e3
 
 
-def _round(daemon: Daemon, clients: Clients, floor: Floor) -> tuple[float, float, float, float, float, float, float]:
-    """Measure everything once, in seconds."""
+def _after_a_pause(clients: Clients) -> float:
+    time.sleep(_PAUSE)
+    return clients.admit().alone
+
+
+class _Round(NamedTuple):
+    """Everything measured once, in seconds."""
+
+    floor: float
+    one: Took
+    in_turn: float
+    at_once: float
+    saves: float
+    cpu: float
+    in_file: float
+
+
+def _round(daemon: Daemon, clients: Clients, floor: Floor) -> _Round:
     clients.delete_all()
     least, one = floor.write(), clients.admit()
-    in_turn = sum(clients.admit() for _ in range(_IN_TURN))
+    in_turn = sum(clients.admit().answered for _ in range(_IN_TURN))
     saves, cpu = daemon.metrics()[_SAVES], daemon.cpu()
-    at_once = clients.admit(_AT_ONCE)
+    at_once = clients.admit(_AT_ONCE).answered
     saves, cpu = daemon.metrics()[_SAVES] - saves, daemon.cpu() - cpu
-    in_file = 0.0 if clients.shared else clients.admit(in_file=_AT_ONCE)
-    return least, one, in_turn, at_once, saves, cpu, in_file
+    in_file = 0.0 if clients.shared else clients.admit(in_file=_AT_ONCE).answered
+    return _Round(least, one, in_turn, at_once, saves, cpu, in_file)
 
 
 def main(arguments: list[str]) -> int:
