@@ -47,7 +47,7 @@ GUESTS = [
     Guest("dynamic", "16"),
     Guest("shield", "16"),
     Guest("partition", "16", kernel="trixie"),
-    Guest("systemd", "16", init="systemd"),
+    Guest("systemd", "16", seconds=600, init="systemd"),
     Guest("kills", "4"),
 ]
 LONG = [
