@@ -36,6 +36,11 @@ class Neighbours(NamedTuple):
     intensity: str
     """What each CPU of the machine has to bear."""
 
+    @property
+    def words(self) -> str:
+        """Where a program runs that is measured, for a heading."""
+        return f"beside {self.name}" if self.per_cpu else "alone"
+
 
 class Figure(NamedTuple):
     """One figure of a workload: a percentile of samples, or a rate that the program has counted."""
@@ -106,6 +111,8 @@ NEIGHBOURS: Final = (
     Neighbours("timers", "timers", 8, f"8 processes that each wake up {noise.TIMERS} times a second"),
 )
 
+QUIET: Final = Neighbours("no neighbours", "", 0, "none")
+
 PROBE: Final = MeasuredProgram(
     "latency probe",
     "probe",
@@ -124,19 +131,20 @@ REQUESTS: Final = MeasuredProgram(
     ),
     longer=2.0,  # one part for each load
 )
+BATCH: Final = MeasuredProgram(
+    "batch under quota",
+    "batch",
+    "two busy processes with a limit of one CPU; an exclusive container has no quota",
+    (
+        Figure("pieces", "pieces", unit="/s", large_is_good=True),
+        *percentiles("piece", 50, 99, 100),
+        Figure("throttled", "throttled_seconds", unit="s/s"),
+    ),
+)
 WORKLOADS: Final = (
     PROBE,
     REQUESTS,
-    MeasuredProgram(
-        "batch under quota",
-        "batch",
-        "two busy processes with a limit of one CPU; an exclusive container has no quota",
-        (
-            Figure("pieces", "pieces", unit="/s", large_is_good=True),
-            *percentiles("piece", 50, 99, 100),
-            Figure("throttled", "throttled_seconds", unit="s/s"),
-        ),
-    ),
+    BATCH,
     MeasuredProgram(
         "memory-bound kernel",
         "memory",

@@ -104,6 +104,9 @@ def _in_container(daemon: Daemon, amount: Sequence[str], program: Sequence[str])
 @contextmanager
 def noise(daemon: Daemon, neighbours: Neighbours, cpus: int) -> Iterator[None]:
     """Run neighbours in the shared pool; they request all but one of the machine's CPUs, and have no limit."""
+    if not neighbours.per_cpu:
+        yield
+        return
     amount = ("--qos", "burstable", "--cpus", str(max(cpus - 1, 1)))
     command = _in_container(daemon, amount, ("neighbours", neighbours.kind, str(neighbours.per_cpu * cpus)))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pinfold.benefit.catalogue import NEIGHBOURS, PROBE, RULES, WORKLOADS
+from pinfold.benefit.catalogue import BATCH, NEIGHBOURS, PROBE, QUIET, RULES, WORKLOADS
 from pinfold.benefit.host import BenefitError, conditions, daemons, measured, noise, prepared
 from pinfold.benefit.programs.requests import SERVICE, turns_of
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pinfold.benefit.host import Daemon
     from pinfold.core.machine.topology import Topology
 
-QUIET: Final = "no neighbours"
 _FEWEST_CPUS: Final = 2
 
 
@@ -62,11 +61,15 @@ def short_plan(machine: Topology) -> MeasuringPlan:
 
 
 def full_plan(machine: Topology, rounds: int, seconds: float) -> MeasuringPlan:
-    """Return a plan of everything this machine can show: the probe beside all noise, the others beside busy loops."""
+    """Return a plan of everything this machine can show: the probe beside all noise, the others beside busy loops.
+
+    The batch alone too: busy neighbours leave it so little that it seldom comes to its quota.
+    """
     why = {rules.name: rules.missing(machine) for rules in RULES} | {work.name: work.missing() for work in WORKLOADS}
     chosen = [rules for rules in RULES if not why[rules.name]]
     cells = [(PROBE, neighbours) for neighbours in NEIGHBOURS]
     cells += [(work, NEIGHBOURS[0]) for work in WORKLOADS if work is not PROBE and not why[work.name]]
+    cells.append((BATCH, QUIET))
     return MeasuringPlan(chosen, cells, rounds, seconds, {name: reason for name, reason in why.items() if reason})
 
 
@@ -104,7 +107,7 @@ def _arguments(directory: Path, plan: MeasuringPlan) -> dict[str, list[str]]:
 def _floor(running: Sequence[Daemon], seconds: float) -> Iterator[Run]:
     """Yield what the probe finds without any neighbour: the least that it can show here."""
     last = running[-1]
-    yield Run(PROBE.name, QUIET, last.rules.name, 0, measured(last, (PROBE.module, str(seconds))))
+    yield Run(PROBE.name, QUIET.name, last.rules.name, 0, measured(last, (PROBE.module, str(seconds))))
 
 
 def _round(

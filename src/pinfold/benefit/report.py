@@ -5,9 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pinfold.benefit.catalogue import NEIGHBOURS, WORKLOADS
+from pinfold.benefit.catalogue import PROBE, QUIET
 from pinfold.benefit.figures import Ratio, histogram, percentile, ratio
-from pinfold.benefit.measure import QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,8 +137,7 @@ def _head(results: Results, name: str, picture: str) -> Iterator[str]:
     )
     yield from (f"- {each}." for each in results.conditions)
     yield from (f"- `{rules.name}`: {ready}." for rules, ready in zip(plan.rules, results.ready, strict=True))
-    floor = [run for run in results.runs if run.neighbours == QUIET]
-    late = Runs(floor).samples("wake-up")
+    late = Runs([run for run in results.runs if run[:2] == (PROBE.name, QUIET.name)]).samples("wake-up")
     middle, high = _of_samples(late, 50), _of_samples(late, 99)
     yield (
         f"- The floor of the probe, without neighbours: wake-up p50 {number(middle)} ms, p99 {number(high)} ms. "
@@ -154,7 +152,7 @@ def _findings(results: Results) -> Iterator[str]:
     yield "Only figures whose range leaves out 1 are named; the range is in the tables below.\n"
     for work, neighbours in results.plan.cells:
         found = [_finding(results, work, neighbours.name, rules.name) for rules in results.plan.rules[1:]]
-        yield f"- **{work.name.capitalize()}, beside {neighbours.name}**: {'; '.join(found)}."
+        yield f"- **{work.name.capitalize()}, {neighbours.words}**: {'; '.join(found)}."
 
 
 def _finding(results: Results, work: MeasuredProgram, neighbours: str, rules: str) -> str:
@@ -167,12 +165,11 @@ def _finding(results: Results, work: MeasuredProgram, neighbours: str, rules: st
 
 
 def _tables(results: Results) -> Iterator[str]:
-    says = {work.name: work.says for work in WORKLOADS}
-    noise = {each.name: each.intensity for each in NEIGHBOURS}
     for work, neighbours in results.plan.cells:
-        yield f"\n## {work.name.capitalize()}, beside {neighbours.name}\n"
-        yield f"{says[work.name][0].upper()}{says[work.name][1:]}."
-        yield f"Neighbours, for each CPU of the machine: {noise[neighbours.name]}.\n"
+        yield f"\n## {work.name.capitalize()}, {neighbours.words}\n"
+        yield f"{work.says[0].upper()}{work.says[1:]}."
+        many = ", for each CPU of the machine" if neighbours.per_cpu else ""
+        yield f"Neighbours{many}: {neighbours.intensity}.\n"
         yield from _table(results, work, neighbours.name)
 
 

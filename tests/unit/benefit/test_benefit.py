@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pinfold.benefit.catalogue import NEIGHBOURS, PROBE, REQUESTS, RULES, WORKLOADS
+from pinfold.benefit.catalogue import BATCH, NEIGHBOURS, PROBE, QUIET, REQUESTS, RULES
 from pinfold.benefit.figures import histogram, percentile, ratio
 from pinfold.benefit.host import conditions
-from pinfold.benefit.measure import QUIET, MeasuringPlan, Results, Run, full_plan
+from pinfold.benefit.measure import MeasuringPlan, Results, Run, full_plan
 from pinfold.benefit.picture import picture
 from pinfold.benefit.report import cell, effect, page, short
 from pinfold.cli.main import main
@@ -28,7 +28,7 @@ def run(rules: str, number: int, late: list[int], neighbours: str = NEIGHBOURS[0
 
 def results(*runs: Run) -> Results:
     plan = MeasuringPlan(RULES[:2], [(PROBE, NEIGHBOURS[0])], 2, 1.0, {"redis": "redis-server is not installed"})
-    return Results(plan, [run("static", 0, [MS // 50] * 200, QUIET), *runs], ["policy none", "policy static"], 2)
+    return Results(plan, [run("static", 0, [MS // 50] * 200, QUIET.name), *runs], ["policy none", "policy static"], 2)
 
 
 MEASURED = results(
@@ -97,6 +97,17 @@ def test_the_report_has_every_figure_with_its_confidence_and_what_was_left_out()
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
 
 
+def test_the_batch_is_measured_alone_too_where_its_quota_is_what_it_comes_to() -> None:
+    plan = full_plan(preset("epyc-9654-2s"), 2, 1.0)
+    assert [(work.name, beside.name) for work, beside in plan.cells if beside is QUIET] == [(BATCH.name, QUIET.name)]
+    alone = Run(BATCH.name, QUIET.name, "none", 0, {"samples": {"wake-up": [9 * MS] * 99}, "rates": {}, "counters": {}})
+    both = MEASURED.plan._replace(cells=[*MEASURED.plan.cells, (BATCH, QUIET)])
+    text = page(MEASURED._replace(plan=both, runs=[*MEASURED.runs, alone]), "my-machine", "x.svg")
+    assert "## Batch under quota, alone" in text
+    assert "Neighbours: none.\n" in text
+    assert "without neighbours: wake-up p50 0.02 ms" in text  # the probe's alone
+
+
 def test_the_report_names_only_what_differs_for_certain() -> None:
     text = page(MEASURED, "my-machine", "x.svg")
     line = next(line for line in text.splitlines() if line.startswith("- **Latency probe, beside busy loops**"))
@@ -131,15 +142,14 @@ def test_the_picture_shows_latency_against_load() -> None:
 
 
 def test_more_is_better_where_a_rate_is_meant() -> None:
-    batch = next(work for work in WORKLOADS if work.module == "batch")
-    rate = next(figure for figure in batch.figures if figure.large_is_good)
+    rate = next(figure for figure in BATCH.figures if figure.large_is_good)
 
     def runs(rules: str, value: float) -> list[Run]:
         printed = {"samples": {}, "rates": {rate.of: value}, "counters": {}, "cpus": "1"}
-        return [Run(batch.name, "x", rules, number, printed) for number in range(2)]
+        return [Run(BATCH.name, "x", rules, number, printed) for number in range(2)]
 
     both = Results(MEASURED.plan, [*runs("none", 10), *runs("static", 20)], [], 2)
-    found = effect(rate, cell(both, batch.name, "x", "none"), cell(both, batch.name, "x", "static"))
+    found = effect(rate, cell(both, BATCH.name, "x", "none"), cell(both, BATCH.name, "x", "static"))
     assert found is not None
     assert found.value == pytest.approx(2)
 
