@@ -15,6 +15,7 @@ from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles as files
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import NoCPUsError
+from pinfold.node.podgroups.balance import FLAG
 from pinfold.node.podgroups.paths import GroupPathError, NotInAPodError
 from pinfold.node.podgroups.settings import Quota
 from pinfold.node.podgroups.tree import PooledError
@@ -55,9 +56,8 @@ def test_the_pool_moves_every_burstable_and_besteffort_container(node: Node) -> 
         assert {node.groups.cpus(group) for group, _ in containers} == {pool}
         assert (node.groups.cpus(owner), node.host.allowed(untouched)) == (ALL, {str(ALL)})
         if node.groups.nested:
-            assert {Path(path).parent for path in set(writes) - set(changed(settings))} <= {
-                group for group, _ in containers
-            }
+            others = {path for path in writes if not path.endswith(FLAG)} - set(changed(settings))
+            assert {Path(path).parent for path in others} <= {group for group, _ in containers}
         else:
             assert set(changed(settings)) == set(writes)
             assert [Path(path).parent for path in writes] == node.groups.tree.pooled()
@@ -378,8 +378,36 @@ def test_widening_all_gives_every_group_down_to_the_pods_all_cpus_again_and_leav
     assert node.host.allowed(node.container(node.pod(BESTEFFORT, "new"), "app")[1]) == {str(ALL)}
     written = [Path(path).parent for path in writes]
     assert not any(above in written[place:] for place, group in enumerate(written) for above in group.parents)
-    assert set(changed(settings)) == set(writes)
+    assert set(changed(settings)) == {path for path in writes if not path.endswith(FLAG)}
     assert not changed(node.groups.widen_all(ALL, LAST))
+
+
+@pytest.fixture
+def kernel_node() -> Iterator[Node]:
+    node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", NAMINGS[0], host("kernel"))
+    yield node
+    node.end()
+
+
+def test_on_v1_containers_that_share_lose_a_flag_that_means_nothing_and_have_it_again_at_the_end(
+    kernel_node: Node,
+) -> None:
+    node = kernel_node
+    if not node.groups.nested:
+        pytest.skip("cgroup v2 has no such flag")
+    pod, mixed = node.pod(BURSTABLE, "b"), node.pod(GUARANTEED, "mixed")
+    (sharer, pid), (owner, _) = node.container(pod, "app"), node.container(mixed, "owner")
+    node.groups.set_pool(REST)
+    node.groups.set_container(owner, LAST)
+
+    def flags() -> list[str]:
+        return [files.read(group / FLAG) for group in (pod, sharer, owner)]
+
+    assert (flags(), node.host.allowed(pid)) == (["0", "0", "1"], {str(REST)})
+    node.groups.heed_balance()
+    assert flags() == ["0", "0", "1"], "the groups above balance"
+    node.groups.widen_all(ALL, LAST)
+    assert (flags(), node.host.allowed(pid)) == (["1", "1", "1"], {str(ALL)})
 
 
 def test_widening_all_gives_owners_all_cpus_too_if_none_are_kept(node: Node) -> None:

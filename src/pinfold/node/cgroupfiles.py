@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import excerpt
@@ -68,6 +68,13 @@ _WRITE_MEANINGS: Final = {
     ("cgroup.subtree_control", errno.ENOENT): "the group above does not hand that controller down",
     ("cgroup.subtree_control", errno.EINVAL): "no such controller, or real-time processes are in the way",
 }
+
+
+class Directory(NamedTuple):
+    """The directory of a group, open."""
+
+    path: str
+    file: int
 
 
 class CgroupError(GroupError):
@@ -148,13 +155,16 @@ def write_cpus(path: Path | str, cpus: CPUSet) -> None:
         _check(Path(path), value, kept, same=_parsed(kept) == cpus)
 
 
-def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool]) -> bool:
-    """Make the file list these CPUs, unless it does; return False, and leave it, if it would widen and may not."""
+def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool], directory: Directory | None = None) -> bool:
+    """Make the file list these CPUs, unless it does; return False, and leave it, if it would widen and may not.
+
+    With an open *directory* the path is below it.
+    """
     value = str(cpus)
     doing = "read"
     try:
-        # Opened once for all, as in `write_cpus`: opening takes longer than reading.
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Opened once for all, as in `write_cpus`: opening takes longer than reading, and longest by the whole path.
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory and directory.file)
         try:
             before = _parsed(_text(file))
             if before == cpus or not (cpus <= before or may_widen()):
@@ -166,11 +176,31 @@ def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool]) -> bool:
         finally:
             os.close(file)
     except (OSError, ValueError) as error:
-        with explained(Path(path), doing, writing=doing is value):
+        with explained(_whole(path, directory), doing, writing=doing is value):
             raise error from None
     if kept != value:
-        _check(Path(path), value, kept, same=_parsed(kept) == cpus)
+        _check(_whole(path, directory), value, kept, same=_parsed(kept) == cpus)
     return True
+
+
+def _whole(path: str, directory: Directory | None) -> Path:
+    return Path(path) if directory is None else Path(directory.path, path)
+
+
+@contextmanager
+def directory_of(group: str) -> Iterator[Directory | None]:
+    """Open the directory of a group, for the files of many groups below it; None if there is no such group."""
+    try:
+        file = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise _error(Path(group), "open the group", error) from error
+    try:
+        yield Directory(group, file)
+    finally:
+        os.close(file)
 
 
 def _text(file: int) -> str:

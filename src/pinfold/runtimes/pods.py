@@ -97,6 +97,7 @@ class PodApplier:
         self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
         owners = self._places.live(ref for ref in found if ref in self._owners)
         self._throttled = {ref for ref, container in owners if self._places.is_throttled(container)}
+        self._groups.heed_balance()
         self._groups.tree.paths.trim(len(self._roster.pods), len(everything))
         clean = not self._astray and not self._throttled
         if not clean or len(part) == len(everything):

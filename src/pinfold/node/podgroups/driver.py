@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -79,6 +80,18 @@ class Driver(Protocol):
         *before* is what the group itself had: if it was the same, those below mostly have it too. Left out are those
         with groups below them that must move too. One that is removed meanwhile is skipped.
         """
+        ...
+
+    def ease(self, groups: Sequence[Path]) -> None:
+        """Make it cheap to set the CPUs of these groups, which all are in the same one (`balance`)."""
+        ...
+
+    def heed_balance(self) -> None:
+        """Give groups back the flags that `ease` has cleared, where these mean something now."""
+        ...
+
+    def give_balance_back(self, group: Path) -> None:
+        """Give a group back its flag, if it was cleared to move it."""
         ...
 
     def quota(self, group: Path) -> Quota:

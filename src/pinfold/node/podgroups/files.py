@@ -12,6 +12,8 @@ from pinfold.node.podgroups import paths
 from pinfold.node.podgroups.settings import CPUS, GONE, GroupSetting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pinfold.core.machine.cpuset import CPUSet
 
 
@@ -60,20 +62,20 @@ def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *proper
     return GroupSetting(group, file, str(before), str(cpus), properties)
 
 
-def set_below(group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
-    """Make all groups directly below have these CPUs of their own; see `Driver.set_below`."""
+def set_below(group: Path, names: Sequence[str], cpus: CPUSet, before: CPUSet) -> list[Path]:
+    """Make groups directly below, by their names, have these CPUs of their own; see `Driver.set_below`."""
     # On strings: a pool of hundreds of containers is set while the start of a container waits.
-    names = cgroupfiles.names_below(group)
-    return [group / name for name in names if not _set_one(f"{group}/{name}", cpus, before)]
+    with cgroupfiles.directory_of(str(group)) as directory:
+        return [group / name for name in names if directory and not _set_one(directory, name, cpus, before)]
 
 
-def _set_one(group: str, cpus: CPUSet, before: CPUSet) -> bool:
+def _set_one(above: cgroupfiles.Directory, name: str, cpus: CPUSet, before: CPUSet) -> bool:
     """Return whether the group has these CPUs now, or is gone; no: groups below it must move too."""
-    path = f"{group}/{CPUS}"
+    group = f"{above.path}/{name}"
     try:
-        if before == cpus and cgroupfiles.read_cpus(path) == cpus:
+        if before == cpus and cgroupfiles.read_cpus(f"{group}/{CPUS}") == cpus:
             return True
-        return cgroupfiles.change_cpus(path, cpus, lambda: not cgroupfiles.names_below(group))
+        return cgroupfiles.change_cpus(f"{name}/{CPUS}", cpus, lambda: not cgroupfiles.names_below(group), above)
     except CgroupError as error:
         if error.name == "EBUSY":
             return False

@@ -168,6 +168,8 @@ class PodGroups:
             raise NoCPUsError("groups of all pods")
         changes, order = self._start()
         for group in self.tree.down_to_pods():
+            if self.tree.paths.levels(group) == 1:
+                self._driver.give_balance_back(group)
             with changes.unless_gone(group):
                 if own := self._driver.own(group, CPUS):
                     changes.set_own(group, CPUS, own | cpus, own)
@@ -175,11 +177,16 @@ class PodGroups:
             with changes.unless_gone(container):
                 own = self._driver.own(container, CPUS)
                 if not own <= kept:
+                    self._driver.give_balance_back(container)
                     order.give(container, CPUS, cpus)
         for setting in changes.settings():
             with changes.unless_gone(setting.group):
                 self._check_has(setting.group, cpus)
         return changes.settings()
+
+    def heed_balance(self) -> None:
+        """Look whether what was done to move containers quickly is still without effect; else undo it (`balance`)."""
+        self._driver.heed_balance()
 
     def _check_has(self, group: Path, cpus: CPUSet) -> None:
         given = self.cpus(group)

@@ -82,10 +82,12 @@ class Nested:
         had: dict[Path, CPUSet] = {}
         for group in dict.fromkeys((top, *pods)):
             with self._changes.unless_gone(group):
-                before = self._driver.own(group, CPUS)
-                if not cpus <= before:
+                had[group] = self._driver.own(group, CPUS)
+        self._driver.ease([pod for pod in pods if had.get(pod, cpus) != cpus])
+        for group, before in had.items():
+            if not cpus <= before:
+                with self._changes.unless_gone(group):
                     self._changes.set_own(group, CPUS, before | cpus, before)
-                had[group] = before
         for pod in filter(had.__contains__, pods):
             for container in self._driver.set_below(pod, cpus, had[pod]):
                 self._set_round(self._moves(container, CPUS, cpus), CPUS)

@@ -30,7 +30,7 @@ from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _MAX: Final = "cpu.max"
 _UNLIMITED: Final = Quota(None)
@@ -131,6 +131,15 @@ class Simulated:
                 if path not in left:
                     self.set_own(path, CPUS, cpus)
         return left
+
+    def ease(self, groups: Sequence[Path]) -> None:
+        """Do nothing: there is no scheduler."""
+
+    def heed_balance(self) -> None:
+        """Do nothing: no flag was cleared."""
+
+    def give_balance_back(self, group: Path) -> None:
+        """Do nothing: no flag was cleared."""
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

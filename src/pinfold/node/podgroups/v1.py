@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node import cgroupfiles
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import files
+from pinfold.node.podgroups.balance import Balance
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -36,7 +38,7 @@ def discover(cgroup_root: Path, proc: Path) -> V1:
 
 
 class V1:
-    """Groups on cgroup v1. Remembers nothing: the kernel's files are the only state."""
+    """Groups on cgroup v1. The kernel's files are the only state, but for the flags that `Balance` has cleared."""
 
     kind = KIND
     nested = True
@@ -44,6 +46,7 @@ class V1:
     def __init__(self, hierarchy: files.Directories, cpu: Path | None) -> None:
         self.hierarchy = hierarchy
         self._cpu = cpu
+        self._balance = Balance(hierarchy.root)
 
     def own(self, group: Path, file: str) -> CPUSet:
         """Return the CPUs (or NUMA nodes) that were set for the group; none while it is being made."""
@@ -59,7 +62,25 @@ class V1:
 
     def set_below(self, group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
         """Set the own CPUs of the groups directly below."""
-        return files.set_below(group, cpus, before)
+        names = cgroupfiles.names_below(group)
+        if not names:
+            return []
+        if cpus != before:
+            self._balance.spare(group, names)
+        return files.set_below(group, names, cpus, before)
+
+    def ease(self, groups: Sequence[Path]) -> None:
+        """Clear the flags of groups that all are in the same one, if they mean nothing."""
+        if groups:
+            self._balance.spare(groups[0].parent, [group.name for group in groups])
+
+    def heed_balance(self) -> None:
+        """Give groups back the flags that were cleared to move them, where these mean something now."""
+        self._balance.heed()
+
+    def give_balance_back(self, group: Path) -> None:
+        """Give a group back its flag, if it was cleared to move it."""
+        self._balance.give_back(group)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -16,6 +16,7 @@ from pinfold.node.podgroups import files
 from pinfold.node.podgroups.settings import CPUS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 KIND: Final = "cgroup v2"
@@ -69,6 +70,15 @@ class V2:
     ) -> list[Path]:
         """Leave out all groups: systemd is to be told of each."""
         return self.hierarchy.below(group)
+
+    def ease(self, groups: Sequence[Path]) -> None:
+        """Do nothing: a write to a group is cheap."""
+
+    def heed_balance(self) -> None:
+        """Do nothing: no flag was cleared."""
+
+    def give_balance_back(self, group: Path) -> None:
+        """Do nothing: no flag was cleared."""
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""
