@@ -183,7 +183,7 @@ def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool], director
     return True
 
 
-def _whole(path: str, directory: Directory | None) -> Path:
+def _whole(path: Path | str, directory: Directory | None) -> Path:
     return Path(path) if directory is None else Path(directory.path, path)
 
 
@@ -267,19 +267,21 @@ def groups_below(path: Path) -> list[Path]:
     return [path / name for name in names_below(path)]
 
 
-def has_below(path: Path) -> bool:
-    """Return whether there are groups directly below; to list them takes longer."""
+def has_below(path: Path | str, directory: Directory | None = None) -> bool:
+    """Return whether there are groups directly below; to list them takes longer. See `change_cpus`."""
     try:
-        return _links(path) > _NONE_BELOW or bool(names_below(path))
+        links = _links(path, directory)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _error(path, "look for groups below", error) from error
+        raise _error(_whole(path, directory), "look for groups below", error) from error
+    return links > _NONE_BELOW or (links < _NONE_BELOW and bool(names_below(_whole(path, directory))))
 
 
-def _links(path: Path | str) -> int:
+def _links(path: Path | str, directory: Directory | None = None) -> int:
     """Return the links of a directory: two, and one from each below it; 1 where a file system does not count them."""
-    return os.stat(path).st_nlink  # noqa: PTH116 - of hundreds of groups, whenever the pool changes
+    # Of hundreds of groups, whenever the pool changes.
+    return os.stat(path, dir_fd=directory and directory.file).st_nlink
 
 
 def names_below(path: Path | str) -> list[str]:

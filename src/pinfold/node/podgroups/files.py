@@ -75,7 +75,7 @@ def _set_one(above: cgroupfiles.Directory, name: str, cpus: CPUSet, before: CPUS
     try:
         if before == cpus and cgroupfiles.read_cpus(f"{group}/{CPUS}") == cpus:
             return True
-        return cgroupfiles.change_cpus(f"{name}/{CPUS}", cpus, lambda: not cgroupfiles.names_below(group), above)
+        return cgroupfiles.change_cpus(f"{name}/{CPUS}", cpus, lambda: not cgroupfiles.has_below(name, above), above)
     except CgroupError as error:
         if error.name == "EBUSY":
             return False
