@@ -382,6 +382,19 @@ def test_widening_all_gives_every_group_down_to_the_pods_all_cpus_again_and_leav
     assert not changed(node.groups.widen_all(ALL, LAST))
 
 
+def test_a_container_that_has_come_in_the_place_of_another_moves_too(node: Node) -> None:
+    pod = node.pod(BURSTABLE, "b")
+    node.container(pod, "stays")
+    first, pid = node.container(pod, "first")
+    for pool in (REST, ALL):
+        node.groups.set_pool(pool)
+    node.host.end(pid)
+    node.host.remove(first)
+    _, pid = node.container(pod, "second")
+    node.groups.set_pool(LAST)
+    assert node.host.allowed(pid) == {str(LAST)}
+
+
 @pytest.fixture
 def kernel_node() -> Iterator[Node]:
     node = Node(f"pinfold-test-{uuid.uuid4().hex[:12]}", NAMINGS[0], host("kernel"))
@@ -404,7 +417,7 @@ def test_on_v1_containers_that_share_lose_a_flag_that_means_nothing_and_have_it_
         return [files.read(group / FLAG) for group in (pod, sharer, owner)]
 
     assert (flags(), node.host.allowed(pid)) == (["0", "0", "1"], {str(REST)})
-    node.groups.heed_balance()
+    node.groups.heed_balance(set)
     assert flags() == ["0", "0", "1"], "the groups above balance"
     node.groups.widen_all(ALL, LAST)
     assert (flags(), node.host.allowed(pid)) == (["1", "1", "1"], {str(ALL)})

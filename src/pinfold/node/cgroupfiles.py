@@ -278,6 +278,15 @@ def has_below(path: Path | str, directory: Directory | None = None) -> bool:
     return links > _NONE_BELOW or (links < _NONE_BELOW and bool(names_below(_whole(path, directory))))
 
 
+def count_below(path: str) -> int:
+    """Return how many groups are directly below, -1 if that is not known; to list them takes longer."""
+    try:
+        links = _links(path)
+    except OSError:
+        return -1
+    return max(links - _NONE_BELOW, -1)
+
+
 def _links(path: Path | str, directory: Directory | None = None) -> int:
     """Return the links of a directory: two, and one from each below it; 1 where a file system does not count them."""
     # Of hundreds of groups, whenever the pool changes.

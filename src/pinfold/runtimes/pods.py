@@ -97,12 +97,17 @@ class PodApplier:
         self._astray = any(cpus != self._owners.get(ref, pool) for ref, cpus in found.items())
         owners = self._places.live(ref for ref in found if ref in self._owners)
         self._throttled = {ref for ref, container in owners if self._places.is_throttled(container)}
-        self._groups.heed_balance()
+        self._groups.heed_balance(self._owned)
         self._groups.tree.paths.trim(len(self._roster.pods), len(everything))
         clean = not self._astray and not self._throttled
         if not clean or len(part) == len(everything):
             self.brevity.looked(everything, clean=clean)
         return Observed(None, found, dict.fromkeys(self._throttled, Fault(Cause.LIMIT, _THROTTLED)))
+
+    def _owned(self) -> set[Path]:
+        """Return the groups of the owners."""
+        groups = (self._places.group(container) for _, container in self._places.live(self._owners))
+        return {group for group in groups if group is not None}
 
     def _due(self, part: Collection[str]) -> Iterator[tuple[ContainerRef, RuntimeContainer]]:
         """Yield the owners, and those of *part*, by the runtime's own ids, that have their CPUs by now."""

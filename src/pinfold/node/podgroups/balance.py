@@ -18,7 +18,7 @@ from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 FLAG: Final = "cpuset.sched_load_balance"
@@ -34,6 +34,8 @@ class Balance:
         self._root = str(root)
         self._cleared: set[str] = set()
         """The groups without their flag, and some that are gone."""
+        self._is_bare = False
+        """Whether the top group did not balance when that was last looked at."""
         self._most = _SPARE
         """With more groups than this, those that are gone are forgotten."""
 
@@ -52,21 +54,25 @@ class Balance:
         self._cleared |= groups
         self._forget_gone()
 
-    def heed(self) -> None:
-        """Give groups their flags back where they mean something now: nothing tells of such a change."""
-        if not self._cleared or _is_on(self._root):
+    def heed(self, others: Callable[[], Iterable[Path]]) -> None:
+        """Give groups their flags back where they mean something now: nothing tells of such a change.
+
+        *others* returns groups whose flags an earlier daemon may have cleared.
+        """
+        if _is_on(self._root):
+            self._is_bare = False
             return
-        above = {os.path.dirname(group) for group in self._cleared}  # noqa: PTH120 - strings, as everywhere here
+        groups = set(self._cleared) if self._is_bare else self._cleared.union(map(str, others()))
+        self._is_bare = True
+        above = {os.path.dirname(group) for group in groups}  # noqa: PTH120 - strings, as everywhere here
         bare = {group for group in above if not self._balances(group)}
-        theirs = {group for group in self._cleared if os.path.dirname(group) in bare}  # noqa: PTH120
-        # From the top down: a pod that balances again is enough for its containers.
-        _write_all(sorted(theirs, key=len), _ON)
+        theirs = {group for group in groups if os.path.dirname(group) in bare}  # noqa: PTH120
+        _write_all(theirs, _ON)
         self._cleared -= theirs
 
-    @staticmethod
-    def give_back(group: Path) -> None:
-        """Set the flag of a group, whichever daemon has cleared it."""
-        if not _is_on(str(group)):
+    def give_back(self, group: Path, *, is_owner: bool = False) -> None:
+        """Set the flag of a group, whichever daemon has cleared it; an owner's only where it means nothing."""
+        if not _is_on(str(group)) and not (is_owner and not self._balances(str(group.parent))):
             _write_all([str(group)], _ON)
 
     def _balances(self, group: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -86,12 +86,18 @@ class Driver(Protocol):
         """Make it cheap to set the CPUs of these groups, which all are in the same one (`balance`)."""
         ...
 
-    def heed_balance(self) -> None:
-        """Give groups back the flags that `ease` has cleared, where these mean something now."""
+    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
+        """Give groups back the flags that `ease` has cleared, where these mean something now.
+
+        *others* returns groups whose flags an earlier daemon may have cleared.
+        """
         ...
 
-    def give_balance_back(self, group: Path) -> None:
-        """Give a group back its flag, if it was cleared to move it."""
+    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
+        """Give a group back its flag, if it was cleared to move it.
+
+        An owner's is left as it is where it means something: a runtime can have cleared it on purpose.
+        """
         ...
 
     def quota(self, group: Path) -> Quota:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pinfold.core.machine.cpuset import CPUSet
+
+
+_MOST: Final = 4096
+"""The groups of so many pods are remembered."""
 
 
 class Directories:
@@ -62,15 +66,42 @@ def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *proper
     return GroupSetting(group, file, str(before), str(cpus), properties)
 
 
-def set_below(group: Path, names: Sequence[str], cpus: CPUSet, before: CPUSet) -> list[Path]:
-    """Make groups directly below, by their names, have these CPUs of their own; see `Driver.set_below`."""
+class Below:
+    """The names of the groups below others. Those of a pod seldom change, and to list them takes half of a move."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Sequence[str]] = {}
+
+    def names(self, group: str) -> Sequence[str]:
+        """Return the names of the groups directly below; as many as there are, but they may have been others before."""
+        known = self._names.get(group)
+        if known is None or cgroupfiles.count_below(group) != len(known):
+            if len(self._names) >= _MOST:
+                self._names.clear()
+            known = self._names[group] = cgroupfiles.names_below(group)
+        return known
+
+    def forget(self, group: str) -> None:
+        """Have the groups below this one listed at the next call."""
+        self._names.pop(group, None)
+
+
+def set_below(group: Path, names: Sequence[str], cpus: CPUSet, before: CPUSet) -> tuple[list[Path], bool]:
+    """Make groups directly below, by their names, have these CPUs of their own; see `Driver.set_below`.
+
+    Return also whether all of them were there.
+    """
     # On strings: a pool of hundreds of containers is set while the start of a container waits.
     with cgroupfiles.directory_of(str(group)) as directory:
-        return [group / name for name in names if directory and not _set_one(directory, name, cpus, before)]
+        if directory is None:
+            return [], False
+        found = [_set_one(directory, name, cpus, before) for name in names]
+    left = [group / name for name, is_set in zip(names, found, strict=True) if is_set is False]
+    return left, None not in found
 
 
-def _set_one(above: cgroupfiles.Directory, name: str, cpus: CPUSet, before: CPUSet) -> bool:
-    """Return whether the group has these CPUs now, or is gone; no: groups below it must move too."""
+def _set_one(above: cgroupfiles.Directory, name: str, cpus: CPUSet, before: CPUSet) -> bool | None:
+    """Return whether the group has these CPUs now: no, if groups below it must move too; None, if it is gone."""
     group = f"{above.path}/{name}"
     try:
         if before == cpus and cgroupfiles.read_cpus(f"{group}/{CPUS}") == cpus:
@@ -81,7 +112,7 @@ def _set_one(above: cgroupfiles.Directory, name: str, cpus: CPUSet, before: CPUS
             return False
         if error.name not in GONE or os.path.isdir(group):  # noqa: PTH112 - of hundreds of groups
             raise
-    return True
+    return None
 
 
 def set_text(group: Path, file: str, value: str, *properties: str) -> GroupSetting:

@@ -176,17 +176,24 @@ class PodGroups:
         for container in self.tree.all_containers():
             with changes.unless_gone(container):
                 own = self._driver.own(container, CPUS)
+                self._driver.give_balance_back(container, is_owner=own <= kept)
                 if not own <= kept:
-                    self._driver.give_balance_back(container)
                     order.give(container, CPUS, cpus)
         for setting in changes.settings():
             with changes.unless_gone(setting.group):
                 self._check_has(setting.group, cpus)
         return changes.settings()
 
-    def heed_balance(self) -> None:
-        """Look whether what was done to move containers quickly is still without effect; else undo it (`balance`)."""
-        self._driver.heed_balance()
+    def heed_balance(self, owners: Callable[[], Collection[Path]]) -> None:
+        """Look whether what was done to move containers quickly is still without effect; else undo it (`balance`).
+
+        *owners* returns the groups of the containers with CPUs of their own, which have not moved.
+        """
+        self._driver.heed_balance(lambda: self._sharing(owners()))
+
+    def _sharing(self, owners: Collection[Path]) -> list[Path]:
+        pods = (group for group in self.tree.down_to_pods() if self.tree.paths.levels(group) == 1)
+        return [group for group in (*pods, *self.tree.all_containers()) if group not in owners]
 
     def _check_has(self, group: Path, cpus: CPUSet) -> None:
         given = self.cpus(group)

@@ -30,7 +30,7 @@ from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _MAX: Final = "cpu.max"
 _UNLIMITED: Final = Quota(None)
@@ -135,10 +135,10 @@ class Simulated:
     def ease(self, groups: Sequence[Path]) -> None:
         """Do nothing: there is no scheduler."""
 
-    def heed_balance(self) -> None:
+    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
         """Do nothing: no flag was cleared."""
 
-    def give_balance_back(self, group: Path) -> None:
+    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
         """Do nothing: no flag was cleared."""
 
     def quota(self, group: Path) -> Quota:

@@ -14,7 +14,7 @@ from pinfold.node.podgroups.balance import Balance
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -38,7 +38,7 @@ def discover(cgroup_root: Path, proc: Path) -> V1:
 
 
 class V1:
-    """Groups on cgroup v1. The kernel's files are the only state, but for the flags that `Balance` has cleared."""
+    """Groups on cgroup v1. The kernel's files are the only state; names and cleared flags are remembered."""
 
     kind = KIND
     nested = True
@@ -47,6 +47,7 @@ class V1:
         self.hierarchy = hierarchy
         self._cpu = cpu
         self._balance = Balance(hierarchy.root)
+        self._below = files.Below()
 
     def own(self, group: Path, file: str) -> CPUSet:
         """Return the CPUs (or NUMA nodes) that were set for the group; none while it is being made."""
@@ -62,25 +63,29 @@ class V1:
 
     def set_below(self, group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
         """Set the own CPUs of the groups directly below."""
-        names = cgroupfiles.names_below(group)
+        names = self._below.names(str(group))
         if not names:
             return []
         if cpus != before:
             self._balance.spare(group, names)
-        return files.set_below(group, names, cpus, before)
+        left, complete = files.set_below(group, names, cpus, before)
+        if not complete:  # another one may have come in its place
+            self._below.forget(str(group))
+            left, _ = files.set_below(group, self._below.names(str(group)), cpus, before)
+        return left
 
     def ease(self, groups: Sequence[Path]) -> None:
         """Clear the flags of groups that all are in the same one, if they mean nothing."""
         if groups:
             self._balance.spare(groups[0].parent, [group.name for group in groups])
 
-    def heed_balance(self) -> None:
+    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
         """Give groups back the flags that were cleared to move them, where these mean something now."""
-        self._balance.heed()
+        self._balance.heed(others)
 
-    def give_balance_back(self, group: Path) -> None:
+    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
         """Give a group back its flag, if it was cleared to move it."""
-        self._balance.give_back(group)
+        self._balance.give_back(group, is_owner=is_owner)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

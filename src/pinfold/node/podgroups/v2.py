@@ -16,7 +16,7 @@ from pinfold.node.podgroups import files
 from pinfold.node.podgroups.settings import CPUS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 KIND: Final = "cgroup v2"
@@ -74,10 +74,10 @@ class V2:
     def ease(self, groups: Sequence[Path]) -> None:
         """Do nothing: a write to a group is cheap."""
 
-    def heed_balance(self) -> None:
+    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
         """Do nothing: no flag was cleared."""
 
-    def give_balance_back(self, group: Path) -> None:
+    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
         """Do nothing: no flag was cleared."""
 
     def quota(self, group: Path) -> Quota:

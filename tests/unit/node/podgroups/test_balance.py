@@ -61,10 +61,10 @@ def test_flags_come_back_when_nothing_above_balances_any_more(pod: Path) -> None
     balance = Balance(pod.parent)
     balance.spare(pod, NAMES)
     clear(pod)
-    balance.heed()
+    balance.heed(list)
     assert flags(pod) == {"pod1": "0", "a": "0", "b": "0"}, "the top group balances, so no flag below means anything"
     clear(pod.parent)
-    balance.heed()
+    balance.heed(list)
     assert flags(pod) == {"pod1": "0", "a": "1", "b": "1"}
 
 
@@ -74,23 +74,48 @@ def test_a_pod_that_has_lost_its_flag_too_gets_it_back_with_its_containers(pod: 
     balance.spare(pod, NAMES)
     assert flags(pod) == {"pod1": "0", "a": "0", "b": "0"}
     clear(pod.parent)
-    balance.heed()
+    balance.heed(list)
     assert flags(pod) == {"pod1": "1", "a": "1", "b": "1"}
+
+
+def test_flags_that_an_earlier_daemon_has_cleared_come_back_too_and_are_looked_for_once(pod: Path) -> None:
+    looked: list[int] = []
+
+    def others() -> list[Path]:
+        looked.append(1)
+        return [pod, *(pod / name for name in NAMES)]
+
+    balance = Balance(pod.parent)
+    for group in (pod.parent, pod, pod / "a"):
+        clear(group)
+    for _ in range(3):
+        balance.heed(others)
+    assert (flags(pod), looked) == ({"pod1": "1", "a": "1", "b": "1"}, [1])
 
 
 def test_flags_stay_cleared_while_the_pods_own_still_means_something(pod: Path) -> None:
     balance = Balance(pod.parent)
     balance.spare(pod, NAMES)
     clear(pod.parent)
-    balance.heed()
+    balance.heed(list)
     assert flags(pod) == {"pod1": "1", "a": "0", "b": "0"}
 
 
 def test_a_flag_is_given_back_whichever_daemon_has_cleared_it(pod: Path) -> None:
     clear(pod / "a")
     for name in NAMES:
-        Balance.give_back(pod / name)
+        Balance(pod.parent).give_back(pod / name)
     assert flags(pod) == {"pod1": "1", "a": "1", "b": "1"}
+
+
+def test_the_flag_of_an_owner_is_given_back_only_where_it_means_nothing(pod: Path) -> None:
+    clear(pod / "a")
+    Balance(pod.parent).give_back(pod / "a", is_owner=True)
+    assert flags(pod) == {"pod1": "1", "a": "1", "b": "1"}
+    for group in (pod.parent, pod, pod / "a"):
+        clear(group)
+    Balance(pod.parent).give_back(pod / "a", is_owner=True)
+    assert flags(pod) == {"pod1": "0", "a": "0", "b": "1"}
 
 
 def test_groups_that_are_gone_and_kernels_without_the_flag_are_no_error(pod: Path) -> None:
