@@ -207,15 +207,20 @@ class BareNode:
         self._tell(nri.REMOVE_POD_SANDBOX, pod)
         return seconds
 
-    def move_off(self) -> float:
+    def move_off(self, *, plainly: bool) -> float:
         """Move all that share off all CPUs but the first, and back, without a plugin; return the seconds of the former.
 
         These are the fewest writes that the kernel allows: on v2 one, to the group above; on v1 a group must always
-        have all CPUs of those below it, so each is written, from the bottom up.
+        have all CPUs of those below it, so each is written, from the bottom up. Unless *plainly*, the pods and
+        containers of v1 have lost the flag first that makes the kernel work out its scheduling domains at each write.
         """
         top = Path(f"/{self.root}/kubepods/burstable")
         groups = [top] if _V2 else [top, *map(Path, self._below())]
-        files = [str(_CPUSETS.joinpath(*group.parts[1:], "cpuset.cpus")) for group in groups]
+        places = [str(_CPUSETS.joinpath(*group.parts[1:])) for group in groups]
+        files = [f"{place}/cpuset.cpus" for place in places]
+        flags = [] if _V2 or plainly else [f"{place}/cpuset.sched_load_balance" for place in places[1:]]
+        for file in flags:
+            _write(file, b"0")
         every = (_CPUSETS / ("cpuset.cpus.effective" if _V2 else "cpuset.cpus")).read_text().strip()
         began = time.perf_counter()
         for file in reversed(files):
@@ -223,6 +228,8 @@ class BareNode:
         seconds = time.perf_counter() - began
         for file in files:
             _write(file, every.encode())
+        for file in flags:
+            _write(file, b"1")
         return seconds
 
     @staticmethod
