@@ -165,7 +165,7 @@ def _pod(name: str, *, exclusive: bool) -> dict[str, object]:
 CASES: Final = (
     ("simulated, exclusive", _simulated, (0, 1000)),
     ("processes in cgroups", _processes, (0, 600, 1000)),
-    ("processes by affinity", _affinity, (0, 600)),
+    ("processes by affinity", _affinity, (0, 600, 1000)),
     ("nri", _nri, (0, 600, 1000)),
 )
 

@@ -31,7 +31,7 @@ NO_ENVIRONMENT: Final = (b"0", b"0")
 """Where the kernel says that the environment of a kernel thread is, and of a process that is not ours."""
 _ONE_THREAD: Final = 3
 """The links of a directory with one below it."""
-_NO_INODE: Final = 1
+NO_INODE: Final = 1
 """What the kernel lists if it has no inode."""
 _EXITING: Final = 0x4
 _KERNEL_THREAD: Final = 0x200000
@@ -75,13 +75,34 @@ class Procfs:
         program by now. Ask for the one process where that matters.
         """
         known, alive = known or {}, dict[int, Seen]()
-        for pid, inode in _inodes(self._root):
+        for entry in self.entries():
+            if not entry.name.isdecimal():
+                continue
+            pid, inode = int(entry.name), entry.inode()
             found = known.get(pid)
-            if found is None or found.inode != inode or inode == _NO_INODE:
+            if found is None or found.inode != inode or inode == NO_INODE:
                 found = self.process(pid, inode)
             if found is not None:
                 alive[pid] = found
         return alive
+
+    def entries(self) -> list[os.DirEntry[str]]:
+        """Return what /proc lists: a directory for each process, called by its number, and others.
+
+        Their inodes need no call for each.
+        """
+        try:
+            # By the file of the directory: else Python makes the path of each entry.
+            file = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return []
+        try:
+            with os.scandir(file) as entries:
+                return list(entries)
+        except OSError:
+            return []
+        finally:
+            os.close(file)
 
     def process(self, pid: int, inode: int = 0) -> Seen | None:
         """Return the process with its parent; None if it is not there or only waits to be reaped."""
@@ -202,15 +223,6 @@ class Procfs:
         yield from (int(name) for name in names if name.isascii() and name.isdigit())
 
 
-def _inodes(root: str) -> list[tuple[int, int]]:
-    """Return the numbers of all processes, and the inodes of their directories: that needs no call for each."""
-    try:
-        with os.scandir(root) as entries:
-            return [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdecimal()]
-    except OSError:
-        return []
-
-
 def _read(root: str, path: str) -> bytes:
     chunks = []
     try:
@@ -231,6 +243,18 @@ def _read(root: str, path: str) -> bytes:
 def _cpus(numbers: frozenset[int]) -> CPUSet:
     """Return the CPUs of these numbers; most threads of a host have the same."""
     return CPUSet.from_cpus(numbers)
+
+
+def are_within(threads: Iterable[int], cpus: CPUSet) -> bool:
+    """Return whether none of these threads of this machine may use other CPUs; one that has ended uses none."""
+    own, allowed = set(cpus), os.sched_getaffinity
+    for thread in threads:  # without a CPUSet for each: there may be a thousand, at each check
+        try:
+            if not allowed(thread) <= own:
+                return False
+        except OSError:  # it has ended
+            pass
+    return True
 
 
 def may_leave(processes: Iterable[tuple[int, CPUSet]]) -> bool:

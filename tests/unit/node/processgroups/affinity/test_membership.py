@@ -25,7 +25,7 @@ from tests.e2e.daemon import needs_two_cpus, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pinfold.node.procfs import Alive, Seen
+    from pinfold.node.procfs import Seen
 
 REF = ContainerRef(PodUID("uid"), "main")
 OTHER = ContainerRef(PodUID("uid"), "other")
@@ -56,9 +56,9 @@ class Counting(Procfs):
         self.looked_at[pid] += 1
         return super().process(pid, inode)
 
-    def processes(self, known: Alive | None = None) -> dict[int, Seen]:
+    def entries(self) -> list[os.DirEntry[str]]:
         self.listed += 1
-        found = super().processes(known)
+        found = super().entries()
         self.listing()
         return found
 
