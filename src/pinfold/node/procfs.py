@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _OWN: Final = "/proc"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _CHUNK: Final = 1 << 16
+_LINE: Final = 1 << 12
+"""More than the longest /proc/PID/stat, which the kernel gives as a whole."""
 _ALLOWED: Final = b"Cpus_allowed_list:"
 _LEADER: Final = b"Tgid:"
 _DEAD: Final = (b"Z", b"X")
@@ -106,7 +108,7 @@ class Procfs:
 
     def process(self, pid: int, inode: int = 0) -> Seen | None:
         """Return the process with its parent; None if it is not there or only waits to be reaped."""
-        fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
+        fields = _read_line(f"{self._root}/{pid}/stat").rpartition(b")")[2].split()
         if len(fields) <= _START or fields[_STATE] in _DEAD:
             return None
         environment = tuple(fields[_ENVIRONMENT])
@@ -237,6 +239,20 @@ def _read(root: str, path: str) -> bytes:
     finally:
         os.close(file)
     return b"".join(chunks)
+
+
+def _read_line(path: str) -> bytes:
+    """Return a short text by one read: at each check, many are read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, _LINE)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 @lru_cache(64)

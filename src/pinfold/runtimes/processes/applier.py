@@ -70,7 +70,7 @@ class ProcessApplier:
     @property
     def known(self) -> Collection[ContainerRef]:
         """The containers that have a group."""
-        return self._exclusive | self._shared.keys()
+        return self._exclusive.union(self._shared)
 
     # -- before the first request
 

@@ -30,7 +30,8 @@ class QuickLook:
         """Return the CPUs of these containers, if all are in order; None if a closer look is needed."""
         part = self._brevity.part(containers)
         found = self._look(part)
-        if found is None or found.containers.keys() != set(containers):
+        # Sets of a dict and of a set are quick to make: the hash of a name is not computed again.
+        if found is None or set(found.containers) != set(containers):
             self._brevity.forget()
             return None
         if len(part) == len(containers):

@@ -54,6 +54,8 @@ class Membership:
         """The containers of the members."""
         self._by_container: dict[ContainerRef, list[int]] | None = None
         """The result of the last glance, while it is right."""
+        self._listing: list[int] = []
+        """The inodes of the last glance, as they were listed."""
         self._known: dict[Process, ContainerRef | None] = {}
         self._unmarked: dict[int, Seen] = {}
         """Processes without marks, with the place of their environments then: most processes of a host are not ours."""
@@ -125,7 +127,8 @@ class Membership:
         old = self._old(others)
         self._strangers = unread | old
         self._unsettled = {pid: seen.inode for pid, seen in others.items() if pid not in old}
-        self._inodes, self._by_container = {seen.inode: pid for pid, seen in alive.items()}, None
+        self._inodes, self._listing = {seen.inode: pid for pid, seen in alive.items()}, []
+        self._by_container = None
         return self._by_owner()
 
     def _by_owner(self) -> dict[ContainerRef, list[int]]:
@@ -137,10 +140,13 @@ class Membership:
     def _glance(self) -> dict[ContainerRef, list[int]] | None:
         """Return the processes of every container, from those of the last scan; None if a full one is needed."""
         entries = self._procfs.entries()
-        now = {entry.inode(): entry for entry in entries}
-        if not self._inodes or len(now) < len(entries) or NO_INODE in now:  # inodes do not tell all processes apart
-            return None
-        self._compare(now)
+        listing = [entry.inode() for entry in entries]
+        if listing != self._listing:  # hardly ever of many processes, if the host is quiet
+            now = dict(zip(listing, entries, strict=True))
+            if not self._inodes or len(now) < len(entries) or NO_INODE in now:  # they do not tell all processes apart
+                return None
+            self._compare(now)
+            self._listing = listing
         for pid in list(islice(self._programs(), self._again)):
             self._unsettle(pid)
         found = ((pid, self._procfs.process(pid, inode)) for pid, inode in self._unsettled.items())
