@@ -64,6 +64,16 @@ class Limits(Protocol):
         """Lift the quotas of both pools, and of the pods in the shared one."""
 
 
+class Glance(Protocol):
+    """A quick look at processes that no cgroup keeps on their CPUs."""
+
+    def __call__(self, part: Collection[ContainerRef], *, anew: bool) -> Observed | None:
+        """Return what all containers have; None if a closer look is needed.
+
+        The threads of *part* of the containers are listed; *anew*: the processes of the host too.
+        """
+
+
 class ProcessGroups(Protocol):
     """The groups of all containers, in a subtree of our own; nothing outside of it is touched.
 
@@ -91,11 +101,8 @@ class ProcessGroups(Protocol):
         """What this kind cannot promise here, for people to read."""
 
     @property
-    def glance(self) -> Callable[[Collection[ContainerRef]], Observed | None] | None:
-        """A quick look at all processes, where no cgroup keeps them on their CPUs: what all containers have.
-
-        It is called with the containers of which to list all threads, and returns None if a closer look is needed.
-        """
+    def glance(self) -> Glance | None:
+        """A quick look at all processes, where no cgroup keeps them on their CPUs."""
 
     def places(self) -> Places:
         """Return the cgroups whose files another program could write to; none if there are no cgroups."""

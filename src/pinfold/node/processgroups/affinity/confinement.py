@@ -110,12 +110,13 @@ class Confinement:
         self._listed = members if self._looking else None
         return members
 
-    def glance(self, part: Collection[ContainerRef]) -> Observed | None:
+    def glance(self, part: Collection[ContainerRef], *, anew: bool = True) -> Observed | None:
         """Return the CPUs of all containers, if all threads that are known are on these; None if that is not certain.
 
-        The threads of new processes are listed, and those of *part* of the containers again.
+        The threads of new processes are listed, and those of *part* of the containers again. Unless *anew*, the
+        processes of the host are not listed, so processes that have come are not seen.
         """
-        members = self.membership.scan(glance=True)
+        members = self.membership.scan(glance=True) if anew else self.membership.reread()
         if not members.keys() <= self._own.keys():
             return None
         self._list_threads(members, part)

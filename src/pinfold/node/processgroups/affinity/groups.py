@@ -114,12 +114,13 @@ class AffinityGroups:
         sharing = [pid for ref, pids in members if not confinement.is_exclusive(ref) for pid in pids]
         return confinement.pool | confinement.used(sharing)
 
-    def glance(self, part: Collection[ContainerRef]) -> Observed | None:
+    def glance(self, part: Collection[ContainerRef], *, anew: bool = True) -> Observed | None:
         """Return the CPUs of all containers, if all threads that are known are on these; None if that is not certain.
 
-        The threads of new processes are listed, and those of *part* of the containers again.
+        The threads of new processes are listed, and those of *part* of the containers again. Unless *anew*, the
+        processes of the host are not listed, so processes that have come are not seen.
         """
-        return self._confinement.glance(part)
+        return self._confinement.glance(part, anew=anew)
 
     def one_look(self) -> AbstractContextManager[None]:
         """Return a block in which the processes of the host are listed once, and again when one was moved."""

@@ -56,6 +56,8 @@ class Membership:
         """The result of the last glance, while it is right."""
         self._listing: list[int] = []
         """The inodes of the last glance, as they were listed."""
+        self._is_ahead = False
+        """Whether the strangers of the next glance were read already."""
         self._known: dict[Process, ContainerRef | None] = {}
         self._unmarked: dict[int, Seen] = {}
         """Processes without marks, with the place of their environments then: most processes of a host are not ours."""
@@ -147,7 +149,21 @@ class Membership:
                 return None
             self._compare(now)
             self._listing = listing
-        for pid in list(islice(self._programs(), self._again)):
+        return self._read(0 if self._is_ahead else self._again)
+
+    def reread(self) -> dict[ContainerRef, list[int]]:
+        """Return the processes of every container as a glance does, without a new list of those of the host.
+
+        As many strangers are read as by two glances; the next glance reads none.
+        """
+        members = self._read(2 * self._again)
+        self._is_ahead = True
+        return members
+
+    def _read(self, again: int) -> dict[ContainerRef, list[int]]:
+        """Read new processes and the next few strangers; return the processes of every container."""
+        self._is_ahead = False
+        for pid in list(islice(self._programs(), again)):
             self._unsettle(pid)
         found = ((pid, self._procfs.process(pid, inode)) for pid, inode in self._unsettled.items())
         read = {pid: seen for pid, seen in found if seen is not None}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REF: Final = ContainerRef(PodUID("uid"), "main")
 OWNER: Final = ContainerRef(PodUID("uid"), "owner")
-TREE: Final = "pinfold-test-glance"
+TREE: Final = f"pinfold-test-glance-{os.getpid()}"
 OURS: Final = CPUSet.from_cpus(os.sched_getaffinity(0))
 FIRST: Final = CPUSet.of(min(OURS))
 THREADS: Final = """
@@ -109,6 +109,43 @@ def test_a_new_thread_of_an_old_process_is_seen_when_its_container_has_its_turn(
         os.sched_setaffinity(start_thread(process), OURS)
         assert groups.glance([]) is not None
         assert groups.glance([REF]) is None
+
+
+@needs_two_cpus
+def test_without_a_new_list_a_process_that_has_come_is_not_seen_and_one_that_was_there_is() -> None:
+    with running() as process:
+        groups = sharing()
+        assert groups.glance([]) is not None
+        with running() as late:
+            os.sched_setaffinity(late.pid, OURS)
+            assert groups.glance([REF], anew=False) is not None
+            assert groups.glance([]) is None
+        assert groups.glance([]) is not None
+        os.sched_setaffinity(process.pid, OURS)
+        assert groups.glance([], anew=False) is None
+
+
+@needs_two_cpus
+def test_a_glance_looks_for_the_cpus_that_containers_should_have_by_then() -> None:
+    with running() as process:
+        groups = sharing(FIRST)
+        for own in (None, OURS - FIRST, None):
+            if own is None:
+                groups.make_shared(REF, Limit())
+            else:
+                groups.make_exclusive(REF, own)
+            assert groups.glance([]) == groups.glance([]) == Observed(FIRST, {REF: own or FIRST})
+            assert os.sched_getaffinity(process.pid) == set(own or FIRST)
+        groups.set_shared(OURS - FIRST)
+        assert groups.glance([]) == Observed(OURS - FIRST, {REF: OURS - FIRST})
+
+
+def test_a_process_that_has_ended_is_no_member_at_the_next_glance_and_its_container_stays() -> None:
+    groups = sharing(OURS)
+    with running():
+        assert groups.glance([REF]) == Observed(OURS, {REF: OURS})
+    assert groups.glance([REF], anew=False) == groups.glance([REF]) == Observed(OURS, {REF: OURS})
+    assert groups.group(REF).members() == []
 
 
 def test_a_glance_does_not_read_the_processes_of_containers_again() -> None:

@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
@@ -18,7 +18,7 @@ from pinfold.core.reconcile import Limit, Wanted
 from pinfold.node.processgroups.affinity.groups import AffinityGroups
 from pinfold.node.processgroups.affinity.membership import Membership
 from pinfold.node.processgroups.names import marks
-from pinfold.node.procfs import NO_ENVIRONMENT, PROC, Procfs
+from pinfold.node.procfs import NO_ENVIRONMENT, NO_INODE, PROC, Procfs
 from pinfold.runtimes.processes.applier import ProcessApplier
 from tests.e2e.daemon import needs_two_cpus, wait_for
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 REF = ContainerRef(PodUID("uid"), "main")
 OTHER = ContainerRef(PodUID("uid"), "other")
-TREE = "pinfold-test-membership"
+TREE = f"pinfold-test-membership-{os.getpid()}"
 OURS = CPUSet.from_cpus(os.sched_getaffinity(0))
 SLEEP = "exec sleep 60"
 HOUR = 360_000
@@ -39,9 +39,9 @@ HOUR = 360_000
 class Counting(Procfs):
     """This machine's processes; counts how often they are listed, and each one and its environment read."""
 
-    def __init__(self, *, later: float = 0) -> None:
+    def __init__(self, *, later: float = 0, root: Path = Path("/proc")) -> None:
         """Let all processes be *later* clock ticks older."""
-        super().__init__(Path("/proc"))
+        super().__init__(root)
         self.listed = 0
         self.read: Counter[int] = Counter()
         self.looked_at: Counter[int] = Counter()
@@ -65,6 +65,27 @@ class Counting(Procfs):
     def own_environment(self, pid: int) -> list[bytes]:
         self.read[pid] += 1
         return super().own_environment(pid)
+
+
+class Numbered(NamedTuple):
+    """An entry of /proc with another inode."""
+
+    name: str
+    number: int
+
+    def inode(self) -> int:
+        return self.number
+
+
+class Renumbering(Counting):
+    """This machine's processes with inodes that change, or are all the *same*."""
+
+    shift = 0
+    same = 0
+
+    def entries(self) -> list[os.DirEntry[str]]:
+        found = [Numbered(entry.name, self.same or entry.inode() + self.shift) for entry in super().entries()]
+        return cast("list[os.DirEntry[str]]", found)  # a DirEntry cannot be made
 
 
 @contextmanager
@@ -175,6 +196,74 @@ def test_a_process_of_ours_keeps_its_container_when_it_becomes_another_program_w
         assert membership.scan() == {REF: [ours.pid]}
         go_on(ours)
         assert membership.scan() == {REF: [ours.pid]}
+
+
+def test_a_glance_finds_the_processes_that_have_come_and_gone_as_a_scan_does() -> None:
+    membership = Membership(TREE, Counting(), again=0)
+    marked = marks(TREE, REF, exclusive=False)
+    assert membership.scan(glance=True) == {}
+    with shell("sleep 60 & exec sleep 61", PATH=os.environ["PATH"], **marked) as ours:
+        with shell(SLEEP, **marks(TREE, OTHER, exclusive=False)) as other:
+            assert membership.scan(glance=True) == {REF: [ours.pid], OTHER: [other.pid]}
+        go_on(ours)
+        (child,) = children(ours)
+        found = membership.scan(glance=True)
+        assert found == {REF: sorted([ours.pid, child])}
+        assert membership.scan(glance=True) is found
+        assert membership.scan() == found
+        os.kill(child, signal.SIGKILL)
+    wait_for(lambda: membership.scan(glance=True) == {}, "both have ended and were reaped")
+
+
+def test_a_glance_reads_a_new_process_until_it_is_old_and_an_old_one_in_its_turn() -> None:
+    for later, again, reads in ((0, 0, 3), (HOUR, 0, 1), (HOUR, 1 << 22, 3)):
+        procfs = Counting(later=later)
+        membership = Membership(TREE, procfs, again=again)
+        with shell(SLEEP) as foreign:
+            for _ in range(3):
+                assert membership.scan(glance=True) == {}
+            assert procfs.looked_at[foreign.pid] == reads
+
+
+def test_without_a_new_list_as_many_strangers_are_read_as_by_two_glances(tmp_path: Path) -> None:
+    for pid in range(1, 6):
+        (tmp_path / f"{pid}").mkdir()
+        (tmp_path / f"{pid}/stat").write_text(f"{pid} (a) S 0 {'0 ' * 17}4711 0 0\n")
+    procfs = Counting(later=HOUR, root=tmp_path)
+    membership = Membership(TREE, procfs, again=1)
+    assert membership.scan() == {}
+    turns = []
+    for listed in (True, False, True, True, False):
+        procfs.looked_at.clear()
+        procfs.listed = 0
+        assert (membership.scan(glance=True) if listed else membership.reread()) == {}
+        assert procfs.listed == listed
+        turns.append(sorted(procfs.looked_at))
+    assert turns == [[1], [2, 3], [], [4], [1, 5]]
+
+
+def test_a_process_with_another_inode_is_read_again_and_keeps_its_container() -> None:
+    procfs = Renumbering()
+    membership = Membership(TREE, procfs, again=0)
+    with shell("exec env -i sleep 60", PATH=os.environ["PATH"], **marks(TREE, REF, exclusive=False)) as ours:
+        assert membership.scan(glance=True) == {REF: [ours.pid]}
+        go_on(ours)
+        for _ in range(2):
+            procfs.shift += 1 << 40
+            procfs.looked_at.clear()
+            assert membership.scan(glance=True) == {REF: [ours.pid]}
+            assert procfs.looked_at[ours.pid] == 1
+
+
+def test_where_inodes_do_not_tell_processes_apart_a_glance_reads_all_members() -> None:
+    procfs = Renumbering()
+    membership = Membership(TREE, procfs, again=0)
+    with shell(SLEEP, **marks(TREE, REF, exclusive=False)) as ours:
+        assert membership.scan(glance=True) == {REF: [ours.pid]}
+        procfs.same = NO_INODE
+        procfs.looked_at.clear()
+        assert membership.scan(glance=True) == {REF: [ours.pid]}
+        assert procfs.looked_at[ours.pid] == 1
 
 
 def test_however_many_containers_there_are_one_look_lists_the_processes_of_the_host_once() -> None:
