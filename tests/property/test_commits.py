@@ -176,6 +176,13 @@ def test_what_was_answered_is_on_the_disk_at_any_instant(story: Story) -> None:
     assert list(drift(life.manager.wanted, life.kernel.observe())) == []
 
 
+def test_a_client_is_answered_after_two_before_it_went_away_while_the_disk_was_slow() -> None:
+    asks = [Ask("p0", 1, 0, patience=4), Ask("p1", 1, 0, patience=3), Ask("p2", 1, after=8)]
+    life = Life(Story(asks, [Write(5)] * 3))
+    asyncio.run(asyncio.wait_for(life.run(), 5))
+    assert [ask.uid for ask, _ in life.answers] == ["p2"]
+
+
 @given(st.lists(ASKS.map(lambda ask: ask._replace(after=0, patience=None)), max_size=12), st.integers(1, 5))
 def test_changes_at_once_are_answered_as_one_after_the_other(asks: list[Ask], turns: int) -> None:
     together = Life(Story(asks, [Write(turns)] * 3))

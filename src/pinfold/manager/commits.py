@@ -35,6 +35,8 @@ class _Change:
         self.error: PinfoldError | None = None
         self.committed = False
         """Whether it is known what became of it."""
+        self.is_left = False
+        """Whether its caller has gone."""
         self.woken: asyncio.Future[None] | None = None
         """Done when it was committed, or is to lead; None while nothing waits for that."""
 
@@ -93,6 +95,7 @@ class Commits:
             if not mine.committed:
                 await self._lead(mine)
         finally:
+            mine.is_left = True
             if mine in self._waiting:  # it was cancelled before its turn
                 self._waiting.remove(mine)
             if self._leader is mine:
@@ -109,7 +112,7 @@ class Commits:
             try:
                 await self._commit(changes)
             except BaseException:  # the leader was cancelled: the others have not been made
-                self._waiting[:0] = [one for one in changes if one is not mine]
+                self._waiting[:0] = [one for one in changes if one is not mine and not one.is_left]
                 raise
         for one in changes:
             one.committed = True
