@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.decisions import MemoryNotLocal
-from pinfold.core.events.measures import Decided
 from pinfold.core.explaining.outcome import Outcome
 from pinfold.errors import PinfoldError
-from pinfold.manager.wanting import far_from_memory
+from pinfold.manager.telling.telling import Took
+from pinfold.manager.wanting import far_from_memory, wants_local_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -67,28 +67,29 @@ class Admitting:
 
     def refused(self) -> Refusal:
         """Report the refusal, and return it with advice."""
-        telling, outcome = self._manager.telling, self._judged()
+        telling, outcome = self._manager.telling, self._decided()
+        telling.judged(outcome, self._took())
         advice = telling.advise(outcome, self._manager.rules.topology)
         telling.refused(outcome, advice)
         return Refusal(outcome.admission, str(advice))
 
     def failed(self) -> None:
         """Report that the pod was admitted, but could not be saved or applied."""
-        self._judged(ok=False)
+        self._manager.telling.judged(self._decided(), self._took(), ok=False)
 
     def admitted(self) -> Admission:
         """Report the admission, and return it."""
-        telling, rules, outcome = self._manager.telling, self._manager.rules, self._judged()
-        after = outcome.admission.state
-        telling.admitted(outcome, after, rules.topology)
-        for ref, cpus in far_from_memory(outcome.before, after.of_pod(self._pod.uid), rules, self._roster):
-            telling.tell(MemoryNotLocal(PodName.of(self._pod), ref.name, cpus))
+        telling, rules, outcome = self._manager.telling, self._manager.rules, self._decided()
+        telling.admitted(outcome, self._took(), rules.topology)
+        if wants_local_memory(self._roster, self._pod.uid):
+            mine = outcome.admission.state.of_pod(self._pod.uid)
+            for ref, cpus in far_from_memory(outcome.before, mine, rules, self._roster):
+                telling.tell(MemoryNotLocal(PodName.of(self._pod), ref.name, cpus))
         return outcome.admission
 
-    def _judged(self, *, ok: bool = True) -> Outcome:
-        """Report how long the decision and all of it took, and return the outcome."""
-        outcome = self._outcome
-        assert outcome is not None  # noqa: S101 - for mypy: it was decided
-        self._manager.telling.tell(Decided(self._seconds))
-        self._manager.telling.judged(outcome, self._start, ok=ok)
-        return outcome
+    def _decided(self) -> Outcome:
+        assert self._outcome is not None  # noqa: S101 - for mypy: it was decided
+        return self._outcome
+
+    def _took(self) -> Took:
+        return Took(self._seconds, self._manager.telling.clock() - self._start)

@@ -303,6 +303,7 @@ class API:
                 async with self._turns.turn(client_of(request.peer.address)) if what in _OF_THE_PAST else nullcontext():
                     return Response(200, await self._views.read(what, request.query))
             case ("metrics",):
+                self._views.bus.flush()  # what has happened is counted
                 kind, text = self._metrics().scrape(request.headers.get("accept", ""))
                 return Response(200, content=text, kind=kind)
             case ("healthz",) | ("readyz",):

@@ -113,7 +113,9 @@ class Stand:
         self.host = Supervisor(self.node, launcher, workbook, self.bus)
         self.views = Views(Viewer(self.node, ABOUT, {"connected"}, Figures), self.bus, self.journal)
         self.bus.keep(self.views.take, Audience.JOURNAL)
-        metrics = Metrics(self.views.look, Counters(ADMITTER, now=0.0), process=dict)
+        counters = Counters(ADMITTER, now=0.0)
+        self.bus.subscribe(counters.hear)
+        metrics = Metrics(self.views.look, counters, process=dict)
         self.api = API(self.views, lambda: metrics, Page())
         self.manager.tell_state()
 
@@ -553,5 +555,14 @@ def test_the_use_of_the_cache_is_told_of_the_containers_for_which_it_is_counted(
             "other": None,
         }
         assert differences(rows, document()["paths"]["/api/v1/containers"]["get"]["responses"]["200"]) == []
+
+    play(scenario)
+
+
+def test_metrics_count_all_that_has_happened_until_then() -> None:
+    async def scenario(stand: Stand) -> None:
+        await stand.host.reserve("web", 1)
+        text = prepare(await stand.get("/metrics")).body.decode()
+        assert "kubelet_topology_manager_admission_requests_total 1" in text.splitlines()
 
     play(scenario)

@@ -77,4 +77,6 @@ class Looked:
     """The time of the monotonic clock."""
 
 
+InTurn = Configured | Judged | Left
+"""These are counted in the order in which they happened."""
 Measured = Configured | Decided | Judged | Left | Saved | Applied | Looked

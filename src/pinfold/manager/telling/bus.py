@@ -1,8 +1,8 @@
 """Bus: passes every event on to all subscribers, in order, with a number and a time.
 
-Answers come first: an event that takes long to make, such as why a pod was refused, is passed as a function. The bus
+Answers come first: events that take long to make, such as why a pod was refused, are passed as a function. The bus
 calls it after the container runtime or the client has its answer, and later events wait behind it, so that numbers and
-entries keep the order in which things happened.
+entries keep the order in which things happened. `flush` is called before counters are read.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pinfold.core.events.about import Audience
 from pinfold.core.events.daemon import Failed
 from pinfold.core.events.entries import Entry
 from pinfold.core.events.fields import entry_fields, is_for
+from pinfold.core.events.measures import InTurn
 from pinfold.manager.telling.watchers import Watchers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from pinfold.core.events import Event, Told
 
-    Make = Callable[[], Told]
-    """Makes an event later."""
+    Make = Callable[[], Told | Sequence[Event]]
+    """Makes one or more events later."""
 
 _KEPT: Final = 2000
 _ANSWER_FIRST: Final = 0.01
@@ -47,7 +48,7 @@ class Bus:
         self._hearers: list[Callable[[Event], None]] = []
         self._keepers: list[tuple[Callable[[Entry], None], Audience]] = [(self._remember, Audience.STREAM)]
         self._broken: set[object] = set()
-        self._waiting: deque[tuple[float, Told | Make]] = deque()
+        self._waiting: deque[tuple[float, Event | Make]] = deque()
         self._turn: asyncio.Handle | None = None
         """The turn of the event loop in which the first event that waits is delivered; None if none waits."""
         self._delivering = False
@@ -69,7 +70,7 @@ class Bus:
 
     def tell(self, event: Event | Make) -> None:
         """Send an event, or make and send it as soon as waiting clients have their answer."""
-        if isinstance(event, Measured):
+        if isinstance(event, Measured) and not (self._waiting and isinstance(event, InTurn)):
             self._hear(event)
             return
         self._waiting.append((self._clock(), event))
@@ -112,10 +113,14 @@ class Bus:
         while self._waiting and not callable(self._waiting[0][1]):
             self._deliver(*self._waiting.popleft())
 
-    def _deliver(self, time: float, event: Told | Make) -> None:
+    def _deliver(self, time: float, event: Event | Make) -> None:
         self._delivering = True
         try:
-            self._publish(time, _made(event) if callable(event) else event)
+            for one in _made(event) if callable(event) else (event,):
+                if isinstance(one, Measured):
+                    self._hear(one)
+                else:
+                    self._publish(time, one)
         finally:
             self._delivering = False
 
@@ -181,11 +186,12 @@ class Bus:
             await more.wait()
 
 
-def _made(make: Make) -> Told:
+def _made(make: Make) -> Sequence[Event]:
     try:
-        return make()
+        made = make()
     except Exception as error:  # noqa: BLE001 - the others who wait are told all the same
-        return _failed(make, error)
+        return (_failed(make, error),)
+    return made if isinstance(made, (list, tuple)) else (made,)
 
 
 def _failed(where: Callable[..., object], error: Exception) -> Failed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 from pinfold.core.events.about import PodName
 from pinfold.core.events.daemon import NotKept
@@ -21,7 +21,7 @@ from pinfold.core.events.decisions import (
     Released,
     StateChanged,
 )
-from pinfold.core.events.measures import Judged
+from pinfold.core.events.measures import Decided, Judged
 from pinfold.core.events.repairs import Degraded, Drifted, Fought, NotRepaired
 from pinfold.core.explaining.advice import advise
 from pinfold.core.explaining.alignment import Ruler
@@ -34,7 +34,7 @@ from pinfold.formats.pods.document import pod_document
 from pinfold.manager.telling.names import PodNames, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pinfold.core.events import Event
     from pinfold.core.explaining.advice import Advice
@@ -51,6 +51,15 @@ if TYPE_CHECKING:
 _MOST_REFUSALS: Final = 1024
 _ADVICE_SECONDS: Final = 0.002
 """The advice is part of a refusal's message, so the container runtime waits for it."""
+
+
+class Took(NamedTuple):
+    """How many seconds an admission took."""
+
+    decision: float
+    """The decision alone."""
+    answer: float
+    """From the request to the answer."""
 
 
 class _About(TypedDict):
@@ -98,11 +107,9 @@ class Telling:
         ruler = self.ruler(topology, outcome.admitter.policy)
         return advise(ruler, outcome, self.names.shown(), lambda: self.clock() < until)
 
-    def judged(self, outcome: Outcome, start: float, *, ok: bool = True) -> None:
-        """Report the outcome for a pod that asked at *start*; not *ok*: it was admitted, but applying failed."""
-        pod, before, admission, seconds = outcome.pod, outcome.before, outcome.admission, self.clock() - start
-        again = self.is_refused(pod.uid)
-        self._bus.tell(Judged(pod=pod, before=before, admission=admission, seconds=seconds, ok=ok, again=again))
+    def judged(self, outcome: Outcome, took: Took, *, ok: bool = True) -> None:
+        """Report the outcome for a pod that was not admitted; not *ok*: it was, but saving or applying failed."""
+        self._bus.tell(partial(_judged, outcome, took, ok=ok, again=self.is_refused(outcome.pod.uid)))
 
     def refused(self, outcome: Outcome, advice: Advice) -> None:
         """Report a refused pod; once for each reason, because a kubelet tries again every few seconds.
@@ -130,18 +137,18 @@ class Telling:
         if not self._refusals.get(pod):
             self._refusals.pop(pod, None)
 
-    def admitted(self, outcome: Outcome, after: State, topology: Topology) -> None:
+    def admitted(self, outcome: Outcome, took: Took, topology: Topology) -> None:
         """Report an admitted pod, and its containers whose exclusive CPUs have changed."""
-        pod, ruler = outcome.pod, self.ruler(topology, outcome.admitter.policy)
-        self.forget_refusals(pod.uid, outcome.due)
-        self._bus.tell(partial(_admitted, pod, tuple(outcome.due or ())))
-        changed = [(ref.name, cpus) for ref, cpus in after.of_pod(pod.uid) if outcome.before.cpus(*ref) != cpus]
+        uid, ruler = outcome.pod.uid, self.ruler(topology, outcome.admitter.policy)
+        self._bus.tell(partial(_admitted, outcome, took, again=self.is_refused(uid)))
+        self.forget_refusals(uid, outcome.due)
+        before, after = (state.assignments.get(uid, {}) for state in (outcome.before, outcome.admission.state))
         traces: dict[str, Trace] = {}
-        for container, cpus in changed:
-            self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
-        for missed in missed_pinning(outcome.admitter.policy, pod):
-            if outcome.due is None or missed.container.name in outcome.due:
-                self._bus.tell(NotPinned(PodName.of(pod), missed.container.name, missed.what))
+        for container, cpus in after.items():
+            if before.get(container) != cpus:
+                self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
+        if len(after) < len(outcome.pod.all_containers) or outcome.pod.resources is not None:
+            self._bus.tell(partial(_not_pinned, outcome))
 
     def not_kept(self, recovered: Recovered) -> None:
         """Report the containers that could not keep their CPUs, and why they got no others."""
@@ -229,8 +236,26 @@ def _about(difference: Drift, name: Callable[[PodUID], PodName]) -> _About:
     }
 
 
-def _admitted(pod: Pod, only: tuple[str, ...]) -> Admitted:
-    return Admitted(PodName.of(pod), _document(pod), only)
+def _judged(outcome: Outcome, took: Took, *, ok: bool, again: bool) -> tuple[Decided, Judged]:
+    pod, before, admission = outcome.pod, outcome.before, outcome.admission
+    judged = Judged(pod=pod, before=before, admission=admission, seconds=took.answer, ok=ok, again=again)
+    return Decided(took.decision), judged
+
+
+def _admitted(outcome: Outcome, took: Took, *, again: bool) -> Sequence[Event]:
+    pod = outcome.pod
+    admitted = Admitted(PodName.of(pod), _document(pod), tuple(outcome.due or ()))
+    return *_judged(outcome, took, ok=True, again=again), admitted
+
+
+def _not_pinned(outcome: Outcome) -> list[Event]:
+    """Return the events of containers that were meant to have CPUs of their own, and share."""
+    missed = missed_pinning(outcome.admitter.policy, outcome.pod)
+    return [
+        NotPinned(PodName.of(outcome.pod), one.container.name, one.what)
+        for one in missed
+        if outcome.due is None or one.container.name in outcome.due
+    ]
 
 
 def _assigned(outcome: Outcome, traces: dict[str, Trace], ruler: Ruler, container: str, cpus: CPUSet) -> Assigned:

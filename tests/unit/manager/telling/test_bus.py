@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.daemon import Failed, Warned
 from pinfold.core.events.decisions import Gone, StateChanged
-from pinfold.core.events.measures import Decided
+from pinfold.core.events.measures import Decided, Left
 from pinfold.core.machine.cpuset import EMPTY
 from pinfold.manager.telling.bus import Bus
 from tests.unit.serve.http_site import Clock
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.events import Event, Told
     from pinfold.core.events.entries import Entry
+    from pinfold.manager.telling.bus import Make
 
 WITHIN = 60.0
 STATE = StateChanged(EMPTY, EMPTY, EMPTY, {})
@@ -51,7 +52,7 @@ class Ear:
         self.bus = Bus(lambda: float(next(ticks)))
         self.bus.subscribe(self.heard.append)
 
-    def tell(self, *events: Event | Callable[[], Told]) -> None:
+    def tell(self, *events: Event | Make) -> None:
         for event in events:
             self.bus.tell(event)
 
@@ -185,6 +186,29 @@ def test_what_is_only_counted_does_not_wait_behind_a_deferred_event() -> None:
         assert ear.heard == [Decided(0.5)]
         ear.bus.flush()
         assert ear.heard == [Decided(0.5), warned("one")]
+
+    play(scenario())
+
+
+def test_a_function_can_make_several_events_also_some_that_are_only_counted() -> None:
+    async def scenario() -> None:
+        ear = Ear()
+        ear.tell(lambda: [Decided(0.5), warned("one"), warned("two")], warned("three"))
+        assert ear.heard == []
+        ear.bus.flush()
+        assert ear.heard == [Decided(0.5), warned("one"), warned("two"), warned("three")]
+        assert [(entry.number, entry.time) for entry in ear.bus.after(0)] == [(1, 1.0), (2, 1.0), (3, 2.0)]
+
+    play(scenario())
+
+
+def test_who_has_left_is_counted_after_who_came_before() -> None:
+    async def scenario() -> None:
+        ear = Ear()
+        ear.tell(lambda: [Decided(0.5)], Left(()))
+        ear.bus.flush()
+        ear.tell(Left(()))
+        assert ear.heard == [Decided(0.5), Left(()), Left(())]
 
     play(scenario())
 
