@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pinfold.runtimes.base import Launcher
 
 _ATTACH_WITHIN: Final = 30.0
+_ANSWERS_FIRST: Final = 4
+"""Rounds of the event loop after which containers are started: pods admitted as one have their answers by then."""
 _NAMED: Final = 8
 _ANNOTATIONS: Final = 256 << 10
 _MEMORY: Final = 1 << 20  # a Guaranteed pod has a memory limit; which one does not matter here
@@ -51,6 +53,8 @@ class Supervisor:
         self.environment: Callable[[ContainerRef], Mapping[str, str]] = partial(_state_dir, node)
         """Returns the environment variable that tells a container's processes where they find their CPUs."""
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
+        self._beginning: dict[PodUID, Workload] = {}
+        """The workloads whose containers are started in a moment."""
         self._deadlines: dict[PodUID, asyncio.TimerHandle] = {}
         self._working: set[asyncio.Task[None]] = set()
 
@@ -170,6 +174,7 @@ class Supervisor:
 
     async def leave(self) -> None:
         """Stop watching, and save all that has happened; processes go on."""
+        self._beginning.clear()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), *self._working, return_exceptions=True)
@@ -213,9 +218,20 @@ class Supervisor:
         return admission
 
     def begin(self, workload: Workload) -> None:
-        """Run a pod's containers, in the background."""
-        workload.environment = self.environment
-        self._tasks[workload.pod.uid] = asyncio.create_task(self._run(workload))
+        """Run a pod's containers in a moment, in the background."""
+        if not self._beginning:
+            asyncio.get_running_loop().call_soon(self._begin_all, _ANSWERS_FIRST)
+        self._beginning[workload.pod.uid] = workload
+
+    def _begin_all(self, rounds: int) -> None:
+        """Start the containers of all pods that have come, after so many rounds of the event loop."""
+        if rounds > 1:
+            asyncio.get_running_loop().call_soon(self._begin_all, rounds - 1)
+            return
+        beginning, self._beginning = self._beginning, {}
+        for uid, workload in beginning.items():
+            workload.environment = self.environment
+            self._tasks[uid] = asyncio.create_task(self._run(workload))
 
     async def _run(self, workload: Workload) -> None:
         def tell(event: Event) -> None:
@@ -230,6 +246,7 @@ class Supervisor:
 
     async def _end(self, workload: Workload) -> list[int]:
         """End a workload, or give it back if it is only lent; return the main processes that go on."""
+        self._beginning.pop(workload.pod.uid, None)
         task = self._tasks.pop(workload.pod.uid, None)
         if task is not None:
             task.cancel()

@@ -286,6 +286,27 @@ def test_a_pod_is_on_the_disk_before_it_is_applied_and_a_refused_one_never(tmp_p
     on_a_clock(tmp_path, scenario)
 
 
+def test_pods_that_come_together_have_their_answers_before_the_first_is_started(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        pods = [with_command(pod_of(pinned(1), uid=uid)) for uid in ("one", "two")]
+        await asyncio.gather(*map(host.loop.submit, pods))
+        assert not host.launcher.mains
+        await clock.leap(0.0)
+        assert {ref.pod for ref in host.launcher.mains} == {"one", "two"}
+
+    on_a_clock(tmp_path, scenario)
+
+
+def test_a_pod_that_is_deleted_before_it_is_started_never_runs(tmp_path: Path) -> None:
+    async def scenario(host: Host, clock: Clock) -> None:
+        await host.loop.submit(APP)
+        await host.loop.delete(APP.name)
+        await clock.leap(0.0)
+        assert "started" not in host.told()
+
+    on_a_clock(tmp_path, scenario)
+
+
 def test_a_pod_without_a_command_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     async def scenario(host: Host, _clock: Clock) -> None:
         with pytest.raises(ApplyError, match="no command to run: one/app; pinfold starts commands of this host"):
