@@ -253,6 +253,8 @@ def _build(
 
 def _of_spec(pod: Pod) -> tuple[Pod, Overrides, None]:
     """Return a whole pod with those of its annotations that do not concern a container runtime."""
+    if not pod.annotations:
+        return pod, NO_OVERRIDES, None
     movable = pod.annotations.get(f"{PREFIX}movable") != "false"
     cache_class = pod.annotations.get(f"{PREFIX}cache-class", "")
     overrides = Overrides(movable=movable, local_memory=asks_for_local_memory(pod), cache_class=cache_class)

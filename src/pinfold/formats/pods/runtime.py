@@ -170,6 +170,8 @@ def milli_of_quota(quota: int, period: int) -> int:
 
 def is_workload(container: RuntimeContainer) -> bool:
     """Return whether it is a real container, and not the sandbox that keeps a pod's namespaces."""
+    if not container.annotations and not container.labels:
+        return bool(container.name)
     notes = (container.annotations.items(), container.labels.items())
     return bool(_container_name(container)) and not any(mark in items for items in notes for mark in _SANDBOX)
 

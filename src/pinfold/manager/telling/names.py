@@ -35,9 +35,13 @@ class PodNames:
 
     def know(self, pods: Iterable[Pod]) -> list[PodUID]:
         """Remember the names of pods; return the pods whose names are new."""
-        new = {pod.uid: PodName.of(pod) for pod in pods if self._here.get(pod.uid) != PodName.of(pod)}
-        self._here.update(new)
-        return list(new)
+        new = []
+        for pod in pods:
+            name = self._here.get(pod.uid)
+            if name is None or name.name != pod.name or name.namespace != pod.namespace:
+                self._here[pod.uid] = PodName.of(pod)
+                new.append(pod.uid)
+        return new
 
     def forget(self, uid: PodUID) -> None:
         """Forget a pod that is gone."""
