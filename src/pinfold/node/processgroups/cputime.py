@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 SHARES: Final = "cpu.shares"
 """The file that every group of the cpu hierarchy of v1 has."""
 _MAX_SHARES: Final = 262_144
+_NEW_SHARES: Final = 1024
+"""That of a group that was just made."""
 _QUOTA: Final = "cpu.cfs_quota_us"
 _PERIOD: Final = "cpu.cfs_period_us"
 _REALTIME: Final = "cpu.rt_runtime_us"
 _WEIGHT: Final = "cpu.weight"
 _MAX_WEIGHT: Final = 10_000
+_NEW_WEIGHT: Final = 100
 _MAX: Final = "cpu.max"
+_NEW_LIMIT: Final = (None, 100_000)
+"""The quota and period of a group that was just made."""
 _NO_CONTROLLER: Final = "CPU limits and weights are not applied: there is no cpu controller"
 _NO_QUOTA: Final = "CPU limits are not applied: this kernel has no CPU quotas"
 _NO_REALTIME: Final = "exclusive processes cannot have real-time priority: other cpu groups have its whole budget"
@@ -61,6 +66,22 @@ class CPUTimeV1:
                 for group in (self._tree.top, self._tree.exclusive):
                     files.write(group / _REALTIME, budget)
 
+    def begin(self, group: Path, limit: Limit, *, is_first: bool) -> None:
+        """Set the weight and quota of a group that was just made; *is_first*: its pod's was too.
+
+        What the kernel gives a new group is not read if just that is wanted: it takes longer than to make the group.
+        """
+        if not self._is_there:
+            return
+        if limit.shares != _NEW_SHARES:
+            files.write(group / SHARES, str(limit.shares))
+        if not is_first:
+            self.weigh(group.parent)
+        elif limit.shares != _NEW_SHARES:
+            files.write(group.parent / SHARES, str(limit.shares))
+        if (limit.quota, limit.period) != _NEW_LIMIT:
+            self._set_quota(group, limit)
+
     def keep_limit(self, ref: ContainerRef, limit: Limit) -> None:
         """Set the weight and quota of a shared container, unless it has them: a daemon that starts finds most right."""
         group = self._tree.group(ref, exclusive=False)
@@ -75,6 +96,10 @@ class CPUTimeV1:
             return
         files.write(group / SHARES, str(limit.shares))
         self.weigh(group.parent)
+        self._set_quota(group, limit)
+
+    @staticmethod
+    def _set_quota(group: Path, limit: Limit) -> None:
         if (group / _QUOTA).exists():
             # Old quota and new period together would be another limit, which the kernel may even refuse.
             if files.read(group / _PERIOD) != str(limit.period):
@@ -124,6 +149,19 @@ class CPUTimeV2:
         shared = self._tree.shared
         return [_NO_QUOTA] if shared.is_dir() and not (shared / _MAX).exists() else []
 
+    def begin(self, group: Path, limit: Limit, *, is_first: bool) -> None:
+        """Set the weight and quota of a group that was just made; *is_first*: its pod's was too. As on v1."""
+        if not self._is_there:
+            return
+        if limit.weight != _NEW_WEIGHT:
+            files.write(group / _WEIGHT, str(limit.weight))
+        if not is_first:
+            self.weigh(group.parent)
+        elif limit.weight != _NEW_WEIGHT:
+            files.write(group.parent / _WEIGHT, str(limit.weight))
+        if (limit.quota, limit.period) != _NEW_LIMIT:
+            self._set_quota(group, limit)
+
     def keep_limit(self, ref: ContainerRef, limit: Limit) -> None:
         """Set the weight and quota of a shared container, unless it has them: a daemon that starts finds most right."""
         group = self._tree.group(ref, exclusive=False)
@@ -137,9 +175,13 @@ class CPUTimeV2:
         if not self._is_there:
             return
         files.write(group / _WEIGHT, str(limit.weight))
+        self._set_quota(group, limit)
+        self.weigh(group.parent)
+
+    @staticmethod
+    def _set_quota(group: Path, limit: Limit) -> None:
         if (group / _MAX).exists():
             files.write(group / _MAX, f"{'max' if limit.quota is None else limit.quota} {limit.period}")
-        self.weigh(group.parent)
 
     def wrong(self, ref: ContainerRef, limit: Limit) -> str:
         """Return how the weight and quota of a shared container differ from its limit; "" if they do not."""

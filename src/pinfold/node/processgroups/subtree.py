@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pods.pod import ContainerRef, PodUID
@@ -19,7 +20,6 @@ from pinfold.node.processgroups.names import EXCLUSIVE, SHARED, checked_name, de
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _NOT_LISTED: Final = 0o711
 """Other users can enter the directory but not open it: they could lock it, and keep the daemon from starting."""
@@ -128,4 +128,4 @@ class Subtree:
 @lru_cache(_MOST_PATHS)
 def _below(pool: Path, ref: ContainerRef) -> Path:
     """Return the group of a container in a pool; each check needs it of all containers."""
-    return pool / encode(ref.pod) / encode(ref.name)
+    return Path(f"{pool}/{encode(ref.pod)}/{encode(ref.name)}")

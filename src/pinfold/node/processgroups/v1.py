@@ -123,10 +123,12 @@ class ProcessGroupsV1:
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Put a container into the shared pool, in a new group or in the one that it has."""
         group = self._cpu.group(ref, exclusive=False)
-        if not self._cpu.has(ref, exclusive=False):
-            files.make_group(group.parent)
-            files.make_group(group)
-        self.limits.keep_limit(ref, limit)
+        pod = group.parent
+        is_first, is_new = files.make_group(pod), files.make_group(group)
+        if is_new:
+            self.limits.begin(group, limit, is_first=is_first)
+        else:
+            self.limits.keep_limit(ref, limit)
         if self._cpusets.tree.has(ref, exclusive=True):
             self._group(ref, exclusive=False).take_from(self._group(ref, exclusive=True))
             self._cpusets.tree.remove(ref, exclusive=True)

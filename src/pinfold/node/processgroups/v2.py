@@ -130,8 +130,11 @@ class ProcessGroupsV2:
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Put a container into the shared pool, in a new group or in the one that it has."""
         group = self._tree.group(ref, exclusive=False)
-        _make(group, _CPU)
-        self.limits.keep_limit(ref, limit)
+        is_first, is_new = _make(group, _CPU)
+        if is_new:
+            self.limits.begin(group, limit, is_first=is_first)
+        else:
+            self.limits.keep_limit(ref, limit)
         if self._tree.has(ref, exclusive=True):
             _move_all(self._tree.group(ref, exclusive=True), group)
             self._tree.remove(ref, exclusive=True)
@@ -259,11 +262,12 @@ def _words(path: Path) -> set[str]:
     return set(files.read(path).split())
 
 
-def _make(group: Path, controller: str) -> None:
-    """Make a container's group with this controller, and its pod's, where they are missing."""
-    files.make_group(group.parent)
-    _hand_down(group.parent, controller)
-    files.make_group(group)
+def _make(group: Path, controller: str) -> tuple[bool, bool]:
+    """Make a container's group with this controller, and its pod's; return whether the pod's, and its own, are new."""
+    pod = group.parent
+    is_first = files.make_group(pod)
+    _hand_down(pod, controller)
+    return is_first, files.make_group(group)
 
 
 def _move_all(old: Path, new: Path) -> None:

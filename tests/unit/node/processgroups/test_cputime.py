@@ -71,6 +71,65 @@ def test_a_pod_weighs_as_much_as_its_containers_but_no_more_than_the_kernel_take
     assert (pod / file).read_text() == most
 
 
+NEW = {
+    1: {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"},
+    2: {"cpu.weight": "100", "cpu.max": "max 100000"},
+}
+"""What a kernel gives a new group."""
+AS_NEW = {1: Limit(request=1000), 2: Limit(request=2550)}
+WEIGHT = {1: "cpu.shares", 2: "cpu.weight"}
+
+
+def make_new_groups(root: Path, version: int) -> None:
+    make_groups(root, *FILES[version])
+    for group in ("own/shared/pod", "own/shared/pod/app"):
+        for name, value in NEW[version].items():
+            (root / group / name).write_text(value)
+
+
+@pytest.mark.parametrize("limit", [Limit(request=500, limit=500), Limit(request=250), Limit(1500, 2000, 50_000)])
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_new_group_gets_the_same_as_one_that_was_there(
+    tmp_path: Path, version: int, limit: Limit, *, is_first: bool
+) -> None:
+    found = []
+    for name, begin in (("new", True), ("old", False)):
+        root = tmp_path / name
+        root.mkdir()
+        make_groups(root, *FILES[version])  # a plain file is not shortened by a write, so they begin without content
+        if not is_first:
+            (root / "own/shared/pod/before").mkdir()
+            (root / "own/shared/pod/before" / WEIGHT[version]).write_text("30")
+        time = time_of(version, root)
+        if begin:
+            time.begin(root / "own/shared/pod/app", limit, is_first=is_first)
+        else:
+            time.keep_limit(APP, limit)
+        given = {f"{group}{file}": value for group in ("", "app/") for file, value in NEW[version].items()}
+        found.append(given | written(root))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_a_new_group_has_already_is_not_written(tmp_path: Path, version: int) -> None:
+    make_groups(tmp_path, *FILES[version])
+    time_of(version, tmp_path).begin(tmp_path / "own/shared/pod/app", AS_NEW[version], is_first=True)
+    assert written(tmp_path) == {}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_second_container_adds_to_the_weight_of_its_pod_though_it_has_that_of_a_new_group(
+    tmp_path: Path, version: int
+) -> None:
+    make_new_groups(tmp_path, version)
+    pod, file = tmp_path / "own/shared/pod", WEIGHT[version]
+    (pod / "before").mkdir()
+    (pod / "before" / file).write_text("30")
+    time_of(version, tmp_path).begin(pod / "app", AS_NEW[version], is_first=False)
+    assert (pod / file).read_text() == str(30 + int(NEW[version][file]))
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_limit_that_is_right_is_not_written_again(tmp_path: Path, version: int) -> None:
     make_groups(tmp_path, *FILES[version])
