@@ -2,16 +2,17 @@
 
     python -m benchmarks admissions [--rounds 20] [--fsync-ms 0,10] [--json]
 
-A real daemon is asked over its control socket for pods with a CPU of their own on a simulated machine with many CPUs
-(`POST /v1/pods`), and for pods that share with real cgroups on this host (`POST /v1/run`). An answer comes when State
-and workloads are durable and the cgroups were read back. `one` is the admission alone, as the daemon does it: decided,
-durable, applied and read back; `answered` is what its client waits for, with HTTP and reading the pod. Its floor is
-measured in turns with it: a file of the size of the State forced to the disk, a file of the workloads and its
-directory, and for real cgroups a group made and removed. `beside` is one more beside 150 others.
+A real daemon admits pods with a CPU of their own on a simulated machine with many CPUs (`POST /v1/pods`), and pods
+that share with real cgroups on this host (`POST /v1/run`). An admission is over when State and workloads are durable
+and the cgroups were read back. `one`, `three in turn` and `fifty at once` are measured in the daemon: decided, durable,
+applied and read back, from the begin of the first to the end of the last. `beside` is one more beside 150 others.
+The floor is measured in turns with them: a file of the size of the State forced to the disk, a file of the workloads
+and its directory, and for real cgroups a group made and removed.
+`answered` is what clients wait for over the control socket, also for HTTP and reading the pods: one, three in turn,
+fifty on as many connections, all sent before the first answer, and fifty in one file. `saves` are the writes of the
+State for fifty clients, `CPU` is the daemon's for each of them, with the starts of their containers.
 With --fsync-ms each fsync, of the daemon and of the floor, takes that much longer, as on disks of the cloud.
-The others are what clients wait for. `at once` are requests on as many connections, all sent before the first answer;
-`in one file` is one request with as many pods. `saves` are writes of the State.
-Targets: one within 1.5 times of its floor, and fifty at once in less time than three one by one.
+Targets: one within 1.5 times of its floor, and fifty at once in less time than three one by one, in the daemon.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from benchmarks._daemon import Daemon
 from benchmarks._targets import Target, verdict
@@ -34,6 +35,8 @@ from pinfold.node.statefile import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_T = TypeVar("_T")
 
 _FACTOR: Final = 1.5
 _IN_TURN: Final = 3
@@ -43,9 +46,12 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 _SAVES: Final = "pinfold_state_save_duration_seconds_count"
 _BESIDE: Final = 150
 _PAUSE: Final = 0.1
-"""Seconds in which the pod before has started, and that was saved."""
+"""Seconds in which the pods before have started, and that was saved and told."""
+_TURN: Final = "turn"
+_ONCE: Final = "once"
 _MEASURED: Final = """
-import os, sys, time
+import asyncio, os, sys, time
+from dataclasses import replace
 from pinfold.cli.main import main
 from pinfold.manager.sources.supervisor import Supervisor
 fsync, seconds, times = os.fsync, float(sys.argv.pop(1)) / 1e3, open(sys.argv.pop(1), "w", buffering=1)
@@ -54,17 +60,27 @@ def slow(file):
     fsync(file)
 if seconds:
     os.fsync = slow
+def like(what, number):
+    if isinstance(what, str):
+        return f"{what}-{number}"
+    return replace(what, name=f"{what.name}-{number}", uid=f"{what.uid}-{number}")
 def timed(admit):
-    async def measured(*given, **named):
+    async def measured(supervisor, what, *given, **named):
+        how, count, _ = (what if isinstance(what, str) else what.name).split("-")
+        others = [like(what, number) for number in range(1, int(count))]
         began = time.perf_counter()
-        found = await admit(*given, **named)
+        calls = [admit(supervisor, one, *given, **named) for one in (what, *others)]
+        found = await asyncio.gather(*calls) if how == "once" else [await call for call in calls]
         times.write(f"{time.perf_counter() - began}\\n")
-        return found
+        return found[0]
     return measured
 Supervisor.submit, Supervisor.reserve = timed(Supervisor.submit), timed(Supervisor.reserve)
 sys.exit(main(sys.argv[1:]))
 """
-"""A daemon that writes how long each admission took, and whose fsyncs take longer."""
+"""A daemon that admits as many pods as a name says, in turn or at once, and writes how long that took.
+
+Its fsyncs take longer.
+"""
 
 
 class Figure(NamedTuple):
@@ -74,29 +90,34 @@ class Figure(NamedTuple):
     floor: float
     """The writes of one admission by themselves, p50."""
     one: float
-    """The admission alone, p50."""
+    """The admission, in the daemon, p50."""
     beside: float
     """The same beside 150 others."""
-    answered: float
-    """What its client waits for, p50."""
     in_turn: float
-    """Three of them one by one, p50."""
+    """Three of them one by one, in the daemon, p50."""
     at_once: float
-    """Fifty at once, p50."""
+    """Fifty at once, in the daemon, p50."""
+    answered: float
+    """What a client waits for, p50."""
+    answered_in_turn: float
+    """What a client waits for that asks three times, p50."""
+    answered_at_once: float
+    """Until the last of fifty clients has its answer, p50."""
     saves: float
-    """The writes of the State for fifty at once, mean."""
+    """The writes of the State for fifty clients, mean."""
     cpu: float
-    """The CPU time of the daemon for each of fifty at once, mean."""
+    """The CPU time of the daemon for each of fifty clients, mean."""
     in_file: float | None
-    """Fifty in one file, p50; None: not measured, as it starts processes."""
+    """What a client waits for that sends fifty in one file, p50; None: not measured, as it starts processes."""
 
     def __str__(self) -> str:
-        file = "" if self.in_file is None else f"; fifty in one file {self.in_file:.1f} ms"
+        file = "" if self.in_file is None else f", fifty in one file after {self.in_file:.1f} ms"
         return (
             f"{self.kind}: floor {self.floor:.1f} ms; one {self.one:.1f} ms, {self.one / self.floor:.2f} times, "
-            f"beside {_BESIDE} others {self.beside:.1f} ms, answered after {self.answered:.1f} ms; "
-            f"three in turn {self.in_turn:.1f} ms; fifty at once {self.at_once:.1f} ms, {self.saves:.1f} saves, "
-            f"{self.cpu:.2f} ms of CPU each{file}"
+            f"beside {_BESIDE} others {self.beside:.1f} ms; three in turn {self.in_turn:.1f} ms; "
+            f"fifty at once {self.at_once:.1f} ms; answered: one after {self.answered:.1f} ms, three in turn after "
+            f"{self.answered_in_turn:.1f} ms, fifty at once after {self.answered_at_once:.1f} ms{file}; "
+            f"fifty clients: {self.saves:.1f} saves, {self.cpu:.2f} ms of CPU each"
         )
 
     def targets(self) -> list[Target]:
@@ -110,8 +131,8 @@ class Took(NamedTuple):
 
     answered: float
     """Until the last answer."""
-    alone: float
-    """The last admission, without HTTP and reading the pod."""
+    daemon: float
+    """Those of the last request, in the daemon."""
 
 
 class Clients:
@@ -125,9 +146,13 @@ class Clients:
         self._count = count()
         self._names: list[str] = []
 
-    def admit(self, at_once: int = 1, *, in_file: int = 1) -> Took:
-        """Have pods admitted, on connections that stand already; return how long that took."""
-        names = [[f"p{next(self._count)}" for _ in range(in_file)] for _ in range(at_once)]
+    def admit(self, at_once: int = 1, *, in_file: int = 1, here: tuple[str, int] = (_TURN, 1)) -> Took:
+        """Have pods admitted, on connections that stand already; return how long that took.
+
+        *here*: in place of each pod the daemon admits so many, in turn or at once.
+        """
+        how, many = here
+        names = [[f"{how}-{many}-{next(self._count)}" for _ in range(in_file)] for _ in range(at_once)]
         requests = [(_connected(self._daemon.path), self._request(some)) for some in names]
         asked = time.perf_counter()
         for connection, request in requests:
@@ -138,7 +163,8 @@ class Clients:
             connection.close()
             if answer.count(b'"cpus": {') != in_file:
                 sys.exit(f"not admitted: {answer!r}")
-        self._names += [name for some in names for name in some]
+        for name in (name for some in names for name in some):
+            self._names += [name, *(f"{name}-{number}" for number in range(1, many))]
         return Took(took, float(self._times.read_text().splitlines()[-1]))
 
     def delete_all(self) -> None:
@@ -219,16 +245,18 @@ def measure(runtime: str, fsync_ms: float, rounds: int) -> Figure:
             clients.delete_all()
             for _ in range(0, _BESIDE, _AT_ONCE):
                 clients.admit(_AT_ONCE)
-            beside = _median_ms([_after_a_pause(clients) for _ in range(rounds)])
+            beside = _median_ms([_quiet(clients).admit().daemon for _ in range(rounds)])
             clients.delete_all()
     return Figure(
         kind,
         floor=_median_ms([one.floor for one in found]),
-        one=_median_ms([one.one.alone for one in found]),
+        one=_median_ms([one.one.daemon for one in found]),
         beside=beside,
-        answered=_median_ms([one.one.answered for one in found]),
         in_turn=_median_ms([one.in_turn for one in found]),
         at_once=_median_ms([one.at_once for one in found]),
+        answered=_median_ms([one.one.answered for one in found]),
+        answered_in_turn=_median_ms([one.answered_in_turn for one in found]),
+        answered_at_once=_median_ms([one.answered_at_once for one in found]),
         saves=statistics.mean([one.saves for one in found]),
         cpu=statistics.mean([one.cpu for one in found]) * 1e3 / _AT_ONCE,
         in_file=None if shared else _median_ms([one.in_file for one in found]),
@@ -239,9 +267,10 @@ def _median_ms(seconds: Sequence[float]) -> float:
     return statistics.median(seconds) * 1e3
 
 
-def _after_a_pause(clients: Clients) -> float:
+def _quiet(one: _T) -> _T:
+    """Return *one* when the daemon has done all that it does after its answers."""
     time.sleep(_PAUSE)
-    return clients.admit().alone
+    return one
 
 
 class _Round(NamedTuple):
@@ -251,6 +280,8 @@ class _Round(NamedTuple):
     one: Took
     in_turn: float
     at_once: float
+    answered_in_turn: float
+    answered_at_once: float
     saves: float
     cpu: float
     in_file: float
@@ -258,13 +289,19 @@ class _Round(NamedTuple):
 
 def _round(daemon: Daemon, clients: Clients, floor: Floor) -> _Round:
     clients.delete_all()
-    least, one = floor.write(), clients.admit()
-    in_turn = sum(clients.admit().answered for _ in range(_IN_TURN))
-    saves, cpu = daemon.metrics()[_SAVES], daemon.cpu()
-    at_once = clients.admit(_AT_ONCE).answered
-    saves, cpu = daemon.metrics()[_SAVES] - saves, daemon.cpu() - cpu
-    in_file = 0.0 if clients.shared else clients.admit(in_file=_AT_ONCE).answered
-    return _Round(least, one, in_turn, at_once, saves, cpu, in_file)
+    least, one = _quiet(floor).write(), clients.admit()
+    in_turn = _quiet(clients).admit(here=(_TURN, _IN_TURN)).daemon
+    at_once = _quiet(clients).admit(here=(_ONCE, _AT_ONCE)).daemon
+    clients.delete_all()
+    _quiet(clients)
+    answered_in_turn = sum(clients.admit().answered for _ in range(_IN_TURN))
+    saves = _quiet(daemon).metrics()[_SAVES]
+    cpu = daemon.cpu()
+    answered_at_once = clients.admit(_AT_ONCE).answered
+    cpu = _quiet(daemon).cpu() - cpu
+    saves = daemon.metrics()[_SAVES] - saves
+    in_file = 0.0 if clients.shared else _quiet(clients).admit(in_file=_AT_ONCE).answered
+    return _Round(least, one, in_turn, at_once, answered_in_turn, answered_at_once, saves, cpu, in_file)
 
 
 def main(arguments: list[str]) -> int:
