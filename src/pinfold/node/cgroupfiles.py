@@ -233,15 +233,16 @@ def add_unless_gone(group: Path, pid: int) -> None:
             raise
 
 
-def make_group(path: Path) -> bool:
+def make_group(path: Path | str) -> bool:
     """Make the group if it is missing; return whether it was made."""
-    with explained(path, "make the group"):
-        try:
-            os.mkdir(path)  # noqa: PTH102 - two for each pod that shares
-        except FileExistsError:
-            if path.is_dir():
-                return False
-            raise
+    # By hand as in `read`: each pod that shares has two new ones.
+    try:
+        os.mkdir(path)  # noqa: PTH102
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileExistsError) and Path(path).is_dir():
+            return False
+        with explained(Path(path), "make the group"):
+            raise error from None
     return True
 
 

@@ -66,20 +66,22 @@ class CPUTimeV1:
                 for group in (self._tree.top, self._tree.exclusive):
                     files.write(group / _REALTIME, budget)
 
-    def begin(self, group: Path, limit: Limit, *, is_first: bool) -> None:
-        """Set the weight and quota of a group that was just made; *is_first*: its pod's was too.
+    def begin(self, ref: ContainerRef, limit: Limit, *, is_first: bool) -> None:
+        """Set the weight and quota of a container whose group was just made; *is_first*: its pod's was too.
 
         What the kernel gives a new group is not read if just that is wanted: it takes longer than to make the group.
         """
-        if not self._is_there:
+        is_same, has_same_quota = limit.shares == _NEW_SHARES, (limit.quota, limit.period) == _NEW_LIMIT
+        if not self._is_there or (is_first and is_same and has_same_quota):
             return
-        if limit.shares != _NEW_SHARES:
+        group = self._tree.group(ref, exclusive=False)
+        if not is_same:
             files.write(group / SHARES, str(limit.shares))
         if not is_first:
             self.weigh(group.parent)
-        elif limit.shares != _NEW_SHARES:
+        elif not is_same:
             files.write(group.parent / SHARES, str(limit.shares))
-        if (limit.quota, limit.period) != _NEW_LIMIT:
+        if not has_same_quota:
             self._set_quota(group, limit)
 
     def keep_limit(self, ref: ContainerRef, limit: Limit) -> None:
@@ -149,17 +151,19 @@ class CPUTimeV2:
         shared = self._tree.shared
         return [_NO_QUOTA] if shared.is_dir() and not (shared / _MAX).exists() else []
 
-    def begin(self, group: Path, limit: Limit, *, is_first: bool) -> None:
-        """Set the weight and quota of a group that was just made; *is_first*: its pod's was too. As on v1."""
-        if not self._is_there:
+    def begin(self, ref: ContainerRef, limit: Limit, *, is_first: bool) -> None:
+        """Set the weight and quota of a container whose group was just made. As on v1."""
+        is_same, has_same_quota = limit.weight == _NEW_WEIGHT, (limit.quota, limit.period) == _NEW_LIMIT
+        if not self._is_there or (is_first and is_same and has_same_quota):
             return
-        if limit.weight != _NEW_WEIGHT:
+        group = self._tree.group(ref, exclusive=False)
+        if not is_same:
             files.write(group / _WEIGHT, str(limit.weight))
         if not is_first:
             self.weigh(group.parent)
-        elif limit.weight != _NEW_WEIGHT:
+        elif not is_same:
             files.write(group.parent / _WEIGHT, str(limit.weight))
-        if (limit.quota, limit.period) != _NEW_LIMIT:
+        if not has_same_quota:
             self._set_quota(group, limit)
 
     def keep_limit(self, ref: ContainerRef, limit: Limit) -> None:

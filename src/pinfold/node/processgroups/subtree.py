@@ -58,7 +58,12 @@ class Subtree:
 
     def has(self, ref: ContainerRef, *, exclusive: bool) -> bool:
         """Return whether the container has a group."""
-        return os.path.isdir(self.group(ref, exclusive=exclusive))  # noqa: PTH112 - of each container, at each check
+        return os.path.isdir(_path(self.exclusive if exclusive else self.shared, ref))  # noqa: PTH112 - at each check
+
+    def make_shared(self, ref: ContainerRef) -> tuple[bool, bool]:
+        """Make the groups of a pod and its container, where they are missing; return whether each was made."""
+        group = _path(self.shared, ref)
+        return files.make_group(group.rpartition("/")[0]), files.make_group(group)
 
     def refs(self, *, exclusive: bool) -> Iterator[ContainerRef]:
         """Yield the containers that have a group; groups that pinfold has not made are skipped."""
@@ -128,4 +133,10 @@ class Subtree:
 @lru_cache(_MOST_PATHS)
 def _below(pool: Path, ref: ContainerRef) -> Path:
     """Return the group of a container in a pool; each check needs it of all containers."""
-    return Path(f"{pool}/{encode(ref.pod)}/{encode(ref.name)}")
+    return Path(_path(pool, ref))
+
+
+@lru_cache(_MOST_PATHS)
+def _path(pool: Path, ref: ContainerRef) -> str:
+    """Return the same as text: to make a Path takes as long as to make a group."""
+    return f"{pool}/{encode(ref.pod)}/{encode(ref.name)}"

@@ -122,11 +122,9 @@ class ProcessGroupsV1:
 
     def make_shared(self, ref: ContainerRef, limit: Limit) -> None:
         """Put a container into the shared pool, in a new group or in the one that it has."""
-        group = self._cpu.group(ref, exclusive=False)
-        pod = group.parent
-        is_first, is_new = files.make_group(pod), files.make_group(group)
+        is_first, is_new = self._cpu.make_shared(ref)
         if is_new:
-            self.limits.begin(group, limit, is_first=is_first)
+            self.limits.begin(ref, limit, is_first=is_first)
         else:
             self.limits.keep_limit(ref, limit)
         if self._cpusets.tree.has(ref, exclusive=True):

@@ -132,7 +132,7 @@ class ProcessGroupsV2:
         group = self._tree.group(ref, exclusive=False)
         is_first, is_new = _make(group, _CPU)
         if is_new:
-            self.limits.begin(group, limit, is_first=is_first)
+            self.limits.begin(ref, limit, is_first=is_first)
         else:
             self.limits.keep_limit(ref, limit)
         if self._tree.has(ref, exclusive=True):

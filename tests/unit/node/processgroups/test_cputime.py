@@ -103,7 +103,7 @@ def test_a_new_group_gets_the_same_as_one_that_was_there(
             (root / "own/shared/pod/before" / WEIGHT[version]).write_text("30")
         time = time_of(version, root)
         if begin:
-            time.begin(root / "own/shared/pod/app", limit, is_first=is_first)
+            time.begin(APP, limit, is_first=is_first)
         else:
             time.keep_limit(APP, limit)
         given = {f"{group}{file}": value for group in ("", "app/") for file, value in NEW[version].items()}
@@ -114,7 +114,7 @@ def test_a_new_group_gets_the_same_as_one_that_was_there(
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_a_new_group_has_already_is_not_written(tmp_path: Path, version: int) -> None:
     make_groups(tmp_path, *FILES[version])
-    time_of(version, tmp_path).begin(tmp_path / "own/shared/pod/app", AS_NEW[version], is_first=True)
+    time_of(version, tmp_path).begin(APP, AS_NEW[version], is_first=True)
     assert written(tmp_path) == {}
 
 
@@ -126,7 +126,7 @@ def test_a_second_container_adds_to_the_weight_of_its_pod_though_it_has_that_of_
     pod, file = tmp_path / "own/shared/pod", WEIGHT[version]
     (pod / "before").mkdir()
     (pod / "before" / file).write_text("30")
-    time_of(version, tmp_path).begin(pod / "app", AS_NEW[version], is_first=False)
+    time_of(version, tmp_path).begin(APP, AS_NEW[version], is_first=False)
     assert (pod / file).read_text() == str(30 + int(NEW[version][file]))
 
 
