@@ -29,7 +29,7 @@ _READ: Final = (NEAR, LOCAL_MEMORY)
 
 def near_devices(devices: Devices, pod: Pod | RuntimePod) -> Held:
     """Return the devices that a pod asks to be near, as hints of each of its containers; or raise what is wrong."""
-    asked = {key: pod.annotations[key] for key in _READ if key in pod.annotations}
+    asked = pod.annotations and {key: pod.annotations[key] for key in _READ if key in pod.annotations}
     if not asked:
         return NO_OTHERS
     names = dict.fromkeys(parse_annotations(asked, source=f"pod {pod.name}").near)

@@ -32,6 +32,7 @@ MOST_WORKLOADS: Final = 5000
 """So many are read in 0.2 s."""
 _MOST_UNCHECKED: Final = 250_000
 """Characters of rows without a checksum: version 0.1 wrote about 600 workloads in so many."""
+_format: Final = json.JSONEncoder(check_circular=False).encode
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, PinfoldError)
 
 
@@ -130,7 +131,7 @@ def _file_text(boot: str, rows: Iterable[str]) -> str:
 
 
 def _row_text(boot: str, kept: KeptWorkload) -> str:
-    text = json.dumps(_row_data(kept))
+    text = _format(_row_data(kept))
     return f'{text[:-1]}, "checksum": {_checksum(boot, text)}}}'
 
 

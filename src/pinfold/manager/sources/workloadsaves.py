@@ -39,6 +39,8 @@ class WorkloadSaves:
         """The workloads that were found to fit since the last write began."""
         self._rows: dict[PodUID, tuple[object, KeptWorkload]] = {}
         """What the last write has of each workload, after what it follows from: most have not changed at the next."""
+        self._waiters: dict[asyncio.Future[None], list[asyncio.Future[None]]] = {}
+        """Those that wait for a write; `asyncio.shield` needs three rounds of the event loop for each."""
         self._changed = False
         self._saving: asyncio.Future[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -59,8 +61,14 @@ class WorkloadSaves:
     async def written(self, workload: Workload) -> None:
         """Return when the disk has a workload that was accepted, or raise why it has not."""
         self.write_accepted()
-        if workload.writing is not None:
-            await asyncio.shield(workload.writing)
+        writing = workload.writing
+        if writing is None:
+            return
+        if not writing.done():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.setdefault(writing, []).append(waiter)
+            await waiter
+        writing.result()
 
     async def write(self) -> None:
         """Save all workloads, durably, or raise; what could not be saved is tried again until it is."""
@@ -73,6 +81,9 @@ class WorkloadSaves:
         return writing
 
     def _has_written(self, writing: asyncio.Future[None]) -> None:
+        for waiter in self._waiters.pop(writing, ()):
+            if not waiter.done():  # it has gone away
+                waiter.set_result(None)
         error = writing.exception()
         if error is None:
             self.unsaved = ""

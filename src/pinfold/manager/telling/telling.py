@@ -139,13 +139,15 @@ class Telling:
 
     def admitted(self, outcome: Outcome, took: Took, topology: Topology) -> None:
         """Report an admitted pod, and its containers whose exclusive CPUs have changed."""
-        uid, ruler = outcome.pod.uid, self.ruler(topology, outcome.admitter.policy)
+        uid = outcome.pod.uid
         self._bus.tell(partial(_admitted, outcome, took, again=self.is_refused(uid)))
-        self.forget_refusals(uid, outcome.due)
-        before, after = (state.assignments.get(uid, {}) for state in (outcome.before, outcome.admission.state))
+        if uid in self._refusals:
+            self.forget_refusals(uid, outcome.due)
+        before, after = outcome.before.assignments.get(uid), outcome.admission.state.assignments.get(uid, {})
         traces: dict[str, Trace] = {}
         for container, cpus in after.items():
-            if before.get(container) != cpus:
+            if before is None or before.get(container) != cpus:
+                ruler = self.ruler(topology, outcome.admitter.policy)
                 self._bus.tell(partial(_assigned, outcome, traces, ruler, container, cpus))
         if len(after) < len(outcome.pod.all_containers) or outcome.pod.resources is not None:
             self._bus.tell(partial(_not_pinned, outcome))
