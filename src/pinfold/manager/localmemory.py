@@ -49,6 +49,8 @@ class LocalMemory:
         left = self._left_for(pod, state, rules)
         others = self._hints(pod, state, left)
         admission = rules.admitter.admit(state, pod, due=due, others=others)
+        if not left.total:
+            return admission, others
 
         def nodes_of(ref: ContainerRef, cpus: CPUSet) -> CPUSet:
             return memory_nodes(ref, cpus, rules, self._roster)

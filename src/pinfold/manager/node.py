@@ -199,7 +199,8 @@ class Node:
         """Retry what failed before: save the State, release CPUs, and admit containers that run without theirs."""
         if self.manager.saves.unsaved:
             await self.manager.keep()
-        await self.sweeping.sweep_some()
+        if self.sight is not None:
+            await self.sweeping.sweep_some()
         if not self.read_only:
             await self.releases.retry()
         for container_id in self.unpinned:

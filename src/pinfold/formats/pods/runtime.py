@@ -214,6 +214,8 @@ def latest(containers: Iterable[RuntimeContainer]) -> dict[str, RuntimeContainer
 
 def is_current(pod: Pod, known: Pod | None) -> bool:
     """Return whether the pod *known* from another source has all its current containers."""
+    if known is pod:
+        return True
     if known is None or known.qos is not pod.qos:
         return False
     names = {container.name for container in known.all_containers}

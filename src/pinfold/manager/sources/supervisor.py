@@ -64,10 +64,8 @@ class Supervisor:
         """Raise if any of these could never be run here, with all containers that have no command."""
         pods = [*pods]
         for pod in pods:
-            size = sum(len(f"{name}{value}".encode(errors="surrogatepass")) for name, value in pod.annotations.items())
-            if size > _ANNOTATIONS:
-                allowed = f"Kubernetes allows {_ANNOTATIONS:,}"
-                raise ApplyError(f"the annotations of pod {pod.name} have {size:,} bytes; {allowed}")
+            if pod.annotations:
+                _check_size(pod)
             self.workbook.near(pod)
         bare = [f"{pod.name}/{one.name}" for pod in pods for one in pod.all_containers if not one.command]
         if bare:
@@ -275,6 +273,13 @@ class Supervisor:
         self.workbook.remove(workload)
         await self._node.gone(workload.pod.uid)
         self.workbook.saves.save()
+
+
+def _check_size(pod: Pod) -> None:
+    size = sum(len(f"{name}{value}".encode(errors="surrogatepass")) for name, value in pod.annotations.items())
+    if size > _ANNOTATIONS:
+        allowed = f"Kubernetes allows {_ANNOTATIONS:,}"
+        raise ApplyError(f"the annotations of pod {pod.name} have {size:,} bytes; {allowed}")
 
 
 def _state_dir(node: Node, ref: ContainerRef) -> Mapping[str, str]:
