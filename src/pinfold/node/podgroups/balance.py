@@ -1,4 +1,4 @@
-"""Balance: spares the kernel needless work when many groups move on cgroup v1, by a flag that means nothing there.
+"""BalanceFlags: spares the kernel needless work when many groups move on cgroup v1, by a flag that means nothing there.
 
 `cpuset.sched_load_balance` says whether the scheduler balances load over the CPUs of a group. While a group balances,
 the flags of all groups below it mean nothing. Yet each write to the CPUs of a group that has the flag makes the kernel
@@ -27,7 +27,7 @@ _OFF: Final = "0"
 _SPARE: Final = 256
 
 
-class Balance:
+class BalanceFlags:
     """The flags of pods and containers that share, below the *root* of the hierarchy with the cpuset controller."""
 
     def __init__(self, root: Path) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.node.podgroups.balance import BalanceFlags
     from pinfold.node.podgroups.settings import GroupSetting, Quota
 
 
@@ -58,6 +58,11 @@ class Driver(Protocol):
         ...
 
     @property
+    def balance_flags(self) -> BalanceFlags | None:
+        """The flags to clear before groups move, which is quicker then; None where that is so without it."""
+        ...
+
+    @property
     def hierarchy(self) -> Hierarchy:
         """The groups."""
         ...
@@ -79,24 +84,6 @@ class Driver(Protocol):
 
         *before* is what the group itself had: if it was the same, those below mostly have it too. Left out are those
         with groups below them that must move too. One that is removed meanwhile is skipped.
-        """
-        ...
-
-    def ease(self, groups: Sequence[Path]) -> None:
-        """Make it cheap to set the CPUs of these groups, which all are in the same one (`balance`)."""
-        ...
-
-    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
-        """Give groups back the flags that `ease` has cleared, where these mean something now.
-
-        *others* returns groups whose flags an earlier daemon may have cleared.
-        """
-        ...
-
-    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
-        """Give a group back its flag, if it was cleared to move it.
-
-        An owner's is left as it is where it means something: a runtime can have cleared it on purpose.
         """
         ...
 

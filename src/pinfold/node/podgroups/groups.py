@@ -167,16 +167,18 @@ class PodGroups:
         if not cpus:
             raise NoCPUsError("groups of all pods")
         changes, order = self._start()
+        flags = self._driver.balance_flags
         for group in self.tree.down_to_pods():
-            if self.tree.paths.levels(group) == 1:
-                self._driver.give_balance_back(group)
+            if flags is not None and self.tree.paths.levels(group) == 1:
+                flags.give_back(group)
             with changes.unless_gone(group):
                 if own := self._driver.own(group, CPUS):
                     changes.set_own(group, CPUS, own | cpus, own)
         for container in self.tree.all_containers():
             with changes.unless_gone(container):
                 own = self._driver.own(container, CPUS)
-                self._driver.give_balance_back(container, is_owner=own <= kept)
+                if flags is not None:
+                    flags.give_back(container, is_owner=own <= kept)
                 if not own <= kept:
                     order.give(container, CPUS, cpus)
         for setting in changes.settings():
@@ -189,7 +191,8 @@ class PodGroups:
 
         *owners* returns the groups of the containers with CPUs of their own, which have not moved.
         """
-        self._driver.heed_balance(lambda: self._sharing(owners()))
+        if (flags := self._driver.balance_flags) is not None:
+            flags.heed(lambda: self._sharing(owners()))
 
     def _sharing(self, owners: Collection[Path]) -> list[Path]:
         pods = (group for group in self.tree.down_to_pods() if self.tree.paths.levels(group) == 1)

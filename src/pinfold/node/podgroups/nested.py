@@ -83,7 +83,8 @@ class Nested:
         for group in dict.fromkeys((top, *pods)):
             with self._changes.unless_gone(group):
                 had[group] = self._driver.own(group, CPUS)
-        self._driver.ease([pod for pod in pods if had.get(pod, cpus) != cpus])
+        if (flags := self._driver.balance_flags) is not None and pods:
+            flags.spare(pods[0].parent, [pod.name for pod in pods if had.get(pod, cpus) != cpus])
         for group, before in had.items():
             if not cpus <= before:
                 with self._changes.unless_gone(group):

@@ -30,7 +30,7 @@ from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
 _MAX: Final = "cpu.max"
 _UNLIMITED: Final = Quota(None)
@@ -51,6 +51,7 @@ class Simulated:
     """Groups below *root*, on a machine with these CPUs and NUMA nodes. Several threads can use it."""
 
     kind = "simulated"
+    balance_flags = None
 
     def __init__(
         self, cpus: CPUSet, mems: CPUSet = _ONE_NODE, *, nested: bool = False, root: Path = Path("/simulated")
@@ -131,15 +132,6 @@ class Simulated:
                 if path not in left:
                     self.set_own(path, CPUS, cpus)
         return left
-
-    def ease(self, groups: Sequence[Path]) -> None:
-        """Do nothing: there is no scheduler."""
-
-    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
-        """Do nothing: no flag was cleared."""
-
-    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
-        """Do nothing: no flag was cleared."""
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 from pinfold.node import cgroupfiles
 from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import files
-from pinfold.node.podgroups.balance import Balance
+from pinfold.node.podgroups.balance import BalanceFlags
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -46,7 +45,7 @@ class V1:
     def __init__(self, hierarchy: files.Directories, cpu: Path | None) -> None:
         self.hierarchy = hierarchy
         self._cpu = cpu
-        self._balance = Balance(hierarchy.root)
+        self.balance_flags = BalanceFlags(hierarchy.root)
         self._below = files.Below()
 
     def own(self, group: Path, file: str) -> CPUSet:
@@ -67,25 +66,12 @@ class V1:
         if not names:
             return []
         if cpus != before:
-            self._balance.spare(group, names)
+            self.balance_flags.spare(group, names)
         left, complete = files.set_below(group, names, cpus, before)
         if not complete:  # another one may have come in its place
             self._below.forget(str(group))
             left, _ = files.set_below(group, self._below.names(str(group)), cpus, before)
         return left
-
-    def ease(self, groups: Sequence[Path]) -> None:
-        """Clear the flags of groups that all are in the same one, if they mean nothing."""
-        if groups:
-            self._balance.spare(groups[0].parent, [group.name for group in groups])
-
-    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
-        """Give groups back the flags that were cleared to move them, where these mean something now."""
-        self._balance.heed(others)
-
-    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
-        """Give a group back its flag, if it was cleared to move it."""
-        self._balance.give_back(group, is_owner=is_owner)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

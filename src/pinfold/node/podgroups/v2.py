@@ -16,7 +16,6 @@ from pinfold.node.podgroups import files
 from pinfold.node.podgroups.settings import CPUS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 KIND: Final = "cgroup v2"
@@ -41,6 +40,7 @@ class V2:
 
     kind = KIND
     nested = False
+    balance_flags = None
 
     def __init__(self, hierarchy: files.Directories) -> None:
         self.hierarchy = hierarchy
@@ -70,15 +70,6 @@ class V2:
     ) -> list[Path]:
         """Leave out all groups: systemd is to be told of each."""
         return self.hierarchy.below(group)
-
-    def ease(self, groups: Sequence[Path]) -> None:
-        """Do nothing: a write to a group is cheap."""
-
-    def heed_balance(self, others: Callable[[], Iterable[Path]]) -> None:
-        """Do nothing: no flag was cleared."""
-
-    def give_balance_back(self, group: Path, *, is_owner: bool = False) -> None:
-        """Do nothing: no flag was cleared."""
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

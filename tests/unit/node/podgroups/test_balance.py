@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.podgroups.balance import FLAG, Balance
+from pinfold.node.podgroups.balance import FLAG, BalanceFlags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,12 +37,12 @@ def clear(group: Path) -> None:
 
 
 def test_containers_lose_the_flag_while_their_pod_balances_and_the_pod_keeps_it(pod: Path) -> None:
-    Balance(pod.parent).spare(pod, NAMES)
+    BalanceFlags(pod.parent).spare(pod, NAMES)
     assert flags(pod) == {"pod1": "1", "a": "0", "b": "0"}
 
 
 def test_a_flag_is_cleared_once_and_that_of_a_new_container_when_it_comes(pod: Path) -> None:
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     balance.spare(pod, NAMES)
     (pod / "a" / FLAG).write_text("untouched")
     add(pod, "c")
@@ -53,12 +53,12 @@ def test_a_flag_is_cleared_once_and_that_of_a_new_container_when_it_comes(pod: P
 def test_where_no_group_above_balances_containers_have_their_flags(pod: Path) -> None:
     for group in (pod.parent, pod, pod / "a"):  # the last by an earlier daemon, while another balanced
         clear(group)
-    Balance(pod.parent).spare(pod, NAMES)
+    BalanceFlags(pod.parent).spare(pod, NAMES)
     assert flags(pod) == {"pod1": "0", "a": "1", "b": "1"}
 
 
 def test_flags_come_back_when_nothing_above_balances_any_more(pod: Path) -> None:
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     balance.spare(pod, NAMES)
     clear(pod)
     balance.heed(list)
@@ -69,7 +69,7 @@ def test_flags_come_back_when_nothing_above_balances_any_more(pod: Path) -> None
 
 
 def test_a_pod_that_has_lost_its_flag_too_gets_it_back_with_its_containers(pod: Path) -> None:
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     balance.spare(pod.parent, [pod.name])
     balance.spare(pod, NAMES)
     assert flags(pod) == {"pod1": "0", "a": "0", "b": "0"}
@@ -85,7 +85,7 @@ def test_flags_that_an_earlier_daemon_has_cleared_come_back_too_and_are_looked_f
         looked.append(1)
         return [pod, *(pod / name for name in NAMES)]
 
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     for group in (pod.parent, pod, pod / "a"):
         clear(group)
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_flags_that_an_earlier_daemon_has_cleared_come_back_too_and_are_looked_f
 
 
 def test_flags_stay_cleared_while_the_pods_own_still_means_something(pod: Path) -> None:
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     balance.spare(pod, NAMES)
     clear(pod.parent)
     balance.heed(list)
@@ -104,22 +104,22 @@ def test_flags_stay_cleared_while_the_pods_own_still_means_something(pod: Path) 
 def test_a_flag_is_given_back_whichever_daemon_has_cleared_it(pod: Path) -> None:
     clear(pod / "a")
     for name in NAMES:
-        Balance(pod.parent).give_back(pod / name)
+        BalanceFlags(pod.parent).give_back(pod / name)
     assert flags(pod) == {"pod1": "1", "a": "1", "b": "1"}
 
 
 def test_the_flag_of_an_owner_is_given_back_only_where_it_means_nothing(pod: Path) -> None:
     clear(pod / "a")
-    Balance(pod.parent).give_back(pod / "a", is_owner=True)
+    BalanceFlags(pod.parent).give_back(pod / "a", is_owner=True)
     assert flags(pod) == {"pod1": "1", "a": "1", "b": "1"}
     for group in (pod.parent, pod, pod / "a"):
         clear(group)
-    Balance(pod.parent).give_back(pod / "a", is_owner=True)
+    BalanceFlags(pod.parent).give_back(pod / "a", is_owner=True)
     assert flags(pod) == {"pod1": "0", "a": "0", "b": "1"}
 
 
 def test_groups_that_are_gone_and_kernels_without_the_flag_are_no_error(pod: Path) -> None:
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     balance.spare(pod, [*NAMES, "gone"])
     balance.give_back(pod / "gone")
     for name in NAMES:
@@ -131,7 +131,7 @@ def test_groups_that_are_gone_and_kernels_without_the_flag_are_no_error(pod: Pat
 
 
 def test_pods_that_are_gone_are_forgotten_and_the_others_kept(pod: Path) -> None:
-    balance = Balance(pod.parent)
+    balance = BalanceFlags(pod.parent)
     balance.spare(pod, NAMES)
     for number in range(1000):
         other = f"other{number}"
