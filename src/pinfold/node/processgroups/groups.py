@@ -64,7 +64,7 @@ class Limits(Protocol):
         """Lift the quotas of both pools, and of the pods in the shared one."""
 
 
-class Glance(Protocol):
+class ThreadGlance(Protocol):
     """A quick look at processes that no cgroup keeps on their CPUs."""
 
     def __call__(self, part: Collection[ContainerRef], *, anew: bool) -> Observed | None:
@@ -101,7 +101,7 @@ class ProcessGroups(Protocol):
         """What this kind cannot promise here, for people to read."""
 
     @property
-    def glance(self) -> Glance | None:
+    def glance(self) -> ThreadGlance | None:
         """A quick look at all processes, where no cgroup keeps them on their CPUs."""
 
     def places(self) -> Places:

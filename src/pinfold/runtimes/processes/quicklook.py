@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pinfold.core.pods.pod import ContainerRef
     from pinfold.core.reconcile import Observed
-    from pinfold.node.processgroups.groups import Glance
+    from pinfold.node.processgroups.groups import ThreadGlance
 
 
 class QuickLook:
@@ -21,7 +21,7 @@ class QuickLook:
     it is: both cost about as much as all the rest.
     """
 
-    def __init__(self, look: Glance, brevity: Brevity[ContainerRef] | None = None) -> None:
+    def __init__(self, look: ThreadGlance, brevity: Brevity[ContainerRef] | None = None) -> None:
         """*look* is `ProcessGroups.glance`."""
         self._look = look
         self._brevity: Brevity[ContainerRef] = brevity or Brevity()

@@ -8,32 +8,23 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
-from pinfold.core.reconcile import Observed
 from pinfold.node.grouperrors import GroupError
+from pinfold.node.processgroups.affinity.glance import KnownThreads
 from pinfold.node.processgroups.affinity.membership import Membership
 from pinfold.node.processgroups.affinity.threads import ROUNDS, Strictness, confine
 from pinfold.node.processgroups.errors import NoGroupError
 from pinfold.node.processgroups.origin import restore_affinity
-from pinfold.node.procfs import are_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pinfold.core.pods.pod import ContainerRef
+    from pinfold.core.reconcile import Observed
     from pinfold.node.processgroups.origin import Origin
     from pinfold.node.procfs import Procfs
-
-
-class _Sight(NamedTuple):
-    """What a glance looks at; the next one looks at the same if nothing has changed."""
-
-    members: dict[ContainerRef, list[int]]
-    observed: Observed
-    threads: dict[CPUSet, list[int]]
-    """All that are known, by the CPUs that they should be on."""
 
 
 class Confinement:
@@ -50,10 +41,7 @@ class Confinement:
         self._looking = False
         self._listed: dict[ContainerRef, list[int]] | None = None
         """The processes of all containers, as listed in the block that goes on, until one of them was moved."""
-        self._seen: dict[int, list[int]] = {}
-        """The processes of all containers at the last glance, with the threads that each had when they were listed."""
-        self._sight: _Sight | None = None
-        """What the last glance looked at; None after a change."""
+        self._known = KnownThreads(procfs)
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
@@ -106,7 +94,8 @@ class Confinement:
             if own == EMPTY:  # its processes have ended meanwhile
                 del members[ref]
             else:
-                self._own[ref], self._sight = own, None
+                self._own[ref] = own
+                self._known.forget()
         self._listed = members if self._looking else None
         return members
 
@@ -119,40 +108,20 @@ class Confinement:
         members = self.membership.scan(glance=True) if anew else self.membership.reread()
         if not members.keys() <= self._own.keys():
             return None
-        self._list_threads(members, part)
-        sight = self._sight
-        if sight is None or sight.members is not members:
-            sight = self._sight = self._seeing(members)
-        fits = all(are_within(threads, cpus) for cpus, threads in sight.threads.items())
-        return sight.observed if fits else None
-
-    def _list_threads(self, members: Mapping[ContainerRef, list[int]], part: Collection[ContainerRef]) -> None:
-        """List the threads of new processes, and of *part* of the containers."""
-        if self._sight is None or self._sight.members is not members:
-            self._seen = {
-                pid: self._seen.get(pid) or self._procfs.threads(pid) for pids in members.values() for pid in pids
-            }
-        now = {pid: self._procfs.threads(pid) for ref in part for pid in members.get(ref, ())}
-        if any(self._seen[pid] != threads for pid, threads in now.items()):
-            self._seen |= now
-            self._sight = None
-
-    def _seeing(self, members: dict[ContainerRef, list[int]]) -> _Sight:
-        cpus = {ref: self.pool if own is None else own for ref, own in self._own.items()}
-        threads: dict[CPUSet, list[int]] = {}
-        for ref, pids in members.items():
-            threads.setdefault(cpus[ref], []).extend(thread for pid in pids for thread in self._seen[pid])
-        return _Sight(members, Observed(self.pool, cpus), threads)
+        self._known.update(members, part)
+        return self._known.look(members, self.pool, self._own)
 
     def set_pool(self, cpus: CPUSet) -> None:
         """Make *cpus* the shared pool, and move the processes of all containers that share."""
-        changed, self.pool, self._sight = cpus != self.pool, cpus, None
+        changed, self.pool = cpus != self.pool, cpus
+        self._known.forget()
         self._confine(lambda ref: not self.is_exclusive(ref), cpus, Strictness.ALL if changed else Strictness.WITHIN)
 
     def set_own(self, ref: ContainerRef, own: CPUSet | None) -> None:
         """Give the container CPUs of its own, or with None those of the pool, and move its processes."""
         changed = ref not in self._own or self._own[ref] != own
-        self._own[ref], self._sight = own, None
+        self._own[ref] = own
+        self._known.forget()
         strictness = self._strictness(ref) if changed else Strictness.WITHIN
         self._confine(lambda other: other == ref, self.cpus(ref), strictness)
 
@@ -185,12 +154,12 @@ class Confinement:
     def forget(self, ref: ContainerRef) -> None:
         """Remove a container that has no processes; a missing one is fine."""
         self._own.pop(ref, None)
-        self._sight = None
+        self._known.forget()
 
     def keep_only(self, refs: Collection[ContainerRef]) -> None:
         """Remove all other containers, which must have no processes."""
         self._own = {ref: own for ref, own in self._own.items() if ref in refs}
-        self._sight = None
+        self._known.forget()
 
     def _strictness(self, ref: ContainerRef) -> Strictness:
         return Strictness.EXACTLY if self.is_exclusive(ref) else Strictness.ALL
