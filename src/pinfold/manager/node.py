@@ -23,7 +23,7 @@ from pinfold.manager.moving.mover import Mover
 from pinfold.manager.releases import Releases
 from pinfold.manager.repairing.sweeping import Sweeping
 from pinfold.manager.repairing.unpinned import Unpinned
-from pinfold.node.procfs import PROC
+from pinfold.node import procfs
 from pinfold.runtimes.base import ApplyError
 from pinfold.runtimes.roster import LIVE
 
@@ -285,5 +285,5 @@ def age(container: RuntimeContainer) -> float:
 
     Runtimes report PIDs of the host; in a PID namespace of pinfold's own, another process can have the same number.
     """
-    known = container.pid and PROC.is_in_group(container.pid, container.id)
-    return PROC.age(container.pid) if known else 0.0
+    known = container.pid and procfs.PROC.is_in_group(container.pid, container.id)
+    return procfs.age(container.pid) if known else 0.0

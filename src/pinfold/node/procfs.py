@@ -133,11 +133,6 @@ class Procfs:
         """Return the boot ID, which differs after each boot; "" if it is unknown."""
         return self._read("sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
-    def age(self, pid: int) -> float:
-        """Return for how many seconds the process has existed; 0 if it does not."""
-        found, now = self.process(pid), self.now()
-        return max((now - found.process.start) / _TICKS, 0.0) if found is not None and now else 0.0
-
     def now(self) -> float:
         """Return the clock ticks from boot to now; 0 if they are unknown."""
         uptime = self._read("uptime").split()
@@ -289,3 +284,9 @@ def may_leave(processes: Iterable[tuple[int, CPUSet]]) -> bool:
 
 PROC: Final = Procfs(Path(_OWN))
 """This machine's."""
+
+
+def age(pid: int, procfs: Procfs = PROC) -> float:
+    """Return for how many seconds the process has existed; 0 if it does not."""
+    found, now = procfs.process(pid), procfs.now()
+    return max((now - found.process.start) / _TICKS, 0.0) if found is not None and now else 0.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pinfold.node.procfs import PROC, Process, Procfs, Seen
+from pinfold.node.procfs import PROC, Process, Procfs, Seen, age
 from tests.needs import needs_root
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def test_that_a_kernel_thread_has_no_environment_is_told_but_not_where_that_of_a
 def test_a_process_is_as_old_as_the_time_since_boot_says(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text(STAT.format(flags=0))
-    assert Procfs(tmp_path).age(7) == 0
+    assert age(7, Procfs(tmp_path)) == 0
     (tmp_path / "uptime").write_text("50.11 90.00\n")
-    assert Procfs(tmp_path).age(7) == pytest.approx(50.11 - 4711 / os.sysconf("SC_CLK_TCK"))
-    assert Procfs(tmp_path).age(8) == 0
+    assert age(7, Procfs(tmp_path)) == pytest.approx(50.11 - 4711 / os.sysconf("SC_CLK_TCK"))
+    assert age(8, Procfs(tmp_path)) == 0
 
 
 @needs_root
