@@ -144,8 +144,8 @@ def daemon(others: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
     yield "CPU: from creation to removal. The others are in 10 pods, unless the name says otherwise.\n"
     yield "| what | p50 | p99 | CPU | floor | plain |\n|---|---:|---:|---:|---:|---:|"
     for row in others["nri"]:
-        floor = f"{row['floor_ms']:.2f} | {row['plain_ms']:.2f}" if "floor_ms" in row else "|"
-        yield f"| {row['name']} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} | {row['cpu_ms']:.2f} | {floor} |"
+        floor, plain = (f"{row[name]:.2f}" if name in row else "" for name in ("floor_ms", "plain_ms"))
+        yield f"| {row['name']} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} | {row['cpu_ms']:.2f} | {floor} | {plain} |"
     yield "\n## Start, checks and rest\n"
     yield "After kill -9, beside so many containers: milliseconds until ready, and of CPU time until then."
     yield "Then the CPU milliseconds of a periodic check, and the part of a core that the daemon takes at rest.\n"
