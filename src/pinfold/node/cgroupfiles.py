@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.errors import excerpt
@@ -136,23 +136,8 @@ def write(path: Path, value: str) -> None:
 
 def write_cpus(path: Path | str, cpus: CPUSet) -> None:
     """Write a list of CPUs (or NUMA nodes) and check that the kernel kept it, in any notation."""
-    value = str(cpus)
-    # Opened once for both, and by hand as in `read`: on cgroup v1 every group of the shared pool is written whenever
-    # the pool changes.
-    writing = True
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            os.write(file, value.encode() or b"\n")
-            writing = False
-            kept = _text(file)
-        finally:
-            os.close(file)
-    except (OSError, ValueError) as error:
-        with explained(Path(path), value if writing else "read", writing=writing):
-            raise error from None
-    if kept != value:
-        _check(Path(path), value, kept, same=_parsed(kept) == cpus)
+    with CPUsFile(path, doing=str(cpus)) as file:
+        file.write(cpus)
 
 
 def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool], directory: Directory | None = None) -> bool:
@@ -160,30 +145,66 @@ def change_cpus(path: str, cpus: CPUSet, may_widen: Callable[[], bool], director
 
     With an open *directory* the path is below it.
     """
-    value = str(cpus)
-    doing = "read"
-    try:
-        # Opened once for all, as in `write_cpus`: opening takes longer than reading, and longest by the whole path.
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory and directory.file)
-        try:
-            before = _parsed(_text(file))
-            if before == cpus or not (cpus <= before or may_widen()):
-                return before == cpus
-            doing = value
-            os.write(file, value.encode())
-            doing = "read"
-            kept = _text(file)
-        finally:
-            os.close(file)
-    except (OSError, ValueError) as error:
-        with explained(_whole(path, directory), doing, writing=doing is value):
-            raise error from None
-    if kept != value:
-        _check(_whole(path, directory), value, kept, same=_parsed(kept) == cpus)
+    with CPUsFile(path, directory) as file:
+        before = file.read()
+        if before == cpus or not (cpus <= before or may_widen()):
+            return before == cpus
+        file.write(cpus)
     return True
 
 
-def _whole(path: Path | str, directory: Directory | None) -> Path:
+class CPUsFile:
+    """A file that lists CPUs (or NUMA nodes), open: to open it takes longer than to read, longest by the whole path.
+
+    By hand as in `read`: on cgroup v1 every group of the shared pool is written whenever the pool changes.
+    """
+
+    __slots__ = ("_directory", "_file", "_path")
+
+    def __init__(self, path: Path | str, directory: Directory | None = None, doing: str = "open") -> None:
+        """Open it; with an open *directory* the path is below that. *doing* names the operation for error messages."""
+        self._path, self._directory = path, directory
+        try:
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(path, flags, dir_fd=None if directory is None else directory.file)
+        except (OSError, ValueError) as error:
+            self._explain(error, doing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def read(self) -> CPUSet:
+        """Return the CPUs that the file lists."""
+        return _parsed(self._text())
+
+    def write(self, cpus: CPUSet) -> None:
+        """Write a list of CPUs and check that the kernel kept it, in any notation."""
+        value = str(cpus)
+        try:
+            os.pwrite(self._file, value.encode() or b"\n", 0)
+        except OSError as error:
+            self._explain(error, value, writing=True)
+        kept = self._text()
+        if kept != value:
+            _check(whole(self._path, self._directory), value, kept, same=_parsed(kept) == cpus)
+
+    def _text(self) -> str:
+        try:
+            return os.pread(self._file, _CHUNK, 0).decode("ascii", "replace").strip()
+        except OSError as error:
+            self._explain(error, "read")
+
+    def _explain(self, error: OSError | ValueError, doing: str, *, writing: bool = False) -> NoReturn:
+        with explained(whole(self._path, self._directory), doing, writing=writing):
+            raise error from None
+        raise AssertionError  # for mypy: `explained` lets no error pass
+
+
+def whole(path: Path | str, directory: Directory | None) -> Path:
+    """Return the path of a file or group, which is below the open *directory* if there is one."""
     return Path(path) if directory is None else Path(directory.path, path)
 
 
@@ -201,11 +222,6 @@ def directory_of(group: str) -> Iterator[Directory | None]:
         yield Directory(group, file)
     finally:
         os.close(file)
-
-
-def _text(file: int) -> str:
-    """Return what a short file holds, stripped."""
-    return os.pread(file, _CHUNK, 0).decode("ascii", "replace").strip()
 
 
 def write_once(path: Path, value: str) -> None:
@@ -275,14 +291,14 @@ def has_below(path: Path | str, directory: Directory | None = None) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _error(_whole(path, directory), "look for groups below", error) from error
-    return links > _NONE_BELOW or (links < _NONE_BELOW and bool(names_below(_whole(path, directory))))
+        raise _error(whole(path, directory), "look for groups below", error) from error
+    return links > _NONE_BELOW or (links < _NONE_BELOW and bool(names_below(whole(path, directory))))
 
 
-def count_below(path: str) -> int:
+def count_below(path: str, directory: Directory | None = None) -> int:
     """Return how many groups are directly below, -1 if that is not known; to list them takes longer."""
     try:
-        links = _links(path)
+        links = _links(path, directory)
     except OSError:
         return -1
     return max(links - _NONE_BELOW, -1)

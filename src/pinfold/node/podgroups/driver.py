@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -44,6 +45,27 @@ class Hierarchy(Protocol):
         ...
 
 
+class Pooling(Protocol):
+    """Sets the pods of the shared pool, where a group must be within the one above it."""
+
+    def share(
+        self,
+        above: Path,
+        cpus: CPUSet,
+        move: Callable[[Path], None],
+        *,
+        pods: Collection[str] | None = None,
+        settled: Collection[Path] | None = None,
+    ) -> bool:
+        """Let the pods directly below *above*, which has these CPUs, and their containers have them, and no others.
+
+        *pods* are the names of some; else it is all. *move* is called for containers with groups below them, which
+        must move too. Pods that are not *settled* do not shrink, if that is given; return whether there were none. A
+        group that is removed meanwhile is skipped.
+        """
+        ...
+
+
 class Driver(Protocol):
     """The CPUs, NUMA nodes and CPU time of groups; *file* is `settings.CPUS` or `settings.MEMS`."""
 
@@ -55,6 +77,11 @@ class Driver(Protocol):
     @property
     def nested(self) -> bool:
         """Whether a group must be within the one above it (cgroup v1); else the one above cuts it (cgroup v2)."""
+        ...
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """Sets the pods of the shared pool where groups are `nested`."""
         ...
 
     @property
@@ -77,14 +104,6 @@ class Driver(Protocol):
 
     def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own, unless they are so already, and read them back; *known* is what was just read."""
-        ...
-
-    def set_below(self, group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
-        """Set the own CPUs of all groups directly below, with nothing to tell systemd; return those that were left out.
-
-        *before* is what the group itself had: if it was the same, those below mostly have it too. Left out are those
-        with groups below them that must move too. One that is removed meanwhile is skipped.
-        """
         ...
 
     def quota(self, group: Path) -> Quota:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.podgroups import paths
-from pinfold.node.podgroups.settings import CPUS, GONE, GroupSetting
+from pinfold.node.podgroups.settings import GroupSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pinfold.core.machine.cpuset import CPUSet
-
-
-_MOST: Final = 4096
-"""The groups of so many pods are remembered."""
 
 
 class Directories:
@@ -64,55 +58,6 @@ def set_cpus(group: Path, file: str, cpus: CPUSet, known: CPUSet | None, *proper
     if before != cpus:
         cgroupfiles.write_cpus(path, cpus)
     return GroupSetting(group, file, str(before), str(cpus), properties)
-
-
-class Below:
-    """The names of the groups below others. Those of a pod seldom change, and to list them takes half of a move."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, Sequence[str]] = {}
-
-    def names(self, group: str) -> Sequence[str]:
-        """Return the names of the groups directly below; as many as there are, but they may have been others before."""
-        known = self._names.get(group)
-        if known is None or cgroupfiles.count_below(group) != len(known):
-            if len(self._names) >= _MOST:
-                self._names.clear()
-            known = self._names[group] = cgroupfiles.names_below(group)
-        return known
-
-    def forget(self, group: str) -> None:
-        """Have the groups below this one listed at the next call."""
-        self._names.pop(group, None)
-
-
-def set_below(group: Path, names: Sequence[str], cpus: CPUSet, before: CPUSet) -> tuple[list[Path], bool]:
-    """Make groups directly below, by their names, have these CPUs of their own; see `Driver.set_below`.
-
-    Return also whether all of them were there.
-    """
-    # On strings: a pool of hundreds of containers is set while the start of a container waits.
-    with cgroupfiles.directory_of(str(group)) as directory:
-        if directory is None:
-            return [], False
-        found = [_set_one(directory, name, cpus, before) for name in names]
-    left = [group / name for name, is_set in zip(names, found, strict=True) if is_set is False]
-    return left, None not in found
-
-
-def _set_one(above: cgroupfiles.Directory, name: str, cpus: CPUSet, before: CPUSet) -> bool | None:
-    """Return whether the group has these CPUs now: no, if groups below it must move too; None, if it is gone."""
-    group = f"{above.path}/{name}"
-    try:
-        if before == cpus and cgroupfiles.read_cpus(f"{group}/{CPUS}") == cpus:
-            return True
-        return cgroupfiles.change_cpus(f"{name}/{CPUS}", cpus, lambda: not cgroupfiles.has_below(name, above), above)
-    except CgroupError as error:
-        if error.name == "EBUSY":
-            return False
-        if error.name not in GONE or os.path.isdir(group):  # noqa: PTH112 - of hundreds of groups
-            raise
-    return None
 
 
 def set_text(group: Path, file: str, value: str, *properties: str) -> GroupSetting:

@@ -54,8 +54,8 @@ class PodGroups:
     """The groups of pods and containers. A group is named by its path, which `tree` finds. Remembers nothing.
 
     Every change returns all settings that are now as wanted; `GroupSetting.changed` tells which were not so before. The
-    CPUs of containers that share are not among them on v1, where systemd knows of no CPUs. A group that is removed
-    meanwhile is skipped.
+    CPUs of pods and containers that share are not among them on v1, where systemd knows of no CPUs. A group that is
+    removed meanwhile is skipped.
     """
 
     def __init__(self, driver: Driver, kubepods: str | None = None) -> None:
@@ -205,5 +205,5 @@ class PodGroups:
             raise CgroupError(group / CPUS, str(cpus), "", meaning)
 
     def _start(self) -> tuple[GroupChanges, Cut | Nested]:
-        changes = GroupChanges(self._driver)
-        return changes, (Nested if self.nested else Cut)(changes, self.tree)
+        changes, pooling = GroupChanges(self._driver), self._driver.pooling
+        return changes, Cut(changes, self.tree) if pooling is None else Nested(changes, self.tree, pooling)

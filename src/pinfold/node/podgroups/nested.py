@@ -10,6 +10,7 @@ names the settled pods, in which no container is being made, and the others stay
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.node.cgroupfiles import CgroupError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
+    from pinfold.node.podgroups.driver import Pooling
     from pinfold.node.podgroups.settings import GroupChanges
     from pinfold.node.podgroups.tree import PodTree
 
@@ -39,9 +41,10 @@ class _Move(NamedTuple):
 class Nested:
     """Writes CPUs for one change, on a kernel that wants groups within those above them."""
 
-    def __init__(self, changes: GroupChanges, tree: PodTree) -> None:
+    def __init__(self, changes: GroupChanges, tree: PodTree, pooling: Pooling) -> None:
         self._changes = changes
         self._driver = changes.driver
+        self._pooling = pooling
         self._tree = tree
 
     def share(
@@ -75,27 +78,22 @@ class Nested:
                 return
 
     def _share_once(self, top: Path, cpus: CPUSet, settled: Collection[Path] | None) -> None:
-        """Widen *top* and the pods below it, then set the containers, then let the pods and *top* shrink."""
+        """Widen *top*, set the pods below it, then let it shrink; *top* can be the one pod."""
         self._widen(self._tree.paths.above(top), CPUS, cpus)
-        pods = [top] if self._tree.paths.levels(top) == 1 else self._tree.groups_below(top)
-        wide = _unsettled(pods, settled)
-        had: dict[Path, CPUSet] = {}
-        for group in dict.fromkeys((top, *pods)):
-            with self._changes.unless_gone(group):
-                had[group] = self._driver.own(group, CPUS)
-        if (flags := self._driver.balance_flags) is not None and pods:
-            flags.spare(pods[0].parent, [pod.name for pod in pods if had.get(pod, cpus) != cpus])
-        for group, before in had.items():
-            if not cpus <= before:
-                with self._changes.unless_gone(group):
-                    self._changes.set_own(group, CPUS, before | cpus, before)
-        for pod in filter(had.__contains__, pods):
-            for container in self._driver.set_below(pod, cpus, had[pod]):
-                self._set_round(self._moves(container, CPUS, cpus), CPUS)
-        for group, before in reversed(had.items()):
-            with self._changes.unless_gone(group):
-                has = before | cpus
-                self._changes.set_own(group, CPUS, has if group in wide else cpus, has)
+        if self._tree.paths.levels(top) == 1:
+            self._pooling.share(top.parent, cpus, partial(self._move, cpus), pods=[top.name], settled=settled)
+            return
+        with self._changes.unless_gone(top):
+            before = self._driver.own(top, CPUS)
+            wide = before | cpus
+            if wide != before:
+                self._changes.set_own(top, CPUS, wide, before)
+            all_shrank = self._pooling.share(top, cpus, partial(self._move, cpus), settled=settled)
+            self._changes.set_own(top, CPUS, cpus if all_shrank else wide, wide)
+
+    def _move(self, cpus: CPUSet, container: Path) -> None:
+        """Set a container that shares, and all groups below it."""
+        self._set_round(self._moves(container, CPUS, cpus), CPUS)
 
     def _give_once(self, container: Path, file: str, wanted: CPUSet) -> None:
         self._widen(self._tree.paths.above(container), file, wanted)
@@ -136,11 +134,6 @@ class Nested:
                 elif before and group.parent in moves:
                     moves[group] = _Move(before, _follow(before, moves[group.parent]))
         return moves
-
-
-def _unsettled(pods: Iterable[Path], settled: Collection[Path] | None) -> set[Path]:
-    """Return the pods that may not shrink, and the groups above them."""
-    return set() if settled is None else {above for pod in pods if pod not in settled for above in (pod, pod.parent)}
 
 
 def _follow(before: CPUSet, above: _Move) -> CPUSet:

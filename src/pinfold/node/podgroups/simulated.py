@@ -30,7 +30,7 @@ from pinfold.node.podgroups.paths import GroupPathError
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota, cpuset_property
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _MAX: Final = "cpu.max"
 _UNLIMITED: Final = Quota(None)
@@ -57,6 +57,7 @@ class Simulated:
         self, cpus: CPUSet, mems: CPUSet = _ONE_NODE, *, nested: bool = False, root: Path = Path("/simulated")
     ) -> None:
         self.nested = nested
+        self.pooling = _Pool(self) if nested else None
         self.root = root
         self._groups = {root: _Group({CPUS: cpus, MEMS: mems})}
         self._lock = threading.RLock()
@@ -117,21 +118,6 @@ class Simulated:
                 self._check(group, file, cpus)
                 own[file] = cpus
         return GroupSetting(group, file, str(before), str(cpus), () if self.nested else (cpuset_property(file, cpus),))
-
-    def set_below(
-        self,
-        group: Path,
-        cpus: CPUSet,
-        before: CPUSet,  # noqa: ARG002 - to look takes no time here
-    ) -> list[Path]:
-        """Set the own CPUs of the groups directly below; leave out those with groups below them."""
-        with self._lock:
-            below = self.below(group)
-            left = [path for path in below if self.below(path)]
-            for path in below:
-                if path not in left:
-                    self.set_own(path, CPUS, cpus)
-        return left
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""
@@ -206,6 +192,36 @@ class Simulated:
             _check_nested(self._groups, every, group, file, cpus)
         if not cpus and _is_populated(self._groups, group):
             raise _refusal(errno.ENOSPC)
+
+
+class _Pool:
+    """Sets the pods of the shared pool under the rule of v1; see `driver.Pooling`."""
+
+    def __init__(self, groups: Simulated) -> None:
+        self._groups = groups
+
+    def share(
+        self,
+        above: Path,
+        cpus: CPUSet,
+        move: Callable[[Path], None],
+        *,
+        pods: Collection[str] | None = None,
+        settled: Collection[Path] | None = None,
+    ) -> bool:
+        """Set pods and their containers."""
+        below = self._groups.below(above)
+        chosen = below if pods is None else [pod for pod in below if pod.name in pods]
+        for pod in chosen:
+            wide = self._groups.own(pod, CPUS) | cpus
+            self._groups.set_own(pod, CPUS, wide)
+            for container in self._groups.below(pod):
+                if self._groups.below(container):
+                    move(container)
+                else:
+                    self._groups.set_own(container, CPUS, cpus)
+            self._groups.set_own(pod, CPUS, cpus if settled is None or pod in settled else wide)
+        return settled is None or set(chosen) <= set(settled)
 
 
 def _check_nested(groups: Mapping[Path, _Group], every: CPUSet, group: Path, file: str, cpus: CPUSet) -> None:

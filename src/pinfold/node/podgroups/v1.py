@@ -12,6 +12,7 @@ from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import files
 from pinfold.node.podgroups.balance import BalanceFlags
 from pinfold.node.podgroups.settings import CPUS, MEMS, GroupSetting, Quota
+from pinfold.node.podgroups.v1pool import V1Pool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ class V1:
         self.hierarchy = hierarchy
         self._cpu = cpu
         self.balance_flags = BalanceFlags(hierarchy.root)
-        self._below = files.Below()
+        self.pooling = V1Pool(self.balance_flags)
 
     def own(self, group: Path, file: str) -> CPUSet:
         """Return the CPUs (or NUMA nodes) that were set for the group; none while it is being made."""
@@ -59,19 +60,6 @@ class V1:
     def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
         return files.set_cpus(group, file, cpus, known)
-
-    def set_below(self, group: Path, cpus: CPUSet, before: CPUSet) -> list[Path]:
-        """Set the own CPUs of the groups directly below."""
-        names = self._below.names(str(group))
-        if not names:
-            return []
-        if cpus != before:
-            self.balance_flags.spare(group, names)
-        left, complete = files.set_below(group, names, cpus, before)
-        if not complete:  # another one may have come in its place
-            self._below.forget(str(group))
-            left, _ = files.set_below(group, self._below.names(str(group)), cpus, before)
-        return left
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -41,6 +41,7 @@ class V2:
     kind = KIND
     nested = False
     balance_flags = None
+    pooling = None
 
     def __init__(self, hierarchy: files.Directories) -> None:
         self.hierarchy = hierarchy
@@ -61,15 +62,6 @@ class V2:
     def set_own(self, group: Path, file: str, cpus: CPUSet, known: CPUSet | None = None) -> GroupSetting:
         """Set the group's own CPUs (or NUMA nodes)."""
         return files.set_cpus(group, file, cpus, known, cpuset_property(file, cpus))
-
-    def set_below(
-        self,
-        group: Path,
-        cpus: CPUSet,  # noqa: ARG002 - the protocol
-        before: CPUSet,  # noqa: ARG002 - the protocol
-    ) -> list[Path]:
-        """Leave out all groups: systemd is to be told of each."""
-        return self.hierarchy.below(group)
 
     def quota(self, group: Path) -> Quota:
         """Return the group's own limit of CPU time."""

@@ -62,12 +62,6 @@ def test_a_controller_that_a_group_above_does_not_have_is_said(root: Path, tmp_p
         groups.set_pool(CPUSet.of(0))
 
 
-def test_on_v2_no_groups_are_set_together_as_systemd_is_told_of_each(root: Path, tmp_path: Path) -> None:
-    made = make(root, "kubepods/pod1/app", "kubepods/pod1/pause")
-    (root / "cgroup.controllers").write_text("cpuset")
-    assert podgroups.find_driver(root, tmp_path).set_below(root / "kubepods/pod1", CPUSet.of(0), CPUSet.of(1)) == made
-
-
 def test_without_the_cpu_controller_nothing_is_limited_and_nothing_to_lift(root: Path, tmp_path: Path) -> None:
     make(root, "kubepods/pod1/app", "cpuset/kubepods/pod1/app")
     (root / "cgroup.controllers").write_text("cpuset")
