@@ -68,20 +68,23 @@ class WholePods:
         self._parts &= {*here}
         missing = list(pods)
         until = asyncio.get_running_loop().time() + self._within
+        asked = []
         for source in self._sources:
             if missing and (self._named or source.is_there()):
+                asked.append(source.name)
                 found = await self._ask(source, missing, until)
                 self._found |= {told_uid(pod): found[pod.id] for pod in missing if pod.id in found}
                 missing = [pod for pod in missing if pod.id not in found]
+        why = f"unknown to {', '.join(asked)}" if asked else "there is no source of whole pods"
         for pod in missing:
-            self._report(pod)
+            self._report(pod, why)
 
-    def _report(self, pod: RuntimePod) -> None:
+    def _report(self, pod: RuntimePod, why: str) -> None:
         """Report a pod that no source knows, once: a kubelet tries to start it again and again."""
         uid = told_uid(pod)
         if uid not in self._parts:
             self._parts.add(uid)
-            self._tell(PodInParts(PodName(pod.namespace, pod.name, uid), self._why()))
+            self._tell(PodInParts(PodName(pod.namespace, pod.name, uid), why))
 
     async def follow(self) -> None:
         """Keep the sources that can be watched up to date, for ever."""
@@ -105,7 +108,3 @@ class WholePods:
             self._problems[source.name, watched] = why
             self._tell(PodsNotRead(why if source.name in why else f"{source.name}: {why}"))
         return {}
-
-    def _why(self) -> str:
-        asked = [source.name for source in self._sources if self._named or source.is_there()]
-        return f"unknown to {', '.join(asked)}" if asked else "there is no source of whole pods"
