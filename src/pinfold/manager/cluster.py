@@ -65,19 +65,22 @@ class Cluster:
             place = place_of(pod, [container for container in containers if container.pod == pod.id])
             if place is not None and place.qos is QoS.GUARANTEED:
                 owners.append(pod)
-        if owners:  # else two tasks would delay the answer for nothing
-            await asyncio.gather(self._learn_whole(owners), self._learn_hints(owners))
+        asked = []
+        if self._whole is not None and (unknown := [pod for pod in owners if self._whole.find(pod) is None]):
+            asked.append(self._learn_whole(self._whole, unknown))
+        if self.hints is not None and (unknown := [pod for pod in owners if told_uid(pod) not in self._roster.held]):
+            asked.append(self._learn_hints(self.hints, unknown))
+        if len(asked) == 1:  # tasks would delay the answer for nothing
+            await asked[0]
+        elif asked:
+            await asyncio.gather(*asked)
 
-    async def _learn_whole(self, pods: Sequence[RuntimePod]) -> None:
-        unknown = [pod for pod in pods if self._whole is not None and self._whole.find(pod) is None]
-        if self._whole is not None and unknown:
-            await self._whole.ask(unknown, {told_uid(pod) for pod in (*self._roster.pods.values(), *unknown)})
+    async def _learn_whole(self, whole: WholePodSource, pods: Sequence[RuntimePod]) -> None:
+        await whole.ask(pods, {told_uid(pod) for pod in (*self._roster.pods.values(), *pods)})
 
-    async def _learn_hints(self, pods: Sequence[RuntimePod]) -> None:
+    async def _learn_hints(self, hints: HintSource, pods: Sequence[RuntimePod]) -> None:
         """Keep the pods' other resources on the Roster; a pod that could not be asked for is tried again."""
-        unknown = [pod for pod in pods if told_uid(pod) not in self._roster.held]
-        if self.hints is not None and unknown:
-            self._roster.held |= await self.hints.find(unknown)
+        self._roster.held |= await hints.find(pods)
 
     async def refuse(self, container: RuntimeContainer, refusal: Refusal) -> None:
         """Report that a container's pod is refused.
