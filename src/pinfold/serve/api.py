@@ -155,6 +155,7 @@ class Views:
 
     def containers(self) -> list[dict[str, object]]:
         """Return every container, the alignment of its CPUs, and why it has these."""
+        self.bus.flush()  # the reasons of the latest decisions are told after their answers
         node = self.look(closely=True)
         pods = {(pod.namespace, pod.name): pod for pod in node.pods}
         uses = {use.container: {"occupancy": use.occupancy, "traffic": use.traffic} for use in node.cache_usage}

@@ -22,6 +22,7 @@ from pinfold.core.events.about import Audience, PodName
 from pinfold.core.events.daemon import Warned
 from pinfold.core.events.decisions import Assigned, Refused, Released
 from pinfold.core.events.entries import Entry
+from pinfold.core.explaining.explanation import NOT_KEPT
 from pinfold.core.machine.cpuset import CPUSet
 from pinfold.core.machine.presets import from_shape
 from pinfold.core.pods.pod import Container, ContainerRef, Pod, PodUID
@@ -564,5 +565,15 @@ def test_metrics_count_all_that_has_happened_until_then() -> None:
         await stand.host.reserve("web", 1)
         text = prepare(await stand.get("/metrics")).body.decode()
         assert "kubelet_topology_manager_admission_requests_total 1" in text.splitlines()
+
+    play(scenario)
+
+
+def test_why_a_container_has_its_cpus_is_known_as_soon_as_it_has_them() -> None:
+    async def scenario(stand: Stand) -> None:
+        await stand.host.reserve("web", 1)
+        (row,) = stand.views.containers()
+        assert row["why"] != NOT_KEPT
+        assert [row] == (await stand.get("/api/v1/containers")).data
 
     play(scenario)
