@@ -42,6 +42,7 @@ from pinfold.node.processgroups.errors import GroupInUseError
 from pinfold.node.processgroups.groups import AFFINITY, choose
 from pinfold.node.register import Register, Registered, directory_of
 from pinfold.node.starting.unfinished import settle
+from pinfold.node.unified import KIND as UNIFIED
 from pinfold.runtimes.processes.applier import ProcessApplier
 from pinfold.runtimes.processes.launcher import ProcessLauncher
 from pinfold.runtimes.roster import Roster
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from pinfold.manager.loop import Source
     from pinfold.manager.manager import Manager
     from pinfold.node.processgroups.groups import ProcessGroups
+    from pinfold.node.processgroups.partitions import Partitions
     from pinfold.node.shield.host import Host
     from pinfold.runtimes.base import Applier, Launcher
     from pinfold.runtimes.simulated.launcher import SimulatedApplier
@@ -166,21 +168,28 @@ def _simulated() -> tuple[SimulatedApplier, Launcher, Callable[[], None]]:
 
 
 async def _processes(basis: Basis) -> tuple[ProcessApplier, Launcher, Callable[[], None]]:
-    from pinfold.node.processgroups.v2 import ProcessGroupsV2  # noqa: PLC0415 - only for processes
-
     chosen = basis.chosen
     groups = choose(None if chosen.groups == "auto" else chosen.groups, name=chosen.group_name)
     if chosen.local_memory and groups.kind == AFFINITY:
         raise ConfigError(Problem("--local-memory needs cgroups; this daemon sets the affinity of threads only"))
-    if isinstance(groups, ProcessGroupsV2):
-        groups.partitions.kind = chosen.cpuset_partition
-        groups.partitions.told = lambda why: basis.bus.tell(Weaker(why))
+    if (partitions := _partitions(groups)) is not None:
+        partitions.kind = chosen.cpuset_partition
+        partitions.told = lambda why: basis.bus.tell(Weaker(why))
     elif chosen.cpuset_partition is not CpusetPartition.MEMBER:
         basis.bus.tell(Weaker(f"exclusive CPUs are no scheduler partitions: {groups.kind} has none; cgroup v2 has"))
     groups.hold()
     await settle(groups.name)
     applier = ProcessApplier(groups, chosen.state_dir)
     return applier, ProcessLauncher(applier), partial(_remove_all, groups)
+
+
+def _partitions(groups: ProcessGroups) -> Partitions | None:
+    """Return the scheduler partitions that exclusive CPUs can be: cgroup v2 has them."""
+    if groups.kind != UNIFIED:
+        return None
+    from pinfold.node.processgroups.v2 import ProcessGroupsV2  # noqa: PLC0415 - a host needs one kind
+
+    return groups.partitions if isinstance(groups, ProcessGroupsV2) else None
 
 
 def _remove_all(groups: ProcessGroups) -> None:

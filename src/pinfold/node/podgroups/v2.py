@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.machine.cpuset import EMPTY, CPUSet
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError
-from pinfold.node.grouperrors import KindUnavailableError
 from pinfold.node.podgroups import files
 from pinfold.node.podgroups.settings import CPUS, GroupSetting, Quota, cpuset_property
+from pinfold.node.unified import AVAILABLE, KIND, find_unified, no_cpuset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-KIND: Final = "cgroup v2"
 _HANDED_DOWN: Final = "cgroup.subtree_control"
-_AVAILABLE: Final = "cgroup.controllers"
 _CPUSET: Final = "cpuset"
 _MAX: Final = "cpu.max"
 
 
 def discover(cgroup_root: Path, proc: Path) -> V2:
     """Return the driver for *cgroup_root* (or its directory "unified"), where that has the cpuset controller."""
-    root = next((path for path in (cgroup_root, cgroup_root / "unified") if (path / _AVAILABLE).is_file()), None)
-    if root is None:
-        raise KindUnavailableError(KIND, f"it is not mounted at {cgroup_root}")
-    if _CPUSET not in _words(root / _AVAILABLE):
-        raise KindUnavailableError(KIND, f"{root} has no cpuset controller; is it in use by cgroup v1?")
+    root = find_unified(cgroup_root)
+    if _CPUSET not in _words(root / AVAILABLE):
+        raise no_cpuset(root)
     return V2(files.Directories(root, unified=True, proc=proc))
 
 
@@ -81,9 +77,9 @@ class V2:
         for path in reversed(group.parents):
             if not path.is_relative_to(self.hierarchy.root) or _CPUSET in _words(path / _HANDED_DOWN):
                 continue
-            if _CPUSET not in _words(path / _AVAILABLE):
+            if _CPUSET not in _words(path / AVAILABLE):
                 raise CgroupError(
-                    path / _AVAILABLE, _CPUSET, "", "a group above does not have it in its cgroup.subtree_control"
+                    path / AVAILABLE, _CPUSET, "", "a group above does not have it in its cgroup.subtree_control"
                 )
             cgroupfiles.write_once(path / _HANDED_DOWN, f"+{_CPUSET}")
 

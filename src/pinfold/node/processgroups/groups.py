@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pinfold.errors import ConfigError, excerpt
 from pinfold.node.grouperrors import KindUnavailableError
+from pinfold.node.unified import find_unified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -157,9 +158,10 @@ class ProcessGroups(Protocol):
 
 
 def _v2(cgroup_root: Path, name: str, _refusals: Sequence[KindUnavailableError]) -> ProcessGroups:
+    root = find_unified(cgroup_root)
     from pinfold.node.processgroups import v2  # noqa: PLC0415 - a host needs one kind
 
-    return v2.discover(cgroup_root, name)
+    return v2.discover(root, name)
 
 
 def _v1(cgroup_root: Path, name: str, _refusals: Sequence[KindUnavailableError]) -> ProcessGroups:

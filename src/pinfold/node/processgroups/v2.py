@@ -26,6 +26,7 @@ from pinfold.node.processgroups.origin import give_back_all, move_back, origin_o
 from pinfold.node.processgroups.partitions import Partitions
 from pinfold.node.processgroups.subtree import Subtree
 from pinfold.node.procfs import PROC
+from pinfold.node.unified import AVAILABLE, KIND, no_cpuset
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,25 +37,20 @@ if TYPE_CHECKING:
     from pinfold.core.reconcile import Limit
     from pinfold.node.processgroups.origin import Origin
 
-KIND: Final = "cgroup v2"
 _CPUSET: Final = "cpuset"
 _CPU: Final = "cpu"
 _CPUS: Final = "cpuset.cpus"
 _EFFECTIVE: Final = "cpuset.cpus.effective"
 _HANDED_DOWN: Final = "cgroup.subtree_control"
-_AVAILABLE: Final = "cgroup.controllers"
 
 
-def discover(cgroup_root: Path, name: str) -> ProcessGroupsV2:
-    """Return the groups below *cgroup_root*, or below its directory "unified"; raise if they cannot be made there."""
-    root = next((path for path in (cgroup_root, cgroup_root / "unified") if (path / _AVAILABLE).is_file()), None)
-    if root is None:
-        raise KindUnavailableError(KIND, f"it is not mounted at {cgroup_root}")
+def discover(root: Path, name: str) -> ProcessGroupsV2:
+    """Return the groups below *root*, a group of cgroup v2; raise if they cannot be made there."""
     tree = Subtree(root, name)
     try:
         _open(root)
         if _CPUSET not in _words(root / _HANDED_DOWN):
-            raise KindUnavailableError(KIND, f"{root} has no cpuset controller; is it in use by cgroup v1?")
+            raise no_cpuset(root)
         tree.try_out()
     except CgroupError as error:
         raise KindUnavailableError(KIND, str(error)) from error
@@ -244,7 +240,7 @@ class ProcessGroupV2:
 def _open(root: Path) -> None:
     """Hand cpuset, and where possible cpu, down to the groups below *root*, from the top of the hierarchy."""
     for group in (*reversed(root.parents), root):
-        if (group / _AVAILABLE).is_file():
+        if (group / AVAILABLE).is_file():
             _hand_down(group, _CPUSET)
             # Some kernels refuse it while a real-time process is outside the top group.
             with suppress(CgroupError):
@@ -253,7 +249,7 @@ def _open(root: Path) -> None:
 
 def _hand_down(group: Path, *controllers: str) -> None:
     """Let the groups below have those of the *controllers* that this group has."""
-    missing = set(controllers) & _words(group / _AVAILABLE) - _words(group / _HANDED_DOWN)
+    missing = set(controllers) & _words(group / AVAILABLE) - _words(group / _HANDED_DOWN)
     if missing:
         files.write_once(group / _HANDED_DOWN, " ".join(f"+{controller}" for controller in sorted(missing)))
 

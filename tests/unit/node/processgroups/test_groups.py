@@ -131,7 +131,7 @@ def test_cgroup_v1_needs_a_second_controller(tmp_path: Path) -> None:
 def test_a_name_that_is_no_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:
     for file in ("cgroup.controllers", "cpuset/tasks", "cpuset/cpuset.cpus", "freezer/tasks"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text("")
+        (tmp_path / file).write_text("cpuset" if file == "cgroup.controllers" else "")
     with pytest.raises(ConfigError, match="cannot be the name of a group"):
         choose(kind, cgroup_root=tmp_path, name=name)
 
