@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pinfold.node import cgroupfiles
+from pinfold.node.cgroupfiles import CgroupError
 from pinfold.node.grouperrors import KindUnavailableError
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ def find_unified(cgroup_root: Path) -> Path:
     if root is None:
         raise KindUnavailableError(KIND, f"it is not mounted at {cgroup_root}")
     groups = [group for group in (root, *root.parents) if (group / AVAILABLE).is_file()]
-    if not any(_CPUSET in cgroupfiles.read(group / AVAILABLE).split() for group in groups):
+    try:
+        has_cpuset = any(_CPUSET in cgroupfiles.read(group / AVAILABLE).split() for group in groups)
+    except CgroupError as error:
+        raise KindUnavailableError(KIND, str(error)) from error
+    if not has_cpuset:
         raise no_cpuset(root)
     return root
 

@@ -34,3 +34,10 @@ def test_without_it_or_without_the_controller_the_reason_is_said(tmp_path: Path)
     (tmp_path / AVAILABLE).write_text("cpu memory\n")
     with pytest.raises(KindUnavailableError, match="has no cpuset controller; is it in use by cgroup v1"):
         find_unified(tmp_path)
+
+
+def test_where_its_controllers_cannot_be_read_another_kind_is_chosen(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("cpuset\n")
+    (tmp_path / AVAILABLE).symlink_to(tmp_path / "cgroup")
+    with pytest.raises(KindUnavailableError, match=r"cgroup\.controllers: read → ELOOP"):
+        find_unified(tmp_path)
