@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -71,6 +72,9 @@ def _check(args: argparse.Namespace) -> None:
         raise ParseError(f"--rounds: {args.rounds} is not within 2 to 1000; one round has no spread")
     if not 0.1 <= args.seconds <= 600:  # noqa: PLR2004 - in the message
         raise ParseError(f"--seconds: {args.seconds:g} is not within 0.1 to 600")
+    # Before minutes of measuring, which would be lost.
+    if args.on is not None and not (args.out.is_dir() and os.access(args.out, os.W_OK)):
+        raise ParseError(f"--out: {args.out} is not a directory that can be written to")
     with suppress(NoDaemon):
         Client.of(args).get("/v1/node")
         raise ParseError(f"{args.socket}: a daemon manages this host, and would be disturbed; measure while it is off")
