@@ -134,9 +134,9 @@ def write(path: Path, value: str) -> None:
     _check(path, value, kept := read(path), same=kept == value)
 
 
-def write_cpus(path: Path | str, cpus: CPUSet) -> None:
-    """Write a list of CPUs (or NUMA nodes) and check that the kernel kept it, in any notation."""
-    with CPUsFile(path, doing=str(cpus)) as file:
+def write_cpus(path: Path | str, cpus: CPUSet, directory: Directory | None = None) -> None:
+    """Write a list of CPUs (or NUMA nodes) and check that the kernel kept it, in any notation. See `change_cpus`."""
+    with CPUsFile(path, directory, doing=str(cpus)) as file:
         file.write(cpus)
 
 

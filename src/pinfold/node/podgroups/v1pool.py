@@ -8,14 +8,14 @@ each group takes as long as a system call.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pinfold.node import cgroupfiles
 from pinfold.node.cgroupfiles import CgroupError, CPUsFile
 from pinfold.node.podgroups.settings import CPUS, GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pinfold.core.machine.cpuset import CPUSet
@@ -26,12 +26,20 @@ _MOST: Final = 4096
 """The containers of so many pods are remembered."""
 
 
+class _Known(NamedTuple):
+    """The containers of a pod."""
+
+    names: Sequence[str]
+    cpus: CPUSet | None = None
+    """The CPUs that all of them were given; None if that is not certain. They can have fewer only by another hand."""
+
+
 class V1Pool:
-    """Sets pods and their containers. The names of these are remembered, and listed again where they have changed."""
+    """Sets pods and their containers. These are remembered, and listed again where they have changed."""
 
     def __init__(self, flags: BalanceFlags) -> None:
         self._flags = flags
-        self._names: dict[str, Sequence[str]] = {}
+        self._known: dict[str, _Known] = {}
 
     def share(
         self,
@@ -48,6 +56,7 @@ class V1Pool:
         with cgroupfiles.directory_of(str(above)) as directory:
             if directory is None:
                 return True
+            self._doubt(directory, pods or ())
             for pod in cgroupfiles.names_below(directory.path) if pods is None else pods:
                 keeps = settled_pods is not None and f"{directory.path}/{pod}" not in settled_pods
                 try:
@@ -77,35 +86,53 @@ class V1Pool:
 
     def _share_containers(self, above: Directory, pod: str, cpus: CPUSet, before: CPUSet) -> Iterator[Path]:
         """Set the containers of a pod that had these CPUs *before*; yield those with groups below them instead."""
+        path = f"{above.path}/{pod}"
         for _ in range(2):
-            names = self._names_below(above, pod)
+            names, given = self._known_below(above, pod)
+            self._known[path] = _Known(names)
             if names and before != cpus:
-                self._flags.spare(f"{above.path}/{pod}", names)
-            found = [_set_one(above, f"{pod}/{name}", cpus) for name in names]
+                self._flags.spare(path, names)
+            shrinks = given is not None and cpus != given and cpus <= given
+            found = [_set_one(above, f"{pod}/{name}", cpus, shrinks=shrinks) for name in names]
+            if all(found):
+                self._known[path] = _Known(names, cpus)
             if None not in found:
                 break
-            self._names.pop(f"{above.path}/{pod}", None)  # another one may have come in its place
+            del self._known[path]  # another one may have come in the place of one that is gone
         left = [name for name, is_set in zip(names, found, strict=True) if is_set is False]
         return (cgroupfiles.whole(f"{pod}/{name}", above) for name in left)
 
-    def _names_below(self, above: Directory, pod: str) -> Sequence[str]:
-        """Return the names of the containers of a pod; as many as there are, but they may have been others before."""
+    def _doubt(self, above: Directory, pods: Iterable[str]) -> None:
+        """Look at the containers of these pods: Guaranteed ones can have had CPUs of their own meanwhile."""
+        for path in (f"{above.path}/{pod}" for pod in pods):
+            if path in self._known:
+                self._known[path] = _Known(self._known[path].names)
+
+    def _known_below(self, above: Directory, pod: str) -> _Known:
+        """Return the containers of a pod; as many as there are, but they may have been others before."""
         path = f"{above.path}/{pod}"
-        known = self._names.get(path)
-        if known is None or cgroupfiles.count_below(pod, above) != len(known):
-            if len(self._names) >= _MOST:
-                self._names.clear()
-            known = self._names[path] = cgroupfiles.names_below(path)
+        known = self._known.get(path)
+        if known is None or cgroupfiles.count_below(pod, above) != len(known.names):
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            known = _Known(cgroupfiles.names_below(path))
         return known
 
 
-def _set_one(above: Directory, group: str, cpus: CPUSet) -> bool | None:
-    """Return whether the group has these CPUs now: no, if groups below it must move too; None, if it is gone."""
+def _set_one(above: Directory, group: str, cpus: CPUSet, *, shrinks: bool) -> bool | None:
+    """Return whether the group has these CPUs now: no, if groups below it must move too; None, if it is gone.
+
+    If it *shrinks*, it is not read before it is written, which takes a quarter of the time.
+    """
+    path = f"{group}/{CPUS}"
     try:
-        return cgroupfiles.change_cpus(f"{group}/{CPUS}", cpus, lambda: not cgroupfiles.has_below(group, above), above)
+        if not shrinks:
+            return cgroupfiles.change_cpus(path, cpus, lambda: not cgroupfiles.has_below(group, above), above)
+        cgroupfiles.write_cpus(path, cpus, above)
     except CgroupError as error:
         if error.name == "EBUSY":
             return False
         if error.name not in GONE or os.path.isdir(f"{above.path}/{group}"):  # noqa: PTH112 - of hundreds of groups
             raise
-    return None
+        return None
+    return True

@@ -15,9 +15,11 @@ from pinfold.node.podgroups.v1pool import V1Pool
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pinfold.node.cgroupfiles import Directory
+
 CPUS = "cpuset.cpus"
 # Lists of the same length, as a plain file keeps what a shorter one leaves.
-EVERY, SOME = CPUSet.parse("0-3"), CPUSet.parse("0-1")
+EVERY, MORE, SOME = CPUSet.parse("0-3"), CPUSet.parse("0-2"), CPUSet.parse("0-1")
 
 
 @pytest.fixture
@@ -89,6 +91,65 @@ def test_where_a_name_is_gone_they_are_listed_again(above: Path) -> None:
     (above / "pod1/a").rename(above / "pod1/c")
     share(pool, above, EVERY)
     assert set(cpus_of(above).values()) == {"0-3"}
+
+
+def test_what_is_taken_from_all_is_written_without_a_look_before(above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(above)
+    share(pool, above, EVERY)
+    monkeypatch.delattr(cgroupfiles, "change_cpus")
+    share(pool, above, SOME)
+    assert set(cpus_of(above).values()) == {"0-1"}
+
+
+def moved(pool: V1Pool, above: Path, cpus: CPUSet) -> list[Path]:
+    seen: list[Path] = []
+    pool.share(above, cpus, seen.append)
+    return seen
+
+
+def test_containers_that_widen_in_a_pod_that_shrinks_are_looked_at(above: Path) -> None:
+    pool = make_pool(above)
+    share(pool, above, EVERY)
+    assert not share(pool, above, SOME, settled=[])
+    add(above, "pod1/a/inner")
+    assert moved(pool, above, MORE) == [above / "pod1" / "a"]
+
+
+def test_containers_of_a_pod_that_can_have_owners_are_looked_at(above: Path) -> None:
+    pool = make_pool(above)
+    share(pool, above, EVERY, pods=["pod1"])
+    add(above, "pod1/a/inner")
+    (above / "pod1/a" / CPUS).write_text("0-1")  # it has had these CPUs for itself
+    seen: list[Path] = []
+    pool.share(above, MORE, seen.append, pods=["pod1"])
+    assert seen == [above / "pod1" / "a"]
+
+
+def test_after_an_error_containers_are_looked_at(above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(above)
+    share(pool, above, EVERY)
+    write = cgroupfiles.write_cpus
+
+    def write_until(path: str, cpus: CPUSet, directory: Directory) -> None:
+        if path.startswith("pod1/b"):
+            raise CgroupError(above / path, str(cpus), "EIO", "the test says so")
+        write(path, cpus, directory)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cgroupfiles, "write_cpus", write_until)
+        with pytest.raises(CgroupError, match="EIO"):
+            share(pool, above, SOME)
+    assert (above / "pod1/a" / CPUS).read_text() == "0-1"
+    add(above, "pod1/a/inner")
+    assert moved(pool, above, MORE) == [above / "pod1" / "a"]
+
+
+def test_a_container_that_came_since_is_looked_at(above: Path) -> None:
+    pool = make_pool(above)
+    share(pool, above, EVERY)
+    add(above, "pod1/c", "pod1/c/inner")
+    (above / "pod1/c" / CPUS).write_text("0-1")
+    assert moved(pool, above, MORE) == [above / "pod1" / "c"]
 
 
 def test_groups_that_are_gone_are_passed_over(above: Path) -> None:
