@@ -204,6 +204,8 @@ def _measure(wanted: argparse.Namespace, counts: Sequence[int], told: Callable[[
     with tempfile.TemporaryDirectory(prefix="pf-") as directory, BareNode(Path(directory)) as bare:
         used = owned(bare, counts, wanted.rounds, told)
     pods = counts[-1] // 2
+    if not pods:
+        return used
     with tempfile.TemporaryDirectory(prefix="pf-") as directory, BareNode(Path(directory), pods) as bare:
         owned(bare, counts[-1:], wanted.rounds, told, where=f" in {pods} pods")
     return used
