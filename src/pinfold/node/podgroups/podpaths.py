@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 2048
 _SPARE: Final = 64
+_ASKED: Final = 32
+"""So many paths are asked for again and again in one change."""
 
 
 class PodPaths:
@@ -29,6 +31,8 @@ class PodPaths:
         """Returns the group of a container, by the cgroupsPath that its runtime has for it; it need not exist."""
         self.pod: _lru_cache_wrapper[Path] = lru_cache(_MOST)(self._pod_at)
         """Returns the group of a pod, by the cgroup parent that its sandbox was made with; it need not exist."""
+        self.parts: _lru_cache_wrapper[paths.Parts] = lru_cache(_ASKED)(self._parts_of)
+        """Returns the components of a group's path below the hierarchy; one that is not below it is an error."""
 
     def trim(self, pods: int, containers: int) -> None:
         """Forget all paths if most are of pods or containers that are gone; there are so many now."""
@@ -85,8 +89,7 @@ class PodPaths:
         depth = paths.pod_depth(parts)
         return 2 if depth is None else 1 + depth - len(parts)
 
-    def parts(self, group: Path) -> paths.Parts:
-        """Return the components of a group's path below the hierarchy; one that is not below it is an error."""
+    def _parts_of(self, group: Path) -> paths.Parts:
         path = str(group)
         if not path.startswith(f"{self.root}/"):
             raise paths.GroupPathError(path, f"is not below {self.root}")

@@ -203,7 +203,7 @@ class _Session:
         task = asyncio.create_task(self._answer(message))
         self._answering.add(task)
         task.add_done_callback(self._answered)
-        await asyncio.wait([task], timeout=0)
+        await asyncio.sleep(0)  # it runs in this round of the loop
         if len(self._answering) > _MOST_WAITING:
             await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
 
@@ -220,6 +220,8 @@ class _Session:
 
     async def _send(self, connection: Connection, message: ttrpc.Message) -> None:
         self._writer.write(nrimux.format_frames(connection, ttrpc.format_message(message)))
+        if not self._writer.transport.get_write_buffer_size():
+            return  # the socket has taken it
         try:
             async with asyncio.timeout(_SLOWEST):
                 await self._writer.drain()
