@@ -82,8 +82,8 @@ class Resumption:
         main = kept.mains.get(name)
         found = self._launcher.find_again(ref, main if main != BEGUN else None, origin)
         if found:
-            workload.now(name, Phase.RUNNING, self._launcher.mains[ref].pid)
-        elif main is not None and workload.pod.restart_policy == "Never" and not container.sidecar:
+            workload.goes_on(container, self._launcher.mains[ref].pid)
+        elif main is not None and workload.runs_once(container):
             workload.is_done(name, None)  # it ended while no daemon watched it
         return found
 

@@ -68,7 +68,7 @@ class Workload:
         self.done: dict[str, int | None] = {}
         """The exit codes of the containers that will not be started again."""
         self.begun: dict[str, Main] = {}
-        """The main processes that were about to run when the workload was last saved, as far as they are known."""
+        """The containers that run once and have begun; a row has their main processes while they are known."""
         self.changed: Callable[[RuntimeContainer], None] = lambda _container: None
         self.environment: Callable[[ContainerRef], Mapping[str, str]] = lambda _ref: {}
         """Returns what is added to a container's environment variables."""
@@ -117,6 +117,16 @@ class Workload:
         if future is not None and not future.done():
             future.set_result(code)
 
+    def goes_on(self, container: Container, pid: int) -> None:
+        """Record that a container has been running since before a restart of the daemon."""
+        if self.runs_once(container):
+            self.begun[container.name] = BEGUN
+        self.now(container.name, Phase.RUNNING, pid)
+
+    def runs_once(self, container: Container) -> bool:
+        """Return whether a container is never started a second time."""
+        return self.pod.restart_policy == "Never" and not container.sidecar
+
     def is_done(self, name: str, code: int | None) -> None:
         """Record that a container has ended for good, before a restart of the daemon."""
         self.done[name] = code
@@ -151,9 +161,11 @@ class Workload:
         delay, clock = _FIRST_DELAY, asyncio.get_running_loop().time
         while name not in self.done:
             start = clock()
-            if policy == "Never":
-                await self._begin_once(self.pod.ref(container))
-            event = await self._once(container, tell, begun)
+            event: Ended | CannotStart
+            if policy == "Never" and not await self._may_begin(self.pod.ref(container)):
+                event = Ended(PodName.of(self.pod), name, self._containers[name].code)
+            else:
+                event = await self._once(container, tell, begun)
             code = self._containers[name].code
             if policy == "Never" or (policy == "OnFailure" and code == 0):
                 self.done[name] = code
@@ -167,11 +179,18 @@ class Workload:
                 self._count_restart(name)
         return self.done[name]
 
-    async def _begin_once(self, ref: ContainerRef) -> None:
-        """Save that a container is about to run, before it does: no crash may lead to a second run."""
-        if ref not in self._launcher.mains:
-            self.begun[ref.name] = BEGUN
-            await self.persist()
+    async def _may_begin(self, ref: ContainerRef) -> bool:
+        """Return whether a container that runs once may; save that before it does: no crash may lead to a second run.
+
+        No: it has been running since before a restart of the daemon, and has ended before this was called.
+        """
+        if ref in self._launcher.mains:
+            return True
+        if ref.name in self.begun:
+            return False
+        self.begun[ref.name] = BEGUN
+        await self.persist()
+        return True
 
     def _count_restart(self, name: str) -> None:
         before = self._containers[name]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pinfold.node.processgroups.origin import Origin
 
 MAIN = Main(4711, 6)
+ONCE = replace(APP, restart_policy="Never")
 STRAY = ContainerRef(PodUID("stray"), "main")
 LENT = ContainerRef(PodUID("adopted-lent"), "main")
 
@@ -81,6 +82,36 @@ def test_a_pod_whose_process_has_ended_meanwhile_is_started_in_a_new_group(tmp_p
         await host.loop.delete(APP.name)
 
     on_a_clock(tmp_path, scenario)
+
+
+def test_what_runs_once_and_goes_on_is_kept_until_its_end_is(tmp_path: Path) -> None:
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, ONCE, {"app": MAIN})]))
+
+    async def scenario(host: Host, clock: Clock) -> None:
+        await host.resume()
+        await clock.leap(0)
+        host.launcher.end(REF)
+        await host.loop.workbook.saves.write()  # for another pod, before the end was looked at
+        (row,), _ = host.kept.load()
+        assert "app" in row.mains
+        await clock.leap(0)
+        assert host.workloads == {}
+
+    on_a_clock(tmp_path, scenario, SurvivingLauncher)
+
+
+def test_what_runs_once_and_ends_while_the_daemon_starts_is_not_started_again(tmp_path: Path) -> None:
+    now(KeptWorkloads(tmp_path).save([KeptWorkload(WorkloadKind.POD, ONCE, {"app": MAIN})]))
+
+    async def scenario(host: Host, clock: Clock) -> None:
+        await host.resume()
+        host.launcher.end(REF)
+        await clock.leap(0)
+        assert host.workloads == {}
+        assert "started" not in host.told()
+        assert "ended" in host.told()
+
+    on_a_clock(tmp_path, scenario, SurvivingLauncher)
 
 
 @pytest.mark.parametrize("kind", [WorkloadKind.RUN, WorkloadKind.ADOPTED])
