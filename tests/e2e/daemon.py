@@ -120,7 +120,12 @@ class Place:
         for top in self._tops.values():
             for group in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
                 group.rmdir()
-        shutil.rmtree(self.directory)
+
+        def is_empty() -> bool:
+            shutil.rmtree(self.directory, ignore_errors=True)  # a program that ends can remove its own files meanwhile
+            return not self.directory.exists()
+
+        wait_for(is_empty, "the directory of the test is gone")
 
     def _top(self, controller: str) -> Path:
         return self._tops.get(controller) or self._tops["."]
