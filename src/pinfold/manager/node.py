@@ -226,7 +226,7 @@ class Node:
 
         Return the containers that get CPUs only now.
         """
-        before = set(self.roster.containers)
+        before = self.roster.containers  # which replace_all replaces, and leaves as it is
         self.roster.replace_all(pods, containers)
         now = time.time()
         for container in self.roster.containers.values():

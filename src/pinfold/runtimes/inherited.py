@@ -17,7 +17,7 @@ from pinfold.formats.pods.runtime import Phase
 from pinfold.node.procfs import Procfs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pinfold.core.machine.cpuset import CPUSet
     from pinfold.formats.pods.runtime import RuntimeContainer
@@ -58,10 +58,11 @@ class Inherited:
             if _PROC.allowed(thread) == inherited:
                 self._free(thread)
 
-    def lift_new(self, containers: Iterable[RuntimeContainer], before: Collection[str]) -> None:
-        """Do the same for those that started while no source reported it; the ids of *before* are known."""
+    def lift_new(self, containers: Iterable[RuntimeContainer], before: Mapping[str, RuntimeContainer]) -> None:
+        """Do the same for those that run, unless they ran *before*, where they are by their ids."""
         for container in containers:
-            if container.id not in before and container.phase is Phase.RUNNING:
+            was = before.get(container.id)
+            if container.phase is Phase.RUNNING and (was is None or was.phase is not Phase.RUNNING):
                 self.lift_running(container)
 
     def _free(self, thread: int) -> None:

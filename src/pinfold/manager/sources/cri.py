@@ -158,6 +158,9 @@ class CRISource:
             self._first = False
             await self._begin(pods, told)
             return
+        if self._node.inherited is not None and not self._node.read_only:
+            # First, while the runtime has the CPUs that they have inherited: a shield gives it those that are released.
+            self._node.inherited.lift_new(told, self._node.roster.containers)
         await self._forget_gone(pods, containers, patiently=patiently)
         for pod in pods:
             if pod.ready and pod.id not in self._node.roster.pods:
@@ -224,11 +227,7 @@ class CRISource:
         if self._node.read_only:
             await self._node.arrive(container)
             return
-        before = self._node.roster.containers.get(container.id)
-        known = before is not None
-        starts = container.phase is Phase.RUNNING and (before is None or before.phase is not Phase.RUNNING)
-        if starts and self._node.inherited is not None:
-            self._node.inherited.lift_running(container)
+        known = container.id in self._node.roster.containers
         if known and container.id in self._node.unpinned:
             self._share(container)
             return

@@ -107,6 +107,60 @@ def test_a_container_that_starts_while_the_runtime_is_away_is_freed_of_what_it_h
     assert len(freed) == 1
 
 
+class Watchful(Inherited):
+    """Notes which CPUs were exclusive when a container was freed."""
+
+    def __init__(self, pinfold: Pinfold) -> None:
+        super().__init__(cast("ProcessesOf", None), lambda: EMPTY)
+        self._pinfold = pinfold
+        self.freed: list[tuple[str, str]] = []
+
+    def lift_running(self, container: RuntimeContainer) -> None:
+        self.freed.append((container.id, str(self._pinfold.manager.state.exclusive)))
+
+
+def play_looked(tmp_path: Path, script: Callable[[Node, Pinfold, CRIClient], Awaitable[None]]) -> None:
+    """Play a script that looks at the runtime itself."""
+    path = tmp_path / "cri.sock"
+
+    async def looked(node: Node) -> None:
+        await node.runtime.cri.listen(str(path))
+        async with CRIClient(str(path)) as client:
+            await script(node, Pinfold(node, "cri"), client)
+
+    play(looked)
+
+
+def test_what_a_container_has_inherited_is_lifted_before_the_runtime_gets_cpus_back(tmp_path: Path) -> None:
+    async def script(node: Node, pinfold: Pinfold, client: CRIClient) -> None:
+        source = CRISource(pinfold.node, client, pinfold.bus)
+        first = await node.runtime.pods.run(guaranteed("first"))
+        await source.look()
+        pinfold.node.inherited = watchful = Watchful(pinfold)
+        await node.runtime.remove_pod(first.id)
+        await node.runtime.pods.run(guaranteed("late", milli=4000))
+        await source.look()
+        assert [cpus for _, cpus in watchful.freed] == ["1-2"]
+        assert str(pinfold.manager.state.exclusive) == "1-4"
+
+    play_looked(tmp_path, script)
+
+
+def test_a_container_that_was_created_and_starts_while_the_runtime_is_away_is_freed_too(tmp_path: Path) -> None:
+    async def script(node: Node, pinfold: Pinfold, client: CRIClient) -> None:
+        sandbox = await node.runtime.run_pod(guaranteed())
+        created = await node.runtime.create_container(sandbox.id, "app")
+        await CRISource(pinfold.node, client, pinfold.bus).look()
+        assert pinfold.node.roster.containers[created.id].phase == "created"
+        pinfold.node.inherited = watchful = Watchful(pinfold)
+        await node.runtime.start_container(created.id)
+        for _ in range(2):  # each time as a new connection
+            await CRISource(pinfold.node, client, pinfold.bus).look()
+        assert [freed for freed, _ in watchful.freed] == [created.id]
+
+    play_looked(tmp_path, script)
+
+
 def test_a_runtime_without_events_is_asked_again_and_again(tmp_path: Path) -> None:
     async def script(node: Node, pinfold: Pinfold) -> None:
         sandbox = await node.runtime.pods.run(guaranteed())
