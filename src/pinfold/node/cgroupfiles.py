@@ -88,6 +88,10 @@ class CgroupError(GroupError):
         self.meaning = meaning
 
 
+class Overwritten(CgroupError):  # noqa: N818 - the fact
+    """The kernel took a value, and has another one by now: another program has written too."""
+
+
 def opened(path: Path, flags: int, doing: str) -> int:
     """Return the open file; *doing* names the operation for the error message."""
     with explained(path, doing):
@@ -325,7 +329,7 @@ def names_below(path: Path | str) -> list[str]:
 
 def _check(path: Path, value: str, kept: str, *, same: bool) -> None:
     if not same:
-        raise CgroupError(path, value or "(nothing)", "", f"the kernel kept {excerpt(kept)}")
+        raise Overwritten(path, value or "(nothing)", "", f"the kernel kept {excerpt(kept)}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pinfold.core.events.measures import Looked
 from pinfold.core.events.repairs import LostUpdate
 from pinfold.core.reconcile import Cause, drift
 from pinfold.manager.repairing.fights import FIGHT, Fights
+from pinfold.node.cgroupfiles import Overwritten
 from pinfold.runtimes.base import ApplyError
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Repairs:
         try:
             self._applier.apply(want)
             left = list(drift(want, self._applier.observe(closely=True)))
+        except Overwritten:  # another program has undone it before it was read back
+            raise
         except BaseException:
             self._fights.discount(found)
             raise
